@@ -13,10 +13,6 @@ from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow, Named
 from analysis.frames.rows import as_rows
 
-# A finding: one reason to doubt a study's numbers, or a mistake in it, in words, with whom it concerns.
-#
-# Texts hold names and messages that others wrote. They are plain text: who shows them escapes them for where they go.
-
 WRONG, DOUBT, NOTE = SEVERITIES = ("wrong", "doubt", "note")
 MOST_NAMES = 3
 Row = ConfigurationRow
@@ -24,7 +20,11 @@ Row = ConfigurationRow
 
 @dataclass(frozen=True)
 class Finding:
-    """`wrong`: a comparison that must not be made; `doubt`: one that may mislead; `note`: to be known."""
+    """One reason to doubt a study's numbers. `wrong`: a comparison that must not be made; `doubt`: one that may
+    mislead; `note`: to be known.
+
+    `text` and `title` are plain, and hold names that others wrote: whoever shows them escapes them.
+    """
 
     flaw: str  # of the published studies, "F13", or a word of our own, "drift"
     title: str  # a few words
@@ -47,11 +47,16 @@ def about(flaw: str, title: str, text: str, severity: str, rows: Iterable[Named]
     return Finding(flaw, title, text, severity, tuple(dict.fromkeys(str(row["configuration"]) for row in rows)))
 
 
+def name_of(row: Named) -> str:
+    """`resnet18, horovod, 2 workers, fp32, batch 32`."""
+    return f"{row['model']}, {row['series']}, batch {row['batch']}"
+
+
 def named(rows: Sequence[Named], among: Sequence[Named] = ()) -> str:
     """`resnet18, horovod, 2 workers, fp32, batch 32; ... and 5 more`; `all` where it is all of `among`."""
     if 1 < len(among) == len(rows):
         return "all"
-    names = list(dict.fromkeys(f"{row['model']}, {row['series']}, batch {row['batch']}" for row in rows))
+    names = list(dict.fromkeys(map(name_of, rows)))
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return "; ".join(names[:MOST_NAMES]) + more
 
@@ -65,8 +70,6 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
     """The worst first, each once."""
     return sorted(dict.fromkeys(findings), key=lambda finding: SEVERITIES.index(finding.severity))
 
-
-# What detectors look at: the configurations that were measured, each with the facts of its trials, read once.
 
 RUN_COLUMNS = (
     *("trial", "configuration", "model", "find", "repeat", "status", "started_at", "launch"),

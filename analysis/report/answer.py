@@ -17,7 +17,6 @@ from analysis.frames.results import Results, unit
 from analysis.frames.rows import as_rows
 from analysis.report import page
 from analysis.report.page import Card, Cards, Material, Part, Section, Text, of_rows
-from analysis.show import notes
 from analysis.statistics import ranking
 from analysis.statistics.estimates import said_of, widths
 from analysis.statistics.knee import SHARE, Returned, returns
@@ -38,7 +37,7 @@ MOST_ALIKE = 4  # names under an answer; the rest are counted
 Row = Mapping[Any, Any]
 
 
-def of(results: Results, model: str) -> tuple[Card, ...]:
+def cards_of(results: Results, model: str) -> tuple[Card, ...]:
     """Fastest, cheapest, best efficiency, knee; then the soonest to each target."""
     speeds = fastest(results, model), cheapest(results, model), efficient(results, model), knee(results, model)
     return (*speeds, *soonest(results, model))
@@ -202,12 +201,6 @@ def precision(results: Results) -> str:
     )
 
 
-def source(results: Results) -> str:
-    return notes.source(results)
-
-
-# The answer: what to run, in the time it takes to read four numbers.
-
 MOST_TITLES = 4  # of findings, before the next section
 MOST_CARDS = 4  # models with cards of their own; more are rows of a table
 HEADER = ("model", "", "value", "95 % interval", "configuration", "tied (95 %)", "note")
@@ -261,7 +254,7 @@ def _bounds(card: Card) -> str:
 
 
 def _answer(results: Results, model: str, into: dict[str, tuple[Card, ...]]) -> list[Part]:
-    into[model] = of(results, model)
+    into[model] = cards_of(results, model)
     return []
 
 

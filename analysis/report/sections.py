@@ -165,8 +165,8 @@ def tables_section(material: Material) -> Section:
     if not parts:
         parts.append(missing("No table", results.nothing_yet or "nothing was measured"))
     parts += [Heading("Everything")]
-    for what, listing in (("all configurations", page.configurations), ("all trials", page.trials)):
-        parts += material.parts(what, partial(_listed, listing, results))
+    parts += material.parts("all configurations", lambda: [page.configurations(results)])
+    parts += material.parts("all trials", lambda: [page.trials(results)])
     lead = (
         f"Means of {results.repeats}. ▲: the fastest of its row; ≈: tied with it (95 %); ▼: the slowest of its row, "
         "slower than the fastest. What is not tied is slower (p < 0.05, corrected for all rows of the study) or, with "
@@ -185,10 +185,6 @@ def _model_table(kind: ModelTable, material: Material, model: str) -> Iterator[P
         yield of_table(shown.table, material.results, model, kind.bars, shown.numbers, shown.csv)
     elif shown.table is not None:
         yield Fold(f"{kind.title.capitalize()} of {model}", (of_listing(shown.table, shown.csv, shown.numbers),))
-
-
-def _listed(make: Callable[[Results], LongListing], results: Results) -> list[Part]:
-    return [make(results)]
 
 
 # Provenance: how to get every one of these numbers again, and every sample that they are made of.

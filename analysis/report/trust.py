@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from analysis.findings import Evidence, Finding, count
+from analysis.findings import Evidence, Finding, count, name_of
 from analysis.frames import configurations
 from analysis.frames.results import Results
-from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.trials import NOT_CHECKED, PASSED
 from analysis.report import answer
 from analysis.report.page import (
@@ -90,12 +89,12 @@ def _warnings(findings: list[Finding], results: Results) -> Iterator[Part]:
         wide = "" if none else answer.precision(results)
         text = "Nothing was measured, so nothing was checked." if none else f"No warnings. {wide}".strip()
         yield Text(text, GOOD if not none and not wide else "note")
-    names = {str(row["configuration"]): _name(row) for row in results.rows}
+    names = {str(row["configuration"]): name_of(row) for row in results.rows}
     for finding in findings:
         yield Text(
             f"**{finding.title}.** {finding.text}",
             TONES[finding.severity],
-            f"{finding.severity} {_flaw(finding)}".strip(),
+            f"{finding.severity} {finding.flaw if finding.published else ''}".strip(),
         )
         if len(finding.configurations) > 1:
             known = [names.get(name, name) for name in finding.configurations]
@@ -106,14 +105,6 @@ def _scope(results: Results) -> Iterator[Part]:
     """How many of the published flaws these records can show, and why not the others."""
     if (results.configurations.n > 0).any():
         yield Text(scope.sentence(Evidence(results)))
-
-
-def _flaw(finding: Finding) -> str:
-    return finding.flaw if finding.flaw[:1] == "F" and finding.flaw[1:].isdigit() else ""
-
-
-def _name(row: ConfigurationRow) -> str:
-    return f"{row['model']}, {row['series']}, batch {row['batch']}"
 
 
 def _first(names: list[str]) -> tuple[str, ...]:
@@ -150,7 +141,7 @@ def _failed(results: Results) -> Iterator[Part]:
     if bad.empty:
         yield Text("No trial failed.", GOOD)
         return
-    names = {str(row["configuration"]): _name(row) for row in results.rows}
+    names = {str(row["configuration"]): name_of(row) for row in results.rows}
     cause = configurations.words(bad) + bad.reason.fillna("").map(lambda reason: f": {reason}" if reason else "")
     rows, messages = [], []
     for why, group in bad.groupby(cause, sort=False):

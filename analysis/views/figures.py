@@ -1,4 +1,4 @@
-"""The list of all figures, drawn and written."""
+"""The figures of all views, drawn, and written as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from analysis.views import catalog
 from analysis.views.view import Figures
 from scaling_study.records.store import replaced
 
-# Figures for a paper, as PNG and SVG. The only part of the analysis that imports seaborn.
-
 
 def draw(results: Results, salvage: Salvage = NOTHING) -> dict[str, Figure]:
     """File name without its ending -> figure; those that this study has nothing to show on are left out, and one that
@@ -33,10 +31,17 @@ def draw(results: Results, salvage: Salvage = NOTHING) -> dict[str, Figure]:
 
 
 def figures_of_kind(name: str, make: Callable[[], Figures], results: Results, salvage: Salvage) -> dict[str, Figure]:
-    """Those that one of kinds() makes."""
-    lost = partial(_lost, name, results)
-    figures = salvage.or_else(f"figure {name}", partial(_drawn, name, make), lost)
-    return {name: figure for name, figure in figures.items() if figure is not None}
+    """The figures that one of figure_kinds() makes; one that cannot be drawn says so."""
+
+    def drawn() -> dict[str, Figure]:
+        figures = make()
+        named = figures if isinstance(figures, Mapping) else {name: figures}
+        return {name: figure for name, figure in named.items() if figure is not None}
+
+    def lost(why: str) -> dict[str, Figure]:
+        return {name: style.empty(f"Could not be drawn: {name}", why, results)}
+
+    return salvage.or_else(f"figure {name}", drawn, lost)
 
 
 def figure_kinds(results: Results) -> Iterator[tuple[str, Callable[[], Figures]]]:
@@ -46,24 +51,12 @@ def figure_kinds(results: Results) -> Iterator[tuple[str, Callable[[], Figures]]
             yield drawing.name, partial(drawing.draw, results)
 
 
-def _drawn(name: str, make: Callable[[], Figures]) -> dict[str, Figure | None]:
-    figures = make()
-    return dict(figures) if isinstance(figures, Mapping) else {name: figures}
-
-
-def _lost(name: str, results: Results, why: str) -> dict[str, Figure | None]:
-    return {name: style.empty(f"Could not be drawn: {name}", why, results)}
-
-
-# Figures, drawn and written.
-
 UNDATED = {"Date": None}  # the same results are the same file
 DPI, MOST_PIXELS = 200, 8_000_000  # of a PNG; whoever looks closer at a poster has the SVG
 TAG = re.compile(rb"<[^>]+>")  # matplotlib writes no > in an attribute
 GEOMETRY = re.compile(rb'\b(?:d|x|y|x1|x2|y1|y2|width|height|points|transform)="[^"]*"')
 FURTHER = re.compile(rb"(\.\d\d)\d+")
 FAST = {"compress_level": 3}  # of PNG: figures are no larger for it than with the usual 6
-Kind = tuple[str, Callable[[], Figures]]
 
 
 @dataclass(frozen=True)

@@ -469,7 +469,7 @@ def levels_text(levels: Levels) -> str:
 def canary_text(canary: Canary, results: Results) -> str:
     """`Canary (resnet8, single, batch 32): from the first block of a launch to its last, throughput changed by ...`"""
     rows = [row for row in results.rows if row["configuration"] in canary.configurations]
-    names = "; ".join(f"{row['model']}, {row['series']}, batch {row['batch']}" for row in rows)
+    names = "; ".join(map(findings.name_of, rows))
     changes = ", ".join(f"{two_figure_percentage(math.expm1(by), '+')} %" for by in canary.changes.values())
     noise = f" (noise ±{two_figure_percentage(canary.noise)} %)" if canary.freedom else ""
     changed = (

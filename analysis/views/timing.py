@@ -155,7 +155,8 @@ def _loader_bound(evidence: Evidence) -> Iterator[Finding]:
     slow = {name: at for name, at in shares if at is not None and at > MOST + 1e-9}
     bound = [row for row in evidence.rows if row["configuration"] in slow]
     held = [(row, base) for row, base in evidence.pairs if base["configuration"] in slow]
-    for base, pairs in ((of[0][1], of) for of in _by_baseline(held)):
+    for pairs in grouped(held, lambda pair: str(pair[1]["configuration"])).values():
+        base = pairs[0][1]
         at, rows = slow[base["configuration"]], [row for row, _ in pairs]
         text = (
             f"The baseline ({findings.named([base])}) waits {100 * at:.0f} % of a step for its batch, so speed-ups "
@@ -171,13 +172,6 @@ def _loader_bound(evidence: Evidence) -> Iterator[Finding]:
             "much as a framework: give it more workers, or hold the data in memory."
         )
         yield findings.about("F6", "A loader is measured", text, DOUBT, bound)
-
-
-def _by_baseline(pairs: list[tuple[Row, Row]]) -> list[list[tuple[Row, Row]]]:
-    groups: dict[str, list[tuple[Row, Row]]] = {}
-    for row, base in pairs:
-        groups.setdefault(str(base["configuration"]), []).append((row, base))
-    return list(groups.values())
 
 
 def _unlike_cores(evidence: Evidence) -> Iterator[Finding]:

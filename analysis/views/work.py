@@ -293,7 +293,7 @@ def skipped_steps(evidence: Evidence) -> Iterator[Finding]:
 #
 # "Over 10 x on two GPUs" was unequal work (F9) and another model (F10). So what lies above the ideal beyond all noise
 # is said loudly. The intervals are simultaneous (Bonferroni over all speed-ups of the study): a study whose every
-# speed- up is ideal raises this alarm in at most 5 % of cases.
+# speed-up is ideal raises this alarm in at most 5 % of cases.
 
 WITHOUT_INTERVAL = 1.25  # of the ideal: a single repeat must be so far above it to be suspected
 
