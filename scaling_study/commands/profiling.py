@@ -74,7 +74,7 @@ def chosen(asked: str, trials: Iterable[tuple[Trial, Planned]]) -> tuple[Trial, 
 
 
 def run(job: Run, trial: Trial, planned: Planned, interruption: Interruption) -> tuple[Outcome, list[Path]]:
-    """What came of it, and the traces that it left. The environment of this process is the trial's from now on."""
+    """Run one trial; its outcome and its traces. The environment of this process is the trial's from now on."""
     folder = job.folder / FOLDER / trial.id
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -89,5 +89,5 @@ def run(job: Run, trial: Trial, planned: Planned, interruption: Interruption) ->
 
 
 def traces(folder: Path) -> list[Path]:
-    """Of one trial, by name."""
+    """The traces of one trial, by name."""
     return sorted([*folder.glob("torch-rank-*.json.gz"), *folder.glob("horovod-*.json*")])

@@ -110,7 +110,7 @@ def print_after(
     console: Console, job: Run, mine: Sequence[Summary], wanted: Sequence[str], interruption: Interruption, again: str,
     quiet: bool, no_report: bool = False,
 ) -> None:  # fmt: skip
-    """What went wrong, where everything is, how to go on."""
+    """Print failures, the place of results and the command that goes on."""
     for (status, reason), group in _grouped(mine).items():
         if status != "unsupported":  # the tables list those, with their reasons
             more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
@@ -137,8 +137,7 @@ def row(record: Summary) -> dict[str, Any]:
 
 
 def _log(results: Path, record: Summary) -> Path:
-    """Of its own processes (a gate's too, which shared its launch), of the launch with others in which it failed, or by
-    itself after that."""
+    """The log that explains a record: of its own processes, of the launch that it shared, or of its run alone."""
     trial = results / "trials" / record.id
     if (shared := results / "launches" / record.launch / "log.txt").exists() and record.launch:
         return own if (own := trial / "log.txt").exists() else shared
@@ -168,7 +167,7 @@ def _telling(trials: Sequence[Trial]) -> list[str]:
 
 
 def _certainty(run: Run, estimate: Estimate) -> str:
-    """What narrower intervals would cost, by the spread of what is finished; empty where too little is."""
+    """The cost of narrower intervals, by the spread of finished trials; empty where too few are."""
     planned = {p.trial.configuration: p for p in run.plan.configurations}
     costs = []
     for target in TARGETS:
@@ -261,14 +260,16 @@ class Progress(Watch):
         self._redraw()
 
     def _widths(self) -> str:
-        """The intervals of this launch so far, which others may differ from: `; ± 2.1 % (5.0 % at most) over its
-        blocks`. What is faster is not said before all launches are over: whoever looks often finds something."""
+        """The intervals of this launch so far, `; ± 2.1% (5.0% at most) over its blocks`.
+
+        No winner is named before all launches are over: whoever looks often finds something.
+        """
         intervals = [between_repeats(rates) for rates in self.blocks.values() if len(rates) > 2]
         widths = [width for each in intervals if (width := each.relative_half_width) is not None]
         return f"; ± {median(widths):.1%} ({max(widths):.1%} at most) over its blocks" if widths else ""
 
     def expects(self, more: Sequence[tuple[Trial, Planned]]) -> None:
-        """These are to come too: the spread of what was planned asks for them."""
+        """Add trials that the spread of the planned ones asks for."""
         new = [(trial, planned) for trial, planned in more if trial.id not in self.pending]
         self.pending |= {trial.id for trial, _ in new}
         self.waiting.update(trial.configuration for trial, _ in new)
@@ -419,7 +420,7 @@ def describe(trial: Trial) -> str:
 
 
 def shape(trial: Trial) -> str:
-    """What sets one pipeline apart from another: `1f1b, m = 4, cut time`."""
+    """The keys in which pipelines differ: `1f1b, m = 4, cut time`."""
     several = trial.replicas if trial.replicas and trial.replicas > 1 else None
     parts = [
         trial.schedule,

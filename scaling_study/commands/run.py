@@ -40,7 +40,7 @@ class How:
 
 @dataclass(frozen=True)
 class Instead:
-    """What is done in place of a sweep."""
+    """Options that ask for something else than a sweep."""
 
     detach: options.Detach = False
     doctor: options.Doctor = False
@@ -49,7 +49,7 @@ class Instead:
 
 @dataclass(frozen=True)
 class Output:
-    """What is shown and written."""
+    """The form of the output."""
 
     as_json: options.Json = False
     quiet: options.Quiet = False

@@ -84,7 +84,7 @@ class Agent:
         return {}
 
     def describe(self, checkout: str, paths: Sequence[str]) -> Mapping[str, Any]:
-        """What this host is, to be compared with the others (inspection.py), and which of the paths it does not see."""
+        """Facts about this host, to be compared with the others (inspection.py), and the paths that it does not see."""
         from scaling_study.machine import this_machine
         from scaling_study.settings import commit
 

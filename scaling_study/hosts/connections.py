@@ -198,7 +198,7 @@ class AgentConnections:
 
 
 class TrialOnHosts:
-    """What can end a running trial before its time: the driver, or a host that fails."""
+    """Ends a running trial before its time: readable when the driver stops it or a host fails."""
 
     def __init__(self, connections: Sequence[AgentConnection], stop: Stop) -> None:
         self._connections, self.failed_host = connections, ""
@@ -235,6 +235,6 @@ def address_for(host: str) -> str:
 
 
 def _environment() -> list[str]:
-    """Where another host finds what ranks import, if that is not where its Python looks anyway."""
+    """The prefix of a command that passes PYTHONPATH on to another host; empty where it is not set."""
     path = os.environ.get("PYTHONPATH")
     return ["env", f"PYTHONPATH={path}"] if path else []

@@ -60,8 +60,7 @@ def _numbers(group: str) -> Iterator[str]:
             yield str(number).zfill(len(first))
 
 
-# The hosts that a study may use: names with their slots, from a study, an option or a hostfile (pure but for
-# reading).
+# The hosts that a study may use: names with their slots, from a study, an option or a hostfile.
 #
 #     hosts: [h1:2, h2:2]      --hosts h1:2,h2:2      --hostfile FILE:   h1 slots=2      as for mpirun and DeepSpeed
 #                                                                        h2:2            as for Horovod
@@ -280,9 +279,8 @@ def env_without_private(environment: Mapping[str, str], also: Iterable[str] = ()
 
 # The command line of ssh to another host, and what its failures mean, each with a remedy. Pure.
 #
-# ssh never prompts (BatchMode), and a host's key is checked: an unknown host is not trusted. Whatever else a
-# connection
-# needs (user, port, key, jump host) belongs into ~/.ssh/config, where every launcher finds it too.
+# ssh never prompts (BatchMode), and a host's key is checked: an unknown host is not trusted. User, port, key and jump
+# host belong into ~/.ssh/config, where every launcher finds them too.
 
 CONNECT_SECONDS = 5
 ALIVE_SECONDS, ALIVE_TIMES = 2, 4  # the connection counts as lost after so long without an answer, so many times
@@ -309,7 +307,7 @@ def ssh_command(host: str, argv: Sequence[str]) -> list[str]:
 
 
 def ssh_failure(host: str, code: int | None, stderr: str) -> str:
-    """What went wrong, in one clause with its remedy, from ssh's exit code and stderr."""
+    """The failure of ssh in one clause with its remedy, from its exit code and stderr."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     if code in (126, 127):
         message = lines[-1] if lines else "a command was not found"
@@ -341,7 +339,7 @@ def command(host: str, argv: Sequence[str], environment: Mapping[str, str] | Non
 
 
 def failure(host: str, code: int | None, stderr: str, environment: Mapping[str, str] | None = None) -> str:
-    """What went wrong there, in one clause, from the command's exit code and stderr."""
+    """The failure of a command there in one clause, from its exit code and stderr."""
     if not _in_job(host, environment):
         return ssh_failure(host, code, stderr)
     own = [line.partition("error: ")[2] for line in stderr.splitlines() if line.startswith("srun: error: ")]

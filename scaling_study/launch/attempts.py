@@ -174,7 +174,7 @@ class Attempts:
         return replace(kept, search_result={} if other_failure else result, other_seconds=other_seconds)
 
     def judge_parity(self, folders: Sequence[Path], timeout_seconds: float, own: Path) -> list[str]:
-        """Of each: `passed`, or how the framework's training differs from that of one process; parity.json has more.
+        """The verdict on each gate: `passed`, or how the framework trains otherwise than one process (parity.json).
 
         A process of its own compares: what a framework did to torch cannot reach it, and the driver needs no torch.
         `own`: where it leaves parity.txt.

@@ -43,7 +43,7 @@ class HostReport:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What trials over hosts need of each."""
+    """The needs of trials over hosts, on each host."""
 
     libraries: frozenset[str] = frozenset()
     interface: str = ""
@@ -72,7 +72,7 @@ def inspect_hosts(plan: Plan, trials: Sequence[Trial], results: Path) -> list[st
 
 
 def requirements(plan: Plan, trials: Sequence[Trial]) -> Requirements:
-    """What these trials need of each host, taken together."""
+    """The needs of all these trials together, on each host."""
     libraries: set[str] = set()
     interface, cores, gpus = "", 0, 0
     real = {trial.data for trial in trials} - {"synthetic", "auto"}
@@ -88,7 +88,7 @@ def requirements(plan: Plan, trials: Sequence[Trial]) -> Requirements:
 
 
 def problems(reports: Sequence[HostReport], needs: Requirements, results: Path) -> Iterator[str]:
-    """What must be mended first, host by host; the others are compared with the first."""
+    """Problems that must be mended first, host by host; the others are compared with the first."""
     first = reports[0]
     by_hostname: dict[str, str] = {}
     for host in reports:

@@ -82,7 +82,7 @@ class GroupRecord:
 
 @dataclass
 class LaunchRecord:
-    """What is known of a launch while it runs and after it; `launch.json` is replaced at each change."""
+    """The record of a launch, while it runs and after it; `launch.json` is replaced at each change."""
 
     folder: Path
     number: int

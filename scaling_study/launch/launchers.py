@@ -31,7 +31,7 @@ USUAL_PORT = 29_500  # torch's and DeepSpeed's own default
 
 @dataclass(frozen=True)
 class Command:
-    """What to execute, and the environment variables to set for it."""
+    """A command line, and the environment variables to set for it."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)

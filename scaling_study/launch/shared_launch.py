@@ -54,7 +54,7 @@ MOST_MEMORY = 0.6  # of the machine's, of what a container may use, and of a GPU
 
 
 class Watch:
-    """What a sweep tells its display, which overrides what it shows (commands/progress.py)."""
+    """Receives the progress of a sweep, and shows nothing; a display overrides methods (commands/progress.py)."""
 
     def starts(self, trial: Trial, planned: Planned) -> None: ...
     def expects(self, more: Sequence[tuple[Trial, Planned]]) -> None: ...

@@ -43,7 +43,7 @@ def choose_port(preferred: int, among: range, stop: Stop) -> tuple[int, str]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen there, on every address of this host."""
+    """True where a server could listen on every address of this host."""
     return all(_can_listen(family, address, port) for family, address in ANYWHERE)
 
 
@@ -200,7 +200,7 @@ def _belongs(mark: str, results: str) -> bool:
 
 
 def _others_are_hidden() -> bool:
-    """Whether this is a container with the memory, but not with the processes, of its host: `docker run --ipc=host`.
+    """True in a container with the memory, but not with the processes, of its host: `docker run --ipc=host`.
     Other ways to share memory with hidden processes cannot be detected."""
     ours = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("ipc", "pid")]
     return ours[0] == FIRST_IPC and ours[1] != FIRST_PID

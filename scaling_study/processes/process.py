@@ -114,7 +114,7 @@ class Exit:
 
 
 class Stop(Protocol):
-    """What can end a trial before its time: a signal to the driver, or the driver's death."""
+    """Ends a trial before its time: readable at a signal to the driver, or at its death."""
 
     def fileno(self) -> int: ...  # readable once the trial is to be ended
 

@@ -36,7 +36,7 @@ GPU_RESOURCE = re.compile(r"gpu:(?:([A-Za-z0-9_.-]+):)?(\d+)")  # of a node's ge
 
 @dataclass(frozen=True)
 class Kind:
-    """What a value may look like."""
+    """The form of an option's value."""
 
     pattern: re.Pattern[str]
     example: str  # in words

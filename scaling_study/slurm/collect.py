@@ -115,7 +115,7 @@ def _ran_in(job: Job, begun: Record) -> bool:
 
 
 def _has_record(folder: Path) -> bool:
-    """Whether the trial has a record. Only a listing is sure to show a folder on a network file system as it is."""
+    """True if the trial has a record. Only a listing is sure to show a folder on a network file system as it is."""
     try:
         return "record.json" in os.listdir(folder)
     except OSError:

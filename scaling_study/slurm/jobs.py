@@ -75,7 +75,7 @@ def _sacct(selection: Sequence[str]) -> str:
 
 
 def _output(*command: str) -> str:
-    """What a command prints. Raises SlurmUnavailable with its error message."""
+    """The output of a command. Raises SlurmUnavailable with its error message."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k in CLUSTER_VARIABLES}
     try:
         done = subprocess.run(
@@ -191,7 +191,7 @@ def _number(text: str) -> int:
 
 
 def has_ended(state: JobState | None, script: ScriptExit | None, now: float) -> bool:
-    """Whether a submitted job has ended, `now` in Unix seconds. One that Slurm has forgotten has."""
+    """True if a submitted job has ended, `now` in Unix seconds. One that Slurm has forgotten has."""
     if state is None or state.ended:
         return True
     return script is not None and now - script.at > LINGER_SECONDS

@@ -70,7 +70,7 @@ SUBMITTER_OPTIONS = ("--slurm",)  # the same, with a value
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for, and what the machine file adds."""
+    """A submission as the command line asks for it, with the lines of the machine file."""
 
     study: str
     results: Path  # results/<study>
@@ -224,7 +224,7 @@ def _submit(results: Path, job: Job, script: str, begun: Record | None = None) -
 
 
 def _has_result(folder: Path) -> bool:
-    """Whether a trial's folder holds a result of it."""
+    """True if a trial's folder holds a result of it."""
     try:
         return store.read_trial(folder).status != "cancelled"
     except store.UnreadableRecord:

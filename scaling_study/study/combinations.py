@@ -116,7 +116,7 @@ def data_shares(framework: str, keys: Mapping[str, Any]) -> int:
 
 
 def worker_count(keys: Mapping[str, Any]) -> int:
-    """Of a combination: 1 where it does not name them."""
+    """The workers that a combination names, else 1."""
     return int(keys.get("workers", 1))
 
 

@@ -62,14 +62,14 @@ def why_cold(trial: Trial, alone_on_gpus: bool = False) -> str:
 
 
 def alone_on_gpus(trials: Iterable[Trial]) -> bool:
-    """Whether some of these train on GPUs what was not tried in rounds there; an oversubscribed one is compared with
+    """True where some of these train on GPUs what was not tried in rounds there; an oversubscribed one is compared with
     nothing, and does not count."""
     on_gpus = (trial for trial in trials if trial.device == "cuda" and FRAMEWORKS[trial.framework].trains)
     return any(_is_untried(trial) for trial in on_gpus if not trial.oversubscribe)
 
 
 def _is_untried(trial: Trial) -> bool:
-    """Of one that is on a GPU."""
+    """True for a trial on a GPU that was never measured in blocks with others there."""
     return trial.workers > 1 or trial.framework not in ON_A_GPU
 
 
@@ -83,12 +83,12 @@ def groups(trials: Iterable[Trial]) -> list[list[Trial]]:
 
 
 def processes(trial: Trial) -> tuple[object, ...]:
-    """What is the same for all that one set of processes measures."""
+    """The values of ALIKE, which are the same for all trials that one group of processes measures."""
     return tuple(getattr(trial, key) for key in ALIKE)
 
 
 def comparable(trial: Trial, other: Trial, scaling: str) -> bool:
-    """Whether two are held against each other: one model, and one batch, a worker's or all workers'."""
+    """True for two trials of one model and one batch, a worker's or that of all workers."""
     whole = scaling == "strong" or FRAMEWORKS[other.framework].cuts_model
     batch = "global_batch" if whole else "batch_per_worker"
     return trial.model == other.model and getattr(trial, batch) == getattr(other, batch)

@@ -118,7 +118,7 @@ def _unheld(schedule: str, virtual: int) -> Iterator[tuple[str, str]]:
 
 
 def _too_few(schedule: str, stages: int, virtual: int, parts: int) -> str:
-    """What torch's schedule refuses about the number of micro-batches; empty if nothing."""
+    """The reason why torch's schedule refuses the number of micro-batches; empty if it does not."""
     if schedule == "1f1b" and parts < stages:
         return f"schedule=1f1b needs a micro-batch for each of the {stages} stages, not micro_batches={parts}"
     if schedule == "dualpipev" and parts < stages * virtual:
@@ -130,7 +130,7 @@ def _too_few(schedule: str, stages: int, virtual: int, parts: int) -> str:
 
 
 def _uncut(stage_cut: str, parts: int) -> str:
-    """What is wrong with the cut; empty if nothing is."""
+    """The problem with the cut; empty if there is none."""
     if stage_cut in CUTS:
         return ""
     layers = by_hand(stage_cut)

@@ -90,7 +90,7 @@ def _set_environment(variables: Mapping[str, str]) -> None:
 
 
 def _random_of_gpu() -> torch.Tensor | None:
-    """Of the GPU that this rank computes on; asking for it elsewhere would take memory of one."""
+    """The random state of the GPU that this rank computes on; asking for it elsewhere would take memory of one."""
     return torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
 
 
@@ -224,7 +224,7 @@ GROWING: Mapping[str, Callable[[], int]] = {
 
 
 class Traces:
-    """What there is in this process now."""
+    """The traces in this process now: counts of hooks, threads, processes and files, and its memory."""
 
     def __init__(self) -> None:
         self.at_once = {name: count() for name, count in IN_A_BLOCK.items()}
