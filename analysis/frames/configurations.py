@@ -65,8 +65,7 @@ def words(rows: pd.DataFrame) -> pd.Series[str]:
 # whose workers share one batch, the same global_batch.
 #
 # A variant of a model (models.py: `like`) is another model, and has no baseline in its original. Only the table of
-# epochs
-# sets the two beside each other, because people do, and says what is wrong with it: find(..., model=the original).
+# epochs sets the two beside each other, because people do, and says what is wrong with it: find(..., model=original).
 
 KEYS = tuple(key.name for key in columns.TRIAL_KEYS if key.name != "repeat")
 PIPELINE_KEYS = ("schedule", "stages", "virtual_stages", "micro_batches", "replicas", "stage_cut")
@@ -404,14 +403,6 @@ def _variance(a: LaunchesRow, b: LaunchesRow) -> tuple[float, float]:
         return 0.0, 0.0
     same_processes = bool({*launches_names(a)} & {*launches_names(b)})
     return launches.of_ratio(spread, other, together=same_processes)
-
-
-# Trials -> one row a configuration: configurations.csv. Throughput over its repeats, speed-up, efficiency.
-#
-# Every interval here is 95 %, between repeats: Student t for a throughput, Welch on the logarithm for a speed-up,
-# which
-# is taken within launches where both shared them (launches.py).
-# With fewer than 3 repeats that are ok the number stands alone.
 
 
 def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:

@@ -135,11 +135,9 @@ def _failure(each: Sequence[AveragingRound]) -> str:
 
 # What the ranks of one trial measured, folded into its row of results.csv: slowest, sum, mean or largest.
 
-PHASES = (*("data", "forward", "backward", "communication", "matchmaking", "averaging", "optimizer", "unattributed"),)
-OF_A_ROUND = (
-    "matchmaking",
-    "averaging",
-)  # parts of which go on while batches compute: what blocks the step is the phase
+PHASES = ("data", "forward", "backward", "communication", "matchmaking", "averaging", "optimizer", "unattributed")
+# Parts of these go on while batches compute: what blocks the step is the phase.
+OF_A_ROUND = ("matchmaking", "averaging")
 MEMORY = ("parameters", "gradients", "optimizer", "buffers", "activations", "resident")
 COLLECTIVES = ("allreduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all", "send", "other")
 LIBRARIES = {"mpi": "MPI", "gloo": "Gloo", "nccl": "NCCL"}

@@ -1,4 +1,4 @@
-"""What a row of each frame of trials holds: the columns of results.csv and configurations.csv, and their types.
+"""What is read by name of a row of results.csv or configurations.csv; columns.py declares every column.
 
 What is unknown is None in a row of as_rows (rows.py), but NaN where a column holds floats.
 """
@@ -9,7 +9,7 @@ from typing import TypedDict
 
 
 class TrialKeys(TypedDict):
-    """What a trial and its repeats have in common: the keys of a study file (scaling_study.trial). None: has none."""
+    """Keys of a study file (scaling_study.trial) that a trial and its repeats have in common. None: has none."""
 
     framework: str
     model: str
@@ -22,21 +22,13 @@ class TrialKeys(TypedDict):
     controller: str | None
     device: str
     cores_per_worker: int | None
-    allocator: str
     oversubscribe: bool
     data: str
-    input: str | None
-    damaged_images: str | None
     image_size: int | None
-    image_width: int | None
-    memory_format: str
-    sequence_length: int | None
-    padding: str | None
     weights: str | None
     freeze: str | None
     learning_rate: float | None
     part_learning_rates: str | None
-    dropout: float | None
     accumulation: int
     compile: bool
     zero_stage: int | None
@@ -46,8 +38,6 @@ class TrialKeys(TypedDict):
     micro_batches: int | None
     replicas: int | None
     buffers: str | None
-    tuned_for: str | None
-    wrap: str | None
     stage_cut: str | None
     bucket_bytes: int | None
     fusion_bytes: int | None
@@ -55,37 +45,12 @@ class TrialKeys(TypedDict):
     target_batch_size: int | None
     matchmaking_seconds: float | None
     averaging_timeout_seconds: float | None
-    average_state_every: int | None
     updates: str | None
     collective: str | None
-    min_bytes: int | None
-    max_bytes: int | None
-    size_factor: int | None
     seed: int
     epochs: int | None
-    warmup_epochs: int | None
-    train_epochs: int | None
-    train_steps: int | None
-    train_max_seconds: float | None
     train_target: str | None
-    train_evaluate_every: float | None
-    train_validation: float | None
     train_patience: int | None
-    train_optimizer: str | None
-    train_momentum: float | None
-    train_weight_decay: float | None
-    train_clip_norm: float | None
-    train_label_smoothing: float | None
-    train_schedule: str | None
-    train_warmup_steps: int | None
-    train_scale_learning_rate: str | None
-    train_reference_batch: int | None
-    train_augmentation: str | None
-    train_log: str | None
-    train_loop: str | None
-    train_start_learning_rate: float | None
-    train_cycle_steps: int | None
-    train_keep: str | None
     find: str | None
     warm: bool | None
     machine: str
@@ -98,21 +63,14 @@ class Counted(TypedDict):
     parameters: int | None
     allreduce_bytes: int | None
     communication_bytes: int | None
-    communication_allreduce_bytes: int | None
-    communication_reduce_scatter_bytes: int | None
-    communication_all_gather_bytes: int | None
-    communication_reduce_bytes: int | None
-    communication_broadcast_bytes: int | None
-    communication_all_to_all_bytes: int | None
     communication_send_bytes: int | None
-    communication_other_bytes: int | None
     peak_memory_bytes: int | None
-    parameters_bytes: int | None
-    gradients_bytes: int | None
-    optimizer_bytes: int | None
     buffers_bytes: int | None
     activations_bytes: int | None
     resident_bytes: int | None
+    parameters_bytes: int | None
+    gradients_bytes: int | None
+    optimizer_bytes: int | None
 
 
 class Means(TypedDict):
@@ -122,19 +80,14 @@ class Means(TypedDict):
     step_seconds_mean: float
     data_seconds: float
     forward_seconds: float
-    backward_seconds: float
     communication_seconds: float
     matchmaking_blocked_seconds: float
     averaging_blocked_seconds: float
-    optimizer_seconds: float
-    unattributed_seconds: float
-    launch_seconds: float
     achieved_over_target: float
     overlap: float
     gpu_utilization_percent: float
     energy_joules: float
     loss_first: float
-    loss_last: float
 
 
 class Named(TypedDict):
@@ -179,14 +132,11 @@ class ConfigurationRow(TrialKeys, Counted, Means):
     speedup_low: float
     speedup_high: float
     efficiency: float
-    efficiency_low: float
-    efficiency_high: float
     baseline: str | None
     speedup_reason: str
     parity: str | None
     not_comparable: str
     oversubscribed: bool
-    too_short: int
     carrier: str
     data_source: str
     started_at: str
@@ -195,10 +145,7 @@ class ConfigurationRow(TrialKeys, Counted, Means):
     repeat_launches: str
     launch_spread: float
     launch_freedom: float
-    processes_spread: float
-    processes_freedom: float
     launch_members: int | None
-    parity_gates: str | None
     series: str
     series_order: int
     batch: int
@@ -270,16 +217,13 @@ class TrialRow(TrialKeys, Counted, Means):
     interval_high: float
     steps: int | None
     step_seconds_median: float
-    step_trend: float
     samples_seen: int | None
     rounds_failed: int | None
     carrier: str | None
     data_source: str | None
     parity: str | None
-    parity_gates: str | None
     started_at: str | None
     launch: str | None
-    error: str | None
     planned_repeats: int | None
     busy_elsewhere_cores: float
     max_batch: int | None
