@@ -100,7 +100,7 @@ class Evidence:
 
     @cached_property
     def facts(self) -> dict[str, list[dict[str, Any]]]:
-        """Configuration -> the facts (facts.COLUMNS) of each of its trials; none where records are older."""
+        """Configuration -> the facts (details.Fact) of each of its trials; none where records are older."""
         facts: dict[str, list[dict[str, Any]]] = {}
         for fact in as_rows(self.results.details.facts):
             facts.setdefault(str(fact["configuration"]), []).append({str(key): value for key, value in fact.items()})

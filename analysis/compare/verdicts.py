@@ -116,7 +116,7 @@ MOST_REASONS = 2  # that are told of one configuration
 
 
 def failed_trials(runs: pd.DataFrame) -> dict[str, Trials]:
-    """Configuration -> its failed trials in `runs` (trials.COLUMNS), by repeat."""
+    """Configuration -> its failed trials in `runs` (columns.TRIALS), by repeat."""
     failed: dict[str, list[FailedTrial]] = {}
     for trial in as_rows(runs.loc[runs.status != "ok", list(FailedTrial.__annotations__)], FailedTrial):
         if configurations.word(trial) not in NO_FAULT:

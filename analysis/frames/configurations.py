@@ -277,7 +277,7 @@ def _signs(rows: pd.DataFrame) -> pd.Series[Any]:
 
 
 def of_gates(gates: pd.DataFrame) -> list[str]:
-    """The verdicts of gates (trials.COLUMNS) in words, where there is no table yet to stand under."""
+    """The verdicts of gates (columns.TRIALS) in words, where there is no table yet to stand under."""
     bad = gates[~gates.parity.isin((PASSED, NOT_CHECKED))]
     lines = [f"Parity: {(gates.parity == PASSED).sum()} of {len(gates)} gates passed."] if len(gates) else []
     return lines + [f"{FAILED_SIGN} {FAULTY}: {row.parity} ({row.trial})." for row in bad.itertuples()]
@@ -290,7 +290,7 @@ LaunchesRow = Mapping[Any, Any]
 
 
 def add(rows: Iterable[dict[Any, Any]]) -> None:
-    """Enter COLUMNS in the rows (configurations.COLUMNS) of one study that shared launches."""
+    """Enter COLUMNS in the rows (columns.of_configurations) of one study that shared launches."""
     shared = [row for row in rows if row["repeat_launches"]]
     # More than were planned were added because of the spread of these.
     planned = launches.table([dict(islice(logs(row).items(), row["planned"])) for row in shared])

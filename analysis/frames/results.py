@@ -17,9 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.frames import configurations, details, study, trials
-from analysis.frames import configurations as comparability
-from analysis.frames import trials as parity
-from analysis.frames.configurations import KEYS, has, known, same
+from analysis.frames.configurations import KEYS, UPDATES, has, known, same
 from analysis.frames.details import Details
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows, distinct
@@ -92,7 +90,7 @@ def keys(configurations: pd.DataFrame) -> list[str]:
 
 def _always(configurations: pd.DataFrame, key: str) -> bool:
     """Whether it is said though all peers have it: what steps otherwise than every other framework stands apart."""
-    return key == "updates" and bool(configurations[key].isin(list(comparability.UPDATES)).any())
+    return key == "updates" and bool(configurations[key].isin(list(UPDATES)).any())
 
 
 def _varies(configurations: pd.DataFrame, key: str) -> bool:
@@ -204,7 +202,7 @@ def none() -> Maps:
 
 
 def read_maps(results: Path, runs: pd.DataFrame) -> Maps:
-    """Of the trials in `runs` (trials.COLUMNS). Warns SkippedRecord of what cannot be read."""
+    """Of the trials in `runs` (columns.TRIALS). Warns SkippedRecord of what cannot be read."""
     frames, about, rows, folders = [], dict[str, About](), dict[str, NDArray[np.float64]](), dict[str, Path]()
     having = {path.parent.parent.name for path in (results / "trials").glob(f"*/{maps.FOLDER}/{maps.ABOUT}")}
     for row in as_rows(runs[["trial", "configuration", "repeat", "seed"]][runs.trial.isin(having)]):
@@ -282,7 +280,7 @@ def once(derive: Callable[Concatenate[Results, P], T]) -> Callable[Concatenate[R
 
 @dataclass(frozen=True)
 class Results:
-    """One study. `trials` has trials.COLUMNS; `configurations` has configurations.COLUMNS and series.add's.
+    """One study. `trials` has columns.TRIALS; `configurations` has columns.of_configurations and columns.SHOWN.
 
     Parity gates and network probes are among the trials and have no configuration.
     """
@@ -404,7 +402,7 @@ def probes_of(rows: pd.DataFrame) -> pd.Series[bool]:
 
 def gates_of(rows: pd.DataFrame) -> pd.Series[bool]:
     """Which rows of trials are parity gates."""
-    return (rows["find"] == parity.GATE).fillna(False).astype(bool)
+    return (rows["find"] == trials.GATE).fillna(False).astype(bool)
 
 
 def read(folder: Path, collector: trials.Collector | None = None) -> Results:

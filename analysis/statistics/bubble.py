@@ -171,7 +171,7 @@ EQUAL = {FORWARD: 1.0, BACKWARD: 2.0, INPUT: 1.0, WEIGHT: 1.0}
 
 
 def order_of(step: pd.DataFrame) -> dict[int, list[Event]]:
-    """Worker -> the events that it ran in one step of one replica (events.COLUMNS), by their start."""
+    """Worker -> the events that it ran in one step of one replica (details.Event), by their start."""
     sorted_ = step.sort_values(["start_seconds", "end_seconds"], kind="stable")
     return {
         int(str(worker)): [Event(*event) for event in zip(ours.kind, ours.stage, ours.micro_batch, strict=True)]
@@ -268,7 +268,7 @@ class Bubble:
 
 
 def of_steps(events: pd.DataFrame, workers: int) -> pd.DataFrame:
-    """COLUMNS: one row a step of one replica. `events` (events.COLUMNS) of one configuration; `workers` a replica."""
+    """COLUMNS: one row a step of one replica. `events` (details.Event) of one configuration; `workers` a replica."""
     steps = []
     for key, step in events.groupby(STEP, sort=True):
         makespan = float(step.end_seconds.max() - step.start_seconds.min())
@@ -283,7 +283,7 @@ def of_steps(events: pd.DataFrame, workers: int) -> pd.DataFrame:
 def idle_seconds(events: pd.DataFrame) -> pd.Series[float]:
     """RANK -> seconds of a step's makespan in which its workers did nothing: mean over its workers and over the steps.
 
-    `events` (events.COLUMNS) of any configurations. Of each the sum over the ranks is that of `of_steps`.
+    `events` (details.Event) of any configurations. Of each the sum over the ranks is that of `of_steps`.
     """
     step = ["configuration", *STEP]
     worker = [*step, "worker", "rank"]

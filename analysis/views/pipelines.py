@@ -33,7 +33,7 @@ from scaling_study.frameworks import FRAMEWORKS
 
 # The shape of a pipeline in words: `1f1b, m = 8`, and as the name of a file.
 #
-# A row here is one of configurations.COLUMNS. Two frameworks have one order only, and no trial key for it.
+# A row here is one of columns.of_configurations. Two frameworks have one order only, and no trial key for it.
 
 Row = ConfigurationRow
 OWN_SCHEDULE = {"naive_model_parallel": NAIVE, "fairscale_pipe": "gpipe"}
@@ -94,7 +94,7 @@ def file_name(row: Row) -> str:
 
 
 def of_time(events: pd.DataFrame) -> dict[int, float]:
-    """Stage -> its share of all seconds that any stage computed. `events` (events.COLUMNS) of one configuration."""
+    """Stage -> its share of all seconds that any stage computed. `events` (details.Event) of one configuration."""
     return _shares((events.end_seconds - events.start_seconds).groupby(events.stage).sum())
 
 
@@ -155,7 +155,7 @@ def table(results: Results) -> pd.DataFrame:
 
 
 def events_of(row: Row, results: Results) -> pd.DataFrame:
-    """The events (events.COLUMNS) of one configuration, over all its repeats."""
+    """The events (details.Event) of one configuration, over all its repeats."""
     events = results.details.events
     ours: pd.DataFrame = events[events.configuration == row["configuration"]]
     return ours
@@ -417,7 +417,7 @@ LEAST_BOX = 0.02  # inches, below which an edge would hide the box
 
 @dataclass(frozen=True)
 class Panel:
-    """One step of one replica. `step`: events.COLUMNS with seconds since the step's first event."""
+    """One step of one replica. `step`: details.Event with seconds since the step's first event."""
 
     title: str
     file_name: str
