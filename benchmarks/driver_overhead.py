@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -144,7 +144,6 @@ class Driver:
         for first in configurations(self.done, count):
             for trial in (replace(first, repeat=n + 1) for n in range(MEASURE.repeats)):
                 folder = self.results / "trials" / trial.id
-                store.write_json(folder / "trial.json", {**trial.to_dict(), "window": asdict(trial.window)})
                 copy = replace(pattern, id=trial.id, configuration=trial.configuration, trial=trial)
                 store.write_record(folder, copy)
         self.done += count
