@@ -155,9 +155,11 @@ def compare(
     share = parsed("--threshold", _share, threshold) or 0.0
     expected = tuple(word.strip() for word in expect.split(",") if word.strip())
     return exit_code(
-        lambda: _compare(a, b, share, expected, anyway, markdown, as_json), "cannot read or write",
-        (NothingToCompare,), COMPARE_REFUSED,
-    )  # fmt: skip
+        lambda: _compare(a, b, share, expected, anyway, markdown, as_json),
+        "cannot read or write",
+        (NothingToCompare,),
+        COMPARE_REFUSED,
+    )
 
 
 def _compare(
@@ -289,10 +291,12 @@ def predict(
     From a study's runs with one worker, and a network that it measured or that is given.
     """
     links = (
-        parsed("--bandwidth", quantities.bandwidth, bandwidth), parsed("--latency", quantities.duration, latency),
-        per_host, parsed("--local-bandwidth", quantities.bandwidth, local_bandwidth),
+        parsed("--bandwidth", quantities.bandwidth, bandwidth),
+        parsed("--latency", quantities.duration, latency),
+        per_host,
+        parsed("--local-bandwidth", quantities.bandwidth, local_bandwidth),
         parsed("--local-latency", quantities.duration, local_latency),
-    )  # fmt: skip
+    )
     counts = parsed("--workers", quantities.workers, workers) or ()
     algorithms = parsed("--algorithm", _algorithms, algorithm) or ()
     precisions = parsed("--allreduce", _precisions, allreduce) or ()
@@ -397,9 +401,12 @@ def _print(table: Table, notes: Iterable[str]) -> None:
 
 
 def network(
-    bandwidth: float | None, latency: float | None, per_host: int | None, local_bandwidth: float | None,
+    bandwidth: float | None,
+    latency: float | None,
+    per_host: int | None,
+    local_bandwidth: float | None,
     local_latency: float | None,
-) -> Network | None:  # fmt: skip
+) -> Network | None:
     """The network that the command line describes, in bytes per second and seconds; None where it says nothing.
 
     Raises CannotPredict where half of one is given.

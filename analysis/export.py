@@ -23,18 +23,47 @@ from scaling_study.errors import shortened
 Row = Mapping[Any, Any]
 Number = int | float
 METRICS = (
-    *("samples_per_second", "interval_low", "interval_high", "relative_half_width", "n"),
-    *("speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high"),
+    "samples_per_second",
+    "interval_low",
+    "interval_high",
+    "relative_half_width",
+    "n",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "efficiency",
+    "efficiency_low",
+    "efficiency_high",
     *columns.number_folds(),
 )
 OF_A_REPEAT = (
-    *("samples_per_second", "interval_low", "interval_high", "tokens_per_second", "steps", "step_seconds_mean"),
-    *("step_seconds_median", *PHASE_COLUMNS, "launch_seconds", "peak_memory_bytes"),
-    *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last", "busy_elsewhere_cores"),
+    "samples_per_second",
+    "interval_low",
+    "interval_high",
+    "tokens_per_second",
+    "steps",
+    "step_seconds_mean",
+    "step_seconds_median",
+    *PHASE_COLUMNS,
+    "launch_seconds",
+    "peak_memory_bytes",
+    "gpu_utilization_percent",
+    "energy_joules",
+    "loss_first",
+    "loss_last",
+    "busy_elsewhere_cores",
 )
 TAGS = (
-    *("status", "reason", "failures", "parity", "not_comparable", "baseline", "speedup_reason", "data_source"),
-    *("started_at", "configuration"),
+    "status",
+    "reason",
+    "failures",
+    "parity",
+    "not_comparable",
+    "baseline",
+    "speedup_reason",
+    "data_source",
+    "started_at",
+    "configuration",
 )
 
 
@@ -231,9 +260,14 @@ def _leave(runs: Sequence[Run], study: str, place: Path) -> None:
     import wandb
 
     quiet = wandb.Settings(
-        silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True, x_disable_meta=True,
+        silent=True,
+        console="off",
+        disable_git=True,
+        disable_code=True,
+        x_disable_stats=True,
+        x_disable_meta=True,
         x_save_requirements=False,
-    )  # fmt: skip
+    )
     for run in runs:
         wandb_run = wandb.init(
             project=shortened(file_name(study), WANDB_LONGEST),

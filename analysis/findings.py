@@ -72,9 +72,21 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
 
 
 RUN_COLUMNS = (
-    *("trial", "configuration", "model", "find", "repeat", "status", "started_at", "launch"),
-    *("samples_per_second", "samples_seen", "steps", "step_trend"),
-    *("global_batch", "busy_elsewhere_cores", "achieved_over_target"),
+    "trial",
+    "configuration",
+    "model",
+    "find",
+    "repeat",
+    "status",
+    "started_at",
+    "launch",
+    "samples_per_second",
+    "samples_seen",
+    "steps",
+    "step_trend",
+    "global_batch",
+    "busy_elsewhere_cores",
+    "achieved_over_target",
 )
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)

@@ -19,20 +19,40 @@ from scaling_study.trial import Trial, Window
 
 # Seconds from starting to the first step, as seen on two cores: importing torch, launching, joining.
 LAUNCH_SECONDS: Mapping[str, float] = {
-    "python": 3.0, "mpirun": 4.5, "horovodrun": 5.0, "torchrun": 6.0, "deepspeed": 9.0, "srun": 4.5,
-}  # fmt: skip
+    "python": 3.0,
+    "mpirun": 4.5,
+    "horovodrun": 5.0,
+    "torchrun": 6.0,
+    "deepspeed": 9.0,
+    "srun": 4.5,
+}
 STEP_SECONDS_PER_SAMPLE: Mapping[str, float] = {
-    "resnet8": 0.0015, "resnet8_groupnorm": 0.0015, "resnet18": 0.0025, "resnet50": 0.007,
-    "mlp_wide": 0.03, "albert_tiny": 0.002, "albert_base_v2": 0.7,
-    "transformer_lm": 0.03, "transformer_lm_unmasked": 0.03, "transformer_lm_deep": 0.1,
-    "gpt2": 15.0, "gpt2_tiny": 0.02,
-    "iformer_tiny": 0.02, "iformer_small": 0.7,
-    "vit_small_dataset": 0.04, "vit_small_dataset_tiny": 0.0007, "timm_vit_tiny": 0.0005,
-}  # fmt: skip
+    "resnet8": 0.0015,
+    "resnet8_groupnorm": 0.0015,
+    "resnet18": 0.0025,
+    "resnet50": 0.007,
+    "mlp_wide": 0.03,
+    "albert_tiny": 0.002,
+    "albert_base_v2": 0.7,
+    "transformer_lm": 0.03,
+    "transformer_lm_unmasked": 0.03,
+    "transformer_lm_deep": 0.1,
+    "gpt2": 15.0,
+    "gpt2_tiny": 0.02,
+    "iformer_tiny": 0.02,
+    "iformer_small": 0.7,
+    "vit_small_dataset": 0.04,
+    "vit_small_dataset_tiny": 0.0007,
+    "timm_vit_tiny": 0.0005,
+}
 EPOCH_SAMPLES = {
-    "cifar10": 50_000, "cola": 8_551, "wikitext2": 58_560, "wikitext2_bpe": 34_759, "images": 50_000,
+    "cifar10": 50_000,
+    "cola": 8_551,
+    "wikitext2": 58_560,
+    "wikitext2_bpe": 34_759,
+    "images": 50_000,
     "cholect45": 2_280,  # of the surgical scenes that take its place
-}  # fmt: skip
+}
 TREE_SIDE, DECODE_SECONDS = 224, 0.003  # of an image of a tree: pixels, unless the trial says other; one core's
 FRAME_HEIGHT, FRAME_SECONDS = 256, 0.3  # of a Tripnet with ResNet-18; by the number of pixels
 GATE_SECONDS = 5.0  # ten steps in fp64, and the reference
@@ -88,9 +108,12 @@ class Estimate:
             return SHARE_SECONDS + max(timed, blocks) * INSTRUMENTED
         if trial.warm:
             shared = Window(
-                window.warmup_steps, window.min_steps, window.min_seconds, rounds=window.rounds,
+                window.warmup_steps,
+                window.min_steps,
+                window.min_seconds,
+                rounds=window.rounds,
                 block_seconds=window.block_seconds,
-            )  # fmt: skip
+            )
             long, steps = shared.is_long(step), window.rounds * shared.steps_in_block(step)
             steps += max(1, min(10, steps // 4)) + (1 if long else 3)  # of phases; of bytes, overlap, gradients
             steps += shared.warmup(step) + (0 if long else window.rounds)  # before each block one that is not timed

@@ -277,14 +277,22 @@ class Run:
         """The record of a trial, but for what is to come of it."""
         job, cluster = hosts.current(), self.plan.cluster
         return Record(
-            study=self.plan.study.name, id=trial.id, configuration=trial.configuration,
-            trial=trial, planned_repeats=planned.measure.repeats,
-            status="unsupported" if planned.unsupported else "cancelled", reason=planned.unsupported,
-            started_at=settings.utc_now(), commit=settings.commit(), machine=self.plan.machine.to_dict(),
-            environment={**settings.environment(), **cluster.environment(trial)}, job=job.to_dict() if job else {},
+            study=self.plan.study.name,
+            id=trial.id,
+            configuration=trial.configuration,
+            trial=trial,
+            planned_repeats=planned.measure.repeats,
+            status="unsupported" if planned.unsupported else "cancelled",
+            reason=planned.unsupported,
+            started_at=settings.utc_now(),
+            commit=settings.commit(),
+            machine=self.plan.machine.to_dict(),
+            environment={**settings.environment(), **cluster.environment(trial)},
+            job=job.to_dict() if job else {},
             command=launchers.command(trial, cluster=cluster).shell(CHECKOUT),  # of any checkout: results travel
-            hosts=[str(host) for host in cluster.hosts_of(trial)], machine_file=cluster.to_dict(),
-        )  # fmt: skip
+            hosts=[str(host) for host in cluster.hosts_of(trial)],
+            machine_file=cluster.to_dict(),
+        )
 
     def _learn(self, known: Summary) -> None:
         """What a finished trial shows of others."""

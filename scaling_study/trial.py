@@ -48,9 +48,13 @@ def add_flag(group: Any, f: Any, choices: Any = None) -> None:
         choices = choices or f.metadata.get("choices")
         default = argparse.SUPPRESS if default is None or f.name == "launcher" else default
         group.add_argument(
-            flag(f.name), type=bounded(kind, f.metadata), default=default, choices=choices or None,
-            metavar=None if choices else kind.__name__.upper(), help=help,
-        )  # fmt: skip
+            flag(f.name),
+            type=bounded(kind, f.metadata),
+            default=default,
+            choices=choices or None,
+            metavar=None if choices else kind.__name__.upper(),
+            help=help,
+        )
 
 
 def add_rank_flags(parser: argparse.ArgumentParser, launchers: Sequence[str]) -> None:
@@ -65,9 +69,11 @@ def add_rendezvous(parser: argparse.ArgumentParser) -> None:
     """Where ranks meet that are started by hand, one by one (worker/rendezvous.py)."""
     group = parser.add_argument_group("joining the other ranks, where no launcher starts them")
     group.add_argument(
-        "--dist-url", metavar="URL", default=argparse.SUPPRESS,
+        "--dist-url",
+        metavar="URL",
+        default=argparse.SUPPRESS,
         help="where rank 0 listens: tcp://HOST:PORT, or env://, which reads MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK",
-    )  # fmt: skip
+    )
     for name, what in (("world_size", "how many ranks there are"), ("rank", "which of them this is, from 0")):
         group.add_argument(flag(name), type=int, metavar="INT", default=argparse.SUPPRESS, help=what)
 
@@ -104,9 +110,12 @@ def command_line(table: Framework, keys: Iterable[Field[Any]], window: Iterable[
         add_flag(trained if f.name.startswith("train_") else trial, f, choices=choices)
     timed = result.add_argument_group("the timed window")
     timed.add_argument(
-        "--steps", type=bounded(int, {"minimum": 1}), metavar="INT", default=argparse.SUPPRESS,
+        "--steps",
+        type=bounded(int, {"minimum": 1}),
+        metavar="INT",
+        default=argparse.SUPPRESS,
         help="time exactly this many steps",
-    )  # fmt: skip
+    )
     for f in window:
         add_flag(timed, f)
     result.add_argument(

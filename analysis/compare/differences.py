@@ -71,8 +71,11 @@ def facts(record: Record) -> Iterator[tuple[str, str, str]]:
         for name, value in rank.versions.items():
             if name != MEASURED_BY:
                 yield DRIVER if name in UNDER_A_GPU else VERSIONS, name, str(value)
-        yield from ((BACKEND, name, str(rank.backend[name])) for name in ("controller", "operations", "backend")
-                    if rank.backend.get(name))  # fmt: skip
+        yield from (
+            (BACKEND, name, str(rank.backend[name]))
+            for name in ("controller", "operations", "backend")
+            if rank.backend.get(name)
+        )
 
 
 def machine(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -377,18 +377,25 @@ def to_json(comparison: Comparison) -> str:
     `only_a`, `only_b`."""
     overall, table = comparison.verdicts.overall, comparison.verdicts.table.astype(object)
     content = {
-        "a": comparison.a.study.name, "b": comparison.b.study.name, "headline": headline(comparison),
-        "threshold": comparison.threshold, "refused": bool(comparison.refused),
-        "regressed": comparison.regressed, "regressions": len(comparison.verdicts.having(*REGRESSIONS)),
-        "gains": len(comparison.verdicts.having(*GAINS)), "noise": comparison.verdicts.noise,
-        "detectable": comparison.verdicts.detectable, "says_nothing": comparison.says_nothing,
+        "a": comparison.a.study.name,
+        "b": comparison.b.study.name,
+        "headline": headline(comparison),
+        "threshold": comparison.threshold,
+        "refused": bool(comparison.refused),
+        "regressed": comparison.regressed,
+        "regressions": len(comparison.verdicts.having(*REGRESSIONS)),
+        "gains": len(comparison.verdicts.having(*GAINS)),
+        "noise": comparison.verdicts.noise,
+        "detectable": comparison.verdicts.detectable,
+        "says_nothing": comparison.says_nothing,
         "overall": None if overall is None else vars(overall),
         "differences": [vars(difference) for difference in comparison.differences],
-        "doubts": list(comparison.doubts), "pairs": as_rows(table.where(table.notna(), None)),
+        "doubts": list(comparison.doubts),
+        "pairs": as_rows(table.where(table.notna(), None)),
         "missing": [vars(absent) for absent in comparison.missing],
         "only_a": [str(row["configuration"]) for row in comparison.pairing.only_a],
         "only_b": [str(row["configuration"]) for row in comparison.pairing.only_b],
-    }  # fmt: skip
+    }
     return json.dumps(content, indent=1, allow_nan=False)
 
 

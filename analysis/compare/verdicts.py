@@ -268,8 +268,22 @@ NO_INTERVAL, NOT_COMPARABLE, NEITHER = "no interval", "not comparable", "ran in 
 REGRESSIONS, GAINS = (SLOWER, LOST, BROKEN, FAILING), (FASTER, FOUND)
 SAYS_NOTHING = (NO_INTERVAL, NOT_COMPARABLE, NEITHER)
 COLUMNS = (
-    *("configuration_a", "configuration_b", "model", "series", "batch", "n_a", "n_b", "samples_per_second_a"),
-    *("samples_per_second_b", "ratio", "ratio_low", "ratio_high", "p_value", "p_corrected", "verdict", "reason"),
+    "configuration_a",
+    "configuration_b",
+    "model",
+    "series",
+    "batch",
+    "n_a",
+    "n_b",
+    "samples_per_second_a",
+    "samples_per_second_b",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "p_value",
+    "p_corrected",
+    "verdict",
+    "reason",
 )
 
 
@@ -329,10 +343,15 @@ def judge_ratios(ratios: Values, spread: Spread, factors: Values, threshold: flo
     every = (np.arange(len(ratios)), factors)
     widths = np.exp(spread.half_widths(CONFIDENCE, every))
     p_values = spread.p_values(np.log(ratios), every)
-    judged = pd.DataFrame({
-        "ratio": ratios, "ratio_low": ratios / widths, "ratio_high": ratios * widths, "p_value": p_values,
-        "p_corrected": holm(p_values),
-    })  # fmt: skip
+    judged = pd.DataFrame(
+        {
+            "ratio": ratios,
+            "ratio_low": ratios / widths,
+            "ratio_high": ratios * widths,
+            "p_value": p_values,
+            "p_corrected": holm(p_values),
+        }
+    )
     return [row | {"verdict": _verdict(row, threshold)} for row in as_rows(judged)]
 
 
@@ -352,13 +371,19 @@ def _row(pair: Pair) -> dict[str, Any]:
     verdict, reason = _without_a_test(a, b)
     tested = a["n"] and b["n"] and verdict not in (NOT_COMPARABLE, BROKEN)
     return dict.fromkeys(COLUMNS) | {
-        "configuration_a": a["configuration"], "configuration_b": b["configuration"],
-        "model": b["model"], "series": b["series"], "batch": b["batch"], "n_a": a["n"], "n_b": b["n"],
+        "configuration_a": a["configuration"],
+        "configuration_b": b["configuration"],
+        "model": b["model"],
+        "series": b["series"],
+        "batch": b["batch"],
+        "n_a": a["n"],
+        "n_b": b["n"],
         "samples_per_second_a": a["samples_per_second"] if a["n"] else None,
         "samples_per_second_b": b["samples_per_second"] if b["n"] else None,
         "ratio": b["samples_per_second"] / a["samples_per_second"] if tested else None,
-        "verdict": verdict, "reason": reason,
-    }  # fmt: skip
+        "verdict": verdict,
+        "reason": reason,
+    }
 
 
 def _without_a_test(a: Row, b: Row) -> tuple[str, str]:

@@ -128,10 +128,14 @@ TRIAL_KEYS = tuple(_trial_keys())
 STUDY = Column("study", str, repeats=alike, doc="the study's name")
 CONFIGURATION = Column("configuration", str, repeats=alike, doc="id of the configuration")
 PARITY = Column(
-    "parity", str, repeats=alike, listed="parity", lists=OF_CONFIGURATIONS,
+    "parity",
+    str,
+    repeats=alike,
+    listed="parity",
+    lists=OF_CONFIGURATIONS,
     doc="of a gate: its own verdict. Of any other trial: that of the gates behind it: `passed`, the fault, "
-    "`not checked`"
-)  # fmt: skip
+    "`not checked`",
+)
 PARITY_GATES = Column("parity_gates", str, repeats=alike, doc="ids of these gates, separated by `;`")
 
 TRIALS: tuple[Column, ...] = (  # results.csv

@@ -71,10 +71,26 @@ KEYS = tuple(key.name for key in columns.TRIAL_KEYS if key.name != "repeat")
 PIPELINE_KEYS = ("schedule", "stages", "virtual_stages", "micro_batches", "replicas", "stage_cut")
 # The order matters where several configurations match: the one nearest to the compared one is taken.
 SPREADING_KEYS = (
-    *("framework", "launcher", "controller", "allreduce", "hosts", "schedule", "workers"),
+    "framework",
+    "launcher",
+    "controller",
+    "allreduce",
+    "hosts",
+    "schedule",
+    "workers",
     *(key for key in PIPELINE_KEYS if key != "schedule"),
-    *("zero_stage", "bucket_bytes", "fusion_bytes", "cycle_seconds", "buffers", "tuned_for", "wrap"),
-    *("target_batch_size", "matchmaking_seconds", "averaging_timeout_seconds", "average_state_every", "updates"),
+    "zero_stage",
+    "bucket_bytes",
+    "fusion_bytes",
+    "cycle_seconds",
+    "buffers",
+    "tuned_for",
+    "wrap",
+    "target_batch_size",
+    "matchmaking_seconds",
+    "averaging_timeout_seconds",
+    "average_state_every",
+    "updates",
     "train_loop",
 )
 FOR_ALL = ("machine", "warm")  # keys that are no axes of frameworks

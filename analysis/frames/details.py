@@ -90,9 +90,17 @@ def _row(record: Record, index: int) -> Row:
     if first.collective not in COLLECTIVES or mean.mean <= 0:
         raise ValueError(f"row {index} of the network is of no collective, or took no time")
     return (
-        *(printable(record.configuration), record.trial.repeat),
-        *(first.collective, first.busy, first.bytes, len(calls)),
-        *(mean.mean, mean.low, mean.high, min(calls), max(calls)),
+        printable(record.configuration),
+        record.trial.repeat,
+        first.collective,
+        first.busy,
+        first.bytes,
+        len(calls),
+        mean.mean,
+        mean.low,
+        mean.high,
+        min(calls),
+        max(calls),
     )
 
 
@@ -134,14 +142,22 @@ def rank_rows(record: Record) -> list[Row]:
     who, price = (printable(record.configuration), record.trial.repeat), _price(record.machine_file)
     return [
         (
-            *(*who, rank.rank, rank.window_seconds / len(rank.step_seconds) if rank.step_seconds else None),
-            *((None,) * (1 + len(PHASES)) if rank.phases is None else (
-                rank.phases.step_seconds, *(getattr(rank.phases, name) for name in PHASE_COLUMNS)
-            )),
-            *(rank.forward_flops_per_sample, rank.peak_flops_per_second, rank.peak_bytes_per_second, rank.tf32, price),
+            *who,
+            rank.rank,
+            rank.window_seconds / len(rank.step_seconds) if rank.step_seconds else None,
+            *(
+                (None,) * (1 + len(PHASES))
+                if rank.phases is None
+                else (rank.phases.step_seconds, *(getattr(rank.phases, name) for name in PHASE_COLUMNS))
+            ),
+            rank.forward_flops_per_sample,
+            rank.peak_flops_per_second,
+            rank.peak_bytes_per_second,
+            rank.tf32,
+            price,
         )
         for rank in record.ranks
-    ]  # fmt: skip
+    ]
 
 
 def _price(machine_file: dict[str, Any]) -> float | None:
@@ -191,13 +207,20 @@ def fact_rows(record: Record) -> list[Row]:
     trained = tuple(Training.of(rank.training) for rank in ranks if rank.training)
     return [
         (
-            *(printable(record.configuration), record.trial.repeat),
-            *(min(len(rank.warmup_seconds) for rank in ranks), steps[0] / usual if usual else None),
-            *((min(cores), max(cores)), (min(threads), max(threads))),
-            *(rates.pop() if len(rates) == 1 else None, _epoch(record)),
-            *(communicator(ranks), units if isinstance(units, int) else None),
+            printable(record.configuration),
+            record.trial.repeat,
+            min(len(rank.warmup_seconds) for rank in ranks),
+            steps[0] / usual if usual else None,
+            (min(cores), max(cores)),
+            (min(threads), max(threads)),
+            rates.pop() if len(rates) == 1 else None,
+            _epoch(record),
+            communicator(ranks),
+            units if isinstance(units, int) else None,
             max((rank.skipped_steps for rank in ranks if rank.skipped_steps is not None), default=None),
-            *(printable(record.commit), _versions(ranks[0].versions), trained),
+            printable(record.commit),
+            _versions(ranks[0].versions),
+            trained,
         )
     ]
 
@@ -240,7 +263,9 @@ def step_rows(record: Record) -> list[Row]:
     last = len(slowest) - 1
     return [
         (
-            *(printable(record.configuration), record.trial.repeat, len(slowest)),
+            printable(record.configuration),
+            record.trial.repeat,
+            len(slowest),
             *(slowest[round(share * last)] for share in QUANTILES.values()),
         )
     ]
@@ -309,8 +334,12 @@ def stage_rows(record: Record) -> list[Row]:
     return [
         (
             *_whose(record, rank, stage.stage),
-            *(stage.stage, stage.of, printable(", ".join(stage.layers)), stage.parameters),
-            *(stage.shared_parameters, rank.memory.get("activations")),
+            stage.stage,
+            stage.of,
+            printable(", ".join(stage.layers)),
+            stage.parameters,
+            stage.shared_parameters,
+            rank.memory.get("activations"),
         )
         for rank in record.ranks
         for stage in rank.stages
@@ -393,8 +422,14 @@ def details_of(record: Record) -> Rows:
     who = (printable(record.configuration), record.trial.repeat)
     epochs: list[Row] = [
         (
-            *(*who, rank.rank, epoch.warmup, epoch.steps, epoch.samples),
-            *(epoch.data_seconds, epoch.training_seconds, epoch.running_seconds),
+            *who,
+            rank.rank,
+            epoch.warmup,
+            epoch.steps,
+            epoch.samples,
+            epoch.data_seconds,
+            epoch.training_seconds,
+            epoch.running_seconds,
             rank.learning_rate,
         )
         for rank in record.ranks

@@ -88,10 +88,16 @@ def round_rows(record: Record) -> list[Row]:
     shares = _shares(record)
     return [
         (
-            *(printable(record.configuration), record.trial.repeat, record.status == "ok"),
-            *(len(whole), len(failures), sum(any(one.peers == 1 for one in each) for each in whole)),
-            *(min((each.peers for each in over), default=0), printable(failures[0]) if failures else ""),
-            *(sum(shares) / len(shares), max(shares)),
+            printable(record.configuration),
+            record.trial.repeat,
+            record.status == "ok",
+            len(whole),
+            len(failures),
+            sum(any(one.peers == 1 for one in each) for each in whole),
+            min((each.peers for each in over), default=0),
+            printable(failures[0]) if failures else "",
+            sum(shares) / len(shares),
+            max(shares),
             slowest.window_seconds / len(slowest.step_seconds) if slowest.step_seconds else None,
             *(sum(_seconds(each, name) for each in over) / len(over) if over else None for name in SECONDS),
             _weights_share(every),

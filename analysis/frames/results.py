@@ -37,7 +37,12 @@ from scaling_study.targets import ENDS
 ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16", "int8")
 MAIN_KEYS = ("framework", "workers", "allreduce")
 NOT_A_SERIES = (
-    *("model", "batch_per_worker", "global_batch", "machine", "cores_per_worker", "oversubscribe"),
+    "model",
+    "batch_per_worker",
+    "global_batch",
+    "machine",
+    "cores_per_worker",
+    "oversubscribe",
     "stages",  # what is left of the workers when the replicas are known
 )
 OF_A_FRAMEWORK = ("launcher", "controller")  # differ between frameworks as such: said only where one has several
@@ -236,11 +241,17 @@ def _about(folder: Path, configuration: str, seed: int) -> About:
     described = maps.read_about(folder) or {}
     try:
         return About(
-            configuration, seed, int(described["step"]), printable(described["metric"]), float(described["value"]),
-            printable(described["source"]), int(described["frames"]), float(described["threshold"]),
+            configuration,
+            seed,
+            int(described["step"]),
+            printable(described["metric"]),
+            float(described["value"]),
+            printable(described["source"]),
+            int(described["frames"]),
+            float(described["threshold"]),
             tuple(printable(name) for name in described["instruments"]),
             {printable(key): printable(value) for key, value in described["shown"].items()},
-        )  # fmt: skip
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnreadableRecord(f"{folder / maps.FOLDER / maps.ABOUT} is not whole: {error}") from error
 

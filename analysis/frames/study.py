@@ -72,6 +72,13 @@ def read(results: Path) -> StudyInfo:
         raise NotResults(str(error)) from error
     configurations = None if about.configurations is None else tuple(about.configurations)
     return StudyInfo(
-        about.study, about.scaling, about.baseline, about.machine, about.target_interval, configurations,
-        tuple(about.alone), about.sentinel, about.stopped,
-    )  # fmt: skip
+        about.study,
+        about.scaling,
+        about.baseline,
+        about.machine,
+        about.target_interval,
+        configurations,
+        tuple(about.alone),
+        about.sentinel,
+        about.stopped,
+    )

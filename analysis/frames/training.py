@@ -134,14 +134,39 @@ SHOWN = tuple(  # beside other figures of a training: what pairs of parts and tr
     name for name in METRICS if name not in set(targets.TRIPLETS) - {targets.CHOSEN_BY, *targets.HEADS}
 )
 TRAINED_COLUMNS = (
-    *("configuration", "repeat", "seed", "ended_by", "target", "steps", "samples", "train_seconds"),
-    *("evaluate_seconds", "save_seconds", "target_steps", "target_samples", "target_seconds", "target_all_seconds"),
+    "configuration",
+    "repeat",
+    "seed",
+    "ended_by",
+    "target",
+    "steps",
+    "samples",
+    "train_seconds",
+    "evaluate_seconds",
+    "save_seconds",
+    "target_steps",
+    "target_samples",
+    "target_seconds",
+    "target_all_seconds",
     *(f"test_{name}" for name in METRICS),
-    *("test_samples", "resumed", "lost_steps"),
-    *("best_step", "cores_busy", "gpu_utilization_percent", "peak_memory_bytes"),
+    "test_samples",
+    "resumed",
+    "lost_steps",
+    "best_step",
+    "cores_busy",
+    "gpu_utilization_percent",
+    "peak_memory_bytes",
 )
 EVALUATION_COLUMNS = (
-    *("configuration", "repeat", "steps", "samples", "epoch", "seconds", "all_seconds", "learning_rate", "train_loss"),
+    "configuration",
+    "repeat",
+    "steps",
+    "samples",
+    "epoch",
+    "seconds",
+    "all_seconds",
+    "learning_rate",
+    "train_loss",
     *METRICS,
 )
 WATCHED = ("train", "evaluate", "save", "log")  # of a training's seconds: those of which CPU time is known
@@ -157,13 +182,21 @@ def trained_rows(record: Record) -> tuple[list[Row], list[Row]]:
     reached, test, seconds = training["reached"] or {}, training["evaluated"], training["seconds"]
     of_target = (reached.get(key) for key in ("steps", "samples", "seconds", "all_seconds"))
     whole = (
-        *(*who, record.trial.seed, printable(training["ended_by"]), printable(training["target"])),
-        *(int(training["steps"]), _samples(record)),
+        *who,
+        record.trial.seed,
+        printable(training["ended_by"]),
+        printable(training["target"]),
+        int(training["steps"]),
+        _samples(record),
         *(float(seconds[name]) for name in ("train", "evaluate", "save")),
         *of_target,
         *(test.get(name) for name in METRICS),
-        *(test.get("samples"), int(training["resumed"]), int(training["lost_steps"])),
-        *(training.get("best_step"), _cores_busy(record.ranks), *_of_devices(record.ranks)),
+        test.get("samples"),
+        int(training["resumed"]),
+        int(training["lost_steps"]),
+        training.get("best_step"),
+        _cores_busy(record.ranks),
+        *_of_devices(record.ranks),
     )
     evaluations = [(*who, *(row.get(name) for name in EVALUATION_COLUMNS[2:])) for row in training["rows"]]
     return [whole], evaluations

@@ -45,7 +45,14 @@ NOT_SIMULATED = (
 ALONE = "single"  # whose step stands in for that of a framework without a run of its own with one worker
 KNOBS = ("bucket_bytes", "fusion_bytes", "cycle_seconds", "buffers", "tuned_for")
 SPREAD = (
-    *("framework", "workers", "allreduce", "launcher", "controller", "hosts", "oversubscribe", "global_batch"),
+    "framework",
+    "workers",
+    "allreduce",
+    "launcher",
+    "controller",
+    "hosts",
+    "oversubscribe",
+    "global_batch",
     *KNOBS,
 )
 ALIKE = tuple(key for key in KEYS if key not in SPREAD)  # decide what one worker computes
@@ -228,9 +235,14 @@ def of_reports(configuration: str, reports: Sequence[RankReport], micro_batches:
     spread = float(np.std(np.log(means), ddof=1)) if len(reports) > 1 else 0.0
     gradients, noted = arrivals(reports)
     return OneWorker(
-        configuration, _step(reports, gradients, micro_batches),
-        reports[0].samples_per_step, len(reports), spread / math.sqrt(len(reports)), float(np.mean(varied)), noted,
-    )  # fmt: skip
+        configuration,
+        _step(reports, gradients, micro_batches),
+        reports[0].samples_per_step,
+        len(reports),
+        spread / math.sqrt(len(reports)),
+        float(np.mean(varied)),
+        noted,
+    )
 
 
 def _step(reports: Sequence[RankReport], gradients: Sequence[Gradient], micro_batches: int) -> Step:
@@ -318,8 +330,11 @@ def crowding(ratios: Sequence[float]) -> float:
 
 IDLE, BUSY = ("allreduce", False), ("allreduce", True)
 LAUNCHER = {  # whose collectives a framework calls -> the probe that called the same
-    "horovod": "horovodrun", "torch_ddp": "torchrun", "lightning_ddp": "torchrun", "mpi_allreduce": "mpirun",
-}  # fmt: skip
+    "horovod": "horovodrun",
+    "torch_ddp": "torchrun",
+    "lightning_ddp": "torchrun",
+    "mpi_allreduce": "mpirun",
+}
 CARRIES = {"mpi": "mpirun", "gloo": "torchrun"}  # the probe that used what this controller of Horovod's uses
 NORMAL_95 = 1.96
 MOST_SPREAD = 1.0  # of a logarithm: what is known no better than this is known not at all
@@ -398,9 +413,11 @@ def link(fitted: AlphaBeta, workers: int, waits_seconds: float = 0.0) -> Link:
     steps = 2 * (workers - 1)
     alpha, beta = max(0.0, fitted.alpha_seconds - waits_seconds), fitted.beta_seconds_per_byte
     return Link(
-        alpha / steps, beta * workers / steps,
-        _spread(alpha, fitted.alpha_low, fitted.alpha_high), _spread(beta, fitted.beta_low, fitted.beta_high),
-    )  # fmt: skip
+        alpha / steps,
+        beta * workers / steps,
+        _spread(alpha, fitted.alpha_low, fitted.alpha_high),
+        _spread(beta, fitted.beta_low, fitted.beta_high),
+    )
 
 
 def _spread(value: float, low: float | None, high: float | None) -> float:

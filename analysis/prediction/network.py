@@ -29,8 +29,9 @@ def bandwidth(text: str) -> float:
     elif byte := A_BYTE.fullmatch(unit):
         value *= {**DECIMAL, **BINARY}[byte[1]]
     elif re.fullmatch(r"[kmgt]?b(ps|/s)?", unit, re.IGNORECASE):
-        raise ValueError(f"{text} may be bits or bytes: write {value:g}{unit[0].upper()}bit or {value:g}"
-                         f"{unit[0].upper()}B/s")  # fmt: skip
+        raise ValueError(
+            f"{text} may be bits or bytes: write {value:g}{unit[0].upper()}bit or {value:g}{unit[0].upper()}B/s"
+        )
     else:
         raise ValueError(f"{text} is not a bandwidth, such as 25Gbit or 3GB/s")
     if not 0 < value < math.inf:

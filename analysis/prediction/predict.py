@@ -73,9 +73,12 @@ class Doubt:
 
 
 def predict_all(
-    targets: Sequence[tuple[Target, Network]], workers: Sequence[int], algorithms: Sequence[str] = (),
-    straggle: bool = True, crowding: float = 1.0,
-) -> Iterator[Prediction]:  # fmt: skip
+    targets: Sequence[tuple[Target, Network]],
+    workers: Sequence[int],
+    algorithms: Sequence[str] = (),
+    straggle: bool = True,
+    crowding: float = 1.0,
+) -> Iterator[Prediction]:
     """Predictions in the order of the arguments; without `algorithms`, by all that differ on a target's network.
 
     `crowding`: how many times as long workers compute that share a host with others (inputs.crowding).
@@ -88,9 +91,14 @@ def predict_all(
 
 
 def predict(
-    target: Target, allreduce: str, algorithm: str, workers: int, network: Network, straggle: bool = True,
+    target: Target,
+    allreduce: str,
+    algorithm: str,
+    workers: int,
+    network: Network,
+    straggle: bool = True,
     crowding: float = 1.0,
-) -> Prediction:  # fmt: skip
+) -> Prediction:
     worker, wire = target.alone, target.wire(allreduce)
     crowded = crowding if network.local(workers) > 1 else 1.0
     slowest = slowdown(workers, worker.variation) if straggle else 1.0
@@ -104,12 +112,19 @@ def predict(
     many = [(doubt, ran(doubt)) for doubt in doubts(worker, network)]
     alone, samples = worker.step.seconds, workers * worker.samples
     return Prediction(
-        target, network, allreduce, algorithm, workers,
+        target,
+        network,
+        allreduce,
+        algorithm,
+        workers,
         _bounds(samples / best.step_seconds, [samples / o.step_seconds for _, o in many]),
         _bounds(alone / best.step_seconds, [alone * d.compute / o.step_seconds for d, o in many]),
         _bounds(best.exposed_seconds, [o.exposed_seconds for _, o in many]),
-        best.step_seconds, alone * crowded * (slowest - 1.0), best.communication_seconds, best.calls,
-    )  # fmt: skip
+        best.step_seconds,
+        alone * crowded * (slowest - 1.0),
+        best.communication_seconds,
+        best.calls,
+    )
 
 
 def doubts(worker: OneWorker, network: Network) -> tuple[Doubt, ...]:
@@ -217,11 +232,28 @@ def tuned(fusion: Fusion, asked: Asked) -> Fusion:
 
 KEYS = ("model", "framework", "batch_per_worker", "series", "allreduce", "algorithm", "workers", "hosts", "network")
 COLUMNS = (
-    *(*KEYS, "global_batch", "samples_per_second", "interval_low", "interval_high"),
-    *("efficiency", "efficiency_low", "efficiency_high", "step_seconds"),
-    *("exposed_seconds", "exposed_low", "exposed_high", "waiting_seconds", "communication_seconds", "calls"),
-    *("baseline", "repeats", "gradients_noted"),
-    *("measured_samples_per_second", "measured_configuration", "error", "noise"),
+    *KEYS,
+    "global_batch",
+    "samples_per_second",
+    "interval_low",
+    "interval_high",
+    "efficiency",
+    "efficiency_low",
+    "efficiency_high",
+    "step_seconds",
+    "exposed_seconds",
+    "exposed_low",
+    "exposed_high",
+    "waiting_seconds",
+    "communication_seconds",
+    "calls",
+    "baseline",
+    "repeats",
+    "gradients_noted",
+    "measured_samples_per_second",
+    "measured_configuration",
+    "error",
+    "noise",
 )
 
 
@@ -237,20 +269,30 @@ def _row(prediction: Prediction, checked: Checked | None) -> dict[str, Any]:
     target = prediction.target
     keys = {key: target.row[key] for key in ("model", "framework", "batch_per_worker")}
     columns = keys | {
-        "series": target.label, "allreduce": prediction.allreduce, "algorithm": prediction.algorithm,
+        "series": target.label,
+        "allreduce": prediction.allreduce,
+        "algorithm": prediction.algorithm,
         "workers": prediction.workers,
-        "hosts": prediction.network.hosts(prediction.workers), "network": prediction.network.source,
+        "hosts": prediction.network.hosts(prediction.workers),
+        "network": prediction.network.source,
         "global_batch": prediction.workers * int(keys["batch_per_worker"]),
         "samples_per_second": prediction.samples_per_second.mean,
-        "interval_low": prediction.samples_per_second.low, "interval_high": prediction.samples_per_second.high,
+        "interval_low": prediction.samples_per_second.low,
+        "interval_high": prediction.samples_per_second.high,
         "efficiency": prediction.efficiency.mean,
-        "efficiency_low": prediction.efficiency.low, "efficiency_high": prediction.efficiency.high,
-        "step_seconds": prediction.step_seconds, "exposed_seconds": prediction.exposed_seconds.mean,
-        "exposed_low": prediction.exposed_seconds.low, "exposed_high": prediction.exposed_seconds.high,
-        "waiting_seconds": prediction.waiting_seconds, "communication_seconds": prediction.communication_seconds,
-        "calls": prediction.calls, "baseline": target.alone.configuration, "repeats": target.alone.repeats,
+        "efficiency_low": prediction.efficiency.low,
+        "efficiency_high": prediction.efficiency.high,
+        "step_seconds": prediction.step_seconds,
+        "exposed_seconds": prediction.exposed_seconds.mean,
+        "exposed_low": prediction.exposed_seconds.low,
+        "exposed_high": prediction.exposed_seconds.high,
+        "waiting_seconds": prediction.waiting_seconds,
+        "communication_seconds": prediction.communication_seconds,
+        "calls": prediction.calls,
+        "baseline": target.alone.configuration,
+        "repeats": target.alone.repeats,
         "gradients_noted": target.alone.noted,
-    }  # fmt: skip
+    }
     if checked:
         columns |= {"measured_samples_per_second": checked.samples_per_second, "error": checked.error}
         columns |= {"measured_configuration": checked.configuration, "noise": checked.noise}

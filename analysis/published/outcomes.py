@@ -30,18 +30,36 @@ from scaling_study.stats.intervals import Interval, between_repeats
 # The mapping is data, not guessed: a key that is empty was not published, or is the model's own. A training without a
 # model is of one that this project does not have.
 
-NUMBERS = {"workers": int, "hosts": int, "global_batch": int, "image_size": int, "learning_rate": float,
-           "train_epochs": int, "train_patience": int}  # fmt: skip
+NUMBERS = {
+    "workers": int,
+    "hosts": int,
+    "global_batch": int,
+    "image_size": int,
+    "learning_rate": float,
+    "train_epochs": int,
+    "train_patience": int,
+}
 NAMING = ("study", "training", "rows", "machine")
 ACCURACY, TOP5, LOSS, SECONDS, EPOCH_SECONDS, EPOCHS = FIGURES = (
-    "accuracy", "accuracy_top5", "loss", "seconds", "epoch_seconds", "epochs",
-)  # fmt: skip
+    "accuracy",
+    "accuracy_top5",
+    "loss",
+    "seconds",
+    "epoch_seconds",
+    "epochs",
+)
 PERCENT = 0.01
 METRICS = {  # of outcomes.csv -> (the figure, by what it is multiplied)
-    "test_accuracy": (ACCURACY, PERCENT), "acc1": (ACCURACY, PERCENT), "acc5": (TOP5, PERCENT),
-    "test_loss": (LOSS, 1.0), "training_time": (SECONDS, 60.0), "total_time": (SECONDS, 60.0),
-    "wall_time": (SECONDS, 1.0), "epoch_time": (EPOCH_SECONDS, 1.0), "epochs_to_stop": (EPOCHS, 1.0),
-}  # fmt: skip
+    "test_accuracy": (ACCURACY, PERCENT),
+    "acc1": (ACCURACY, PERCENT),
+    "acc5": (TOP5, PERCENT),
+    "test_loss": (LOSS, 1.0),
+    "training_time": (SECONDS, 60.0),
+    "total_time": (SECONDS, 60.0),
+    "wall_time": (SECONDS, 1.0),
+    "epoch_time": (EPOCH_SECONDS, 1.0),
+    "epochs_to_stop": (EPOCHS, 1.0),
+}
 
 
 @dataclass(frozen=True)
@@ -66,12 +84,15 @@ def published() -> tuple[Training, ...]:
     names = [str(name) for name in table.columns]
     return tuple(
         Training(
-            row["study"], row["training"], row["machine"],
+            row["study"],
+            row["training"],
+            row["machine"],
             {key: NUMBERS.get(key, str)(row[key]) for key in names if key not in NAMING and row[key]},
-            _figures(row["study"], row["rows"].split("; ")), reasons.get((row["study"], row["training"]), {}),
+            _figures(row["study"], row["rows"].split("; ")),
+            reasons.get((row["study"], row["training"]), {}),
         )
         for row in table.to_dict("records")
-    )  # fmt: skip
+    )
 
 
 def of_study(name: str) -> tuple[Training, ...]:
@@ -97,13 +118,31 @@ def _figures(study: str, configurations: list[str]) -> dict[str, float]:
 # Never a ratio of seconds: the machines differ.
 
 COLUMNS = (
-    *("study", "training", "figure", "published", "measured", "measured_low", "measured_high", "seeds"),
-    *("difference", "configuration", "series", "differs", "decides"),
+    "study",
+    "training",
+    "figure",
+    "published",
+    "measured",
+    "measured_low",
+    "measured_high",
+    "seeds",
+    "difference",
+    "configuration",
+    "series",
+    "differs",
+    "decides",
 )
 SEPARATOR = "; "
 LEARNED = (ACCURACY, TOP5, LOSS)  # figures that can be compared between machines
 DECIDES = (
-    *("model", "weights", "data", "image_size", "global_batch", "learning_rate", "train_epochs", "train_patience"),
+    "model",
+    "weights",
+    "data",
+    "image_size",
+    "global_batch",
+    "learning_rate",
+    "train_epochs",
+    "train_patience",
 )
 ANOTHER_TEST = "F22", "their test set is one of their own, split anew (F22)"
 WORDS = {
@@ -117,8 +156,13 @@ WORDS = {
     "weights": lambda kind: f"{kind} weights",
     "train_loop": lambda whose: "the library's own loop" if whose == "native" else "our loop",
 }
-LEFT_OUT = {"image_size": "the model's own image size", "learning_rate": "the model's own learning rate",
-            "train_epochs": "another end", "train_patience": "another end", "weights": "random"}  # fmt: skip
+LEFT_OUT = {
+    "image_size": "the model's own image size",
+    "learning_rate": "the model's own learning rate",
+    "train_epochs": "another end",
+    "train_patience": "another end",
+    "weights": "random",
+}
 
 
 def table(results: Results) -> pd.DataFrame:
@@ -143,9 +187,13 @@ def measured(results: Results, configuration: str) -> dict[str, Interval]:
     ours = trained[trained.configuration == configuration].set_index("repeat")
     epochs = evaluations[evaluations.configuration == configuration].groupby("repeat").epoch.max().reindex(ours.index)
     columns = {
-        ACCURACY: ours.test_accuracy, TOP5: ours.get("test_accuracy_top5"), LOSS: ours.test_loss,
-        SECONDS: ours.train_seconds, EPOCH_SECONDS: ours.train_seconds / epochs, EPOCHS: epochs,
-    }  # fmt: skip
+        ACCURACY: ours.test_accuracy,
+        TOP5: ours.get("test_accuracy_top5"),
+        LOSS: ours.test_loss,
+        SECONDS: ours.train_seconds,
+        EPOCH_SECONDS: ours.train_seconds / epochs,
+        EPOCHS: epochs,
+    }
     values = {figure: column.to_numpy(float) for figure, column in columns.items() if column is not None}
     return {
         figure: between_repeats(value.tolist())
@@ -196,9 +244,12 @@ def _value(key: str, row: Mapping[str, Any]) -> Any:
 
 
 def _beside(
-    training: Training, row: ConfigurationRow | None, found: Mapping[str, str], ours: Mapping[str, Interval],
+    training: Training,
+    row: ConfigurationRow | None,
+    found: Mapping[str, str],
+    ours: Mapping[str, Interval],
     why: str = "",
-) -> Iterator[dict[str, Any]]:  # fmt: skip
+) -> Iterator[dict[str, Any]]:
     own, text = ANOTHER_TEST
     reasons = [*([text] if row and own in training.flaws else ()), *(found[key] for key in found if key in DECIDES)]
     decides = SEPARATOR.join(reasons) or why
@@ -210,13 +261,20 @@ def _beside(
             continue
         comparable = figure in LEARNED and mean is not None and published is not None and not decides
         yield {
-            "study": training.study, "training": training.name, "figure": figure, "published": published,
-            "measured": mean and mean.mean, "measured_low": mean and mean.low, "measured_high": mean and mean.high,
+            "study": training.study,
+            "training": training.name,
+            "figure": figure,
+            "published": published,
+            "measured": mean and mean.mean,
+            "measured_low": mean and mean.low,
+            "measured_high": mean and mean.high,
             "seeds": mean.n if mean else 0,
             "difference": mean.mean - published if comparable and mean and published is not None else None,
-            "configuration": row and str(row["configuration"]), "series": row and str(row["series"]),
-            "differs": SEPARATOR.join(found.values()), "decides": decides,
-        }  # fmt: skip
+            "configuration": row and str(row["configuration"]),
+            "series": row and str(row["series"]),
+            "differs": SEPARATOR.join(found.values()),
+            "decides": decides,
+        }
 
 
 # What trainings came to as published, beside what they came to here, and the flaws that each published one earned.
@@ -232,13 +290,21 @@ HEADER = (
     "differs here",
 )
 NAMES = {
-    ACCURACY: "test accuracy, %", TOP5: "test accuracy, top 5, %", LOSS: "test loss", SECONDS: "seconds of training",
-    EPOCH_SECONDS: "seconds an epoch", EPOCHS: "epochs",
-}  # fmt: skip
+    ACCURACY: "test accuracy, %",
+    TOP5: "test accuracy, top 5, %",
+    LOSS: "test loss",
+    SECONDS: "seconds of training",
+    EPOCH_SECONDS: "seconds an epoch",
+    EPOCHS: "epochs",
+}
 AS_TEXT: Mapping[str, Callable[[float], str]] = {
-    ACCURACY: lambda share: f"{100 * share:.2f}", TOP5: lambda share: f"{100 * share:.2f}", LOSS: "{:.4f}".format,
-    SECONDS: "{:,.0f}".format, EPOCH_SECONDS: "{:.2f}".format, EPOCHS: "{:.4g}".format,
-}  # fmt: skip
+    ACCURACY: lambda share: f"{100 * share:.2f}",
+    TOP5: lambda share: f"{100 * share:.2f}",
+    LOSS: "{:.4f}".format,
+    SECONDS: "{:,.0f}".format,
+    EPOCH_SECONDS: "{:.2f}".format,
+    EPOCHS: "{:.4g}".format,
+}
 
 
 def listing(results: Results) -> Listing | None:
@@ -264,11 +330,14 @@ def _cells(row: Mapping[Any, Any], first: bool) -> tuple[str, ...]:
     scale, places = (100, 2) if row["figure"] in (ACCURACY, TOP5) else (1, 4)
     why = row["differs"] or row["decides"] or "nothing that was published"
     return (
-        str(row["training"]), NAMES[row["figure"]], show(row["published"]) if known(row["published"]) else "",
+        str(row["training"]),
+        NAMES[row["figure"]],
+        show(row["published"]) if known(row["published"]) else "",
         show(row["measured"]) + bounds if known(row["measured"]) else "",
         f"{scale * gain:+.{places}f}" if known(gain) else "",
-        str(row["series"] or ""), why if first else "",
-    )  # fmt: skip
+        str(row["series"] or ""),
+        why if first else "",
+    )
 
 
 def _lines(results: Results, trainings: tuple[Training, ...], rows: list[dict[Any, Any]]) -> Iterator[str]:
@@ -318,9 +387,5 @@ def _selection(results: Results, trainings: tuple[Training, ...]) -> Iterator[st
 
 VIEW = View(
     "What did published trainings come to?",
-    (
-        StudyTable(
-            "published-outcomes", listing, table, section="published"
-        ),
-    ),
-)  # fmt: skip
+    (StudyTable("published-outcomes", listing, table, section="published"),),
+)

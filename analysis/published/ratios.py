@@ -169,16 +169,25 @@ def _of_outcomes() -> Iterator[Claim]:
     study, vit = "lightning_hydra_timm", {"model": "timm:vit_base_patch32_224", "workers": 4}
     value = outcome(study, "DDP", "training_time") / outcome(study, "FSDP", "training_time")
     yield Claim(
-        study, WAY, "vit_base_patch32_224, 4 workers: FSDP in fp16 / DDP in fp32", value, ("F21", "F22", "F24"),
+        study,
+        WAY,
+        "vit_base_patch32_224, 4 workers: FSDP in fp16 / DDP in fp32",
+        value,
+        ("F21", "F22", "F24"),
         vit | {"framework": "lightning_fsdp", "precision": "fp16"},
         vit | {"framework": "lightning_ddp", "precision": "fp32"},
-    )  # fmt: skip
+    )
     study, resnet = "w251_hw9", {"model": "resnet18", "image_size": 224, "batch_per_worker": 500}
     value = outcome(study, "single", "wall_time") / outcome(study, "DDP main", "wall_time")
     yield Claim(
-        study, SPEEDUP, "resnet18 at 224 px, batch 500: DDP on 2 hosts / 1 worker", value, ("F25", "F26", "F28"),
-        resnet | {"framework": "torch_ddp", "workers": 2, "hosts": 2}, resnet | {"framework": "single", "workers": 1},
-    )  # fmt: skip
+        study,
+        SPEEDUP,
+        "resnet18 at 224 px, batch 500: DDP on 2 hosts / 1 worker",
+        value,
+        ("F25", "F26", "F28"),
+        resnet | {"framework": "torch_ddp", "workers": 2, "hosts": 2},
+        resnet | {"framework": "single", "workers": 1},
+    )
 
 
 def _claim(kind: str, what: str, row: Any, other: Any) -> Claim:
@@ -205,8 +214,19 @@ Row = TypeVar("Row", bound=Named)
 Kinds = dict[tuple[str, str], list[Row]]
 AGREES, DIFFERS, NO_INTERVAL = "agrees", "differs", "no interval"
 COLUMNS = (
-    *("study", "kind", "what", "series", "published", "flaws", "measured", "measured_low", "measured_high"),
-    *("equal_work", "verdict", "configuration", "reference"),
+    "study",
+    "kind",
+    "what",
+    "series",
+    "published",
+    "flaws",
+    "measured",
+    "measured_low",
+    "measured_high",
+    "equal_work",
+    "verdict",
+    "configuration",
+    "reference",
 )
 
 
@@ -264,10 +284,20 @@ def _epochs(claim: Claim, rows: Sequence[ComparedEpoch]) -> Iterator[dict[str, A
 def _row(claim: Claim, row: Named, reference: str, ratio: float, low: Any, high: Any) -> dict[str, Any]:
     verdict = NO_INTERVAL if low is None else AGREES if low <= claim.value <= high else DIFFERS
     return {
-        "study": claim.study, "kind": claim.kind, "what": claim.what, "series": str(row["series"]),
-        "published": claim.value, "flaws": claim.flaws, "measured": ratio, "measured_low": low, "measured_high": high,
-        "equal_work": None, "verdict": verdict, "configuration": str(row["configuration"]), "reference": reference,
-    }  # fmt: skip
+        "study": claim.study,
+        "kind": claim.kind,
+        "what": claim.what,
+        "series": str(row["series"]),
+        "published": claim.value,
+        "flaws": claim.flaws,
+        "measured": ratio,
+        "measured_low": low,
+        "measured_high": high,
+        "equal_work": None,
+        "verdict": verdict,
+        "configuration": str(row["configuration"]),
+        "reference": reference,
+    }
 
 
 # Published beside measured, as a table: ratios of ratios, and the flaws of each published one.
@@ -302,10 +332,14 @@ def _published_row(row: Mapping[Any, Any], several: bool) -> tuple[str, ...]:
     interval = f" [{row['measured_low']:.2f}, {row['measured_high']:.2f}]" if known(row["measured_low"]) else ""
     equal = f"; at equal work {row['equal_work']:.2f}" if known(row["equal_work"]) else ""
     return (
-        what, str(row["study"]), f"{row['published']:.2f}", ", ".join(row["flaws"]),
-        f"{row['measured']:.2f}{interval}{equal}", f"{row['measured'] / row['published']:.2f}",
+        what,
+        str(row["study"]),
+        f"{row['published']:.2f}",
+        ", ".join(row["flaws"]),
+        f"{row['measured']:.2f}{interval}{equal}",
+        f"{row['measured'] / row['published']:.2f}",
         VERDICTS[row["verdict"]].split(":")[0],
-    )  # fmt: skip
+    )
 
 
 def _nothing(results: Results) -> str:

@@ -59,9 +59,14 @@ def _soonest(target: str, group: pd.DataFrame) -> Card:
     more = [f"and {len(names) - MOST_ALIKE} more"] if len(names) > MOST_ALIKE else []
     low, high = number(first.seconds_to_target_low), number(first.seconds_to_target_high)
     return Card(
-        label, f"{number(first.seconds_to_target)} s of training", f"95 %: {low} to {high}, {first.reached} seeds",
-        _at_global_batch(first), (*names[:MOST_ALIKE], *more), "evaluation and checkpoints apart", tied=len(names),
-    )  # fmt: skip
+        label,
+        f"{number(first.seconds_to_target)} s of training",
+        f"95 %: {low} to {high}, {first.reached} seeds",
+        _at_global_batch(first),
+        (*names[:MOST_ALIKE], *more),
+        "evaluation and checkpoints apart",
+        tied=len(names),
+    )
 
 
 def _at_global_batch(row: Any) -> str:
@@ -169,10 +174,15 @@ def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable
     why = [f"{lone} other{'s' * (lone != 1)} not ranked (fewer than 3 repeats)"] if lone else []
     why += [f"among {top['work']}: the model's other rows do different work"] if top["work"] else []
     return Card(
-        label, text_of(top["value"]) + unit_of, interval, name_of(top),
-        (*alike[:MOST_ALIKE], *more), "; ".join(why), lone,
+        label,
+        text_of(top["value"]) + unit_of,
+        interval,
+        name_of(top),
+        (*alike[:MOST_ALIKE], *more),
+        "; ".join(why),
+        lone,
         len(alike),
-    )  # fmt: skip
+    )
 
 
 def _top(results: Results, model: str, by: str) -> Row | None:

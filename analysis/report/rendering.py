@@ -72,10 +72,12 @@ MOST_CSV = 100_000  # characters that a page holds of one table's numbers
 BESIDE = {f"{name}.csv" for name in ("attribution", "bottleneck", "remedies", "utilisation", "cost", "returns")}
 SIGNS = {"best": "▲", "alike": "≈", "worst": "▼", "failed": "✕", "aside": ""}
 SAID = {
-    "best": "the fastest of its row", "alike": "tied with the fastest (95 %)",
+    "best": "the fastest of its row",
+    "alike": "tied with the fastest (95 %)",
     "worst": "the slowest of its row (p < 0.05)",
-    "failed": "not measured", "aside": "not comparable",
-}  # fmt: skip
+    "failed": "not measured",
+    "aside": "not comparable",
+}
 
 
 def html(report: Report, images: Mapping[str, bytes]) -> str:
@@ -88,16 +90,24 @@ def html(report: Report, images: Mapping[str, bytes]) -> str:
     sources = {name: _source(image) for name, image in images.items()}
     text = _environment().get_template("page.html.jinja")
     return text.render(
-        report=report, sources=sources, script=Markup(script), style=Markup(style), policy=policy, said=SAID,
-    )  # fmt: skip
+        report=report,
+        sources=sources,
+        script=Markup(script),
+        style=Markup(style),
+        policy=policy,
+        said=SAID,
+    )
 
 
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("analysis", "report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=PackageLoader("analysis", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
+    )
     environment.filters |= {
         "marked": marked,
         "data": data,

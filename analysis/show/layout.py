@@ -125,7 +125,9 @@ def _marked(cell: Cell) -> str:
         return ""
     text, signed = harmless(cell.text), harmless(cell.signed)
     marked = {
-        BEST: f"**{signed}**", ALIKE: f"{signed} {ALIKE_SIGN}", WORST: f"{signed} {WORST_SIGN}",
+        BEST: f"**{signed}**",
+        ALIKE: f"{signed} {ALIKE_SIGN}",
+        WORST: f"{signed} {WORST_SIGN}",
         FAILED: f"*{text}* {cell.sign}".rstrip(),
-    }  # fmt: skip
+    }
     return marked.get(cell.mark, signed)

@@ -338,11 +338,16 @@ def end_labels(axis: Axes, labels: Sequence[EndLabel], panel_height: float) -> N
     ]
     axis.add_collection(
         LineCollection(
-            ties, colors=[label.colour for label in ordered], linewidths=0.9, linestyles=":", clip_on=False,
-            transform=axis.transAxes, zorder=1.5,
+            ties,
+            colors=[label.colour for label in ordered],
+            linewidths=0.9,
+            linestyles=":",
+            clip_on=False,
+            transform=axis.transAxes,
+            zorder=1.5,
         ),
         autolim=False,
-    )  # fmt: skip
+    )
 
 
 def strip_height(panels: Sequence[Sequence[Failure]]) -> float:
@@ -383,16 +388,26 @@ def strip(axis: Axes, below: Axes | None, failures: Sequence[Failure], label: st
         for x in failure.xs:
             cross(below, x, index, failure.colour, x in failure.implied)
         below.annotate(
-            failure.text, xy=(1.05, index), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL,
+            failure.text,
+            xy=(1.05, index),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=SMALL,
             annotation_clip=False,
-        )  # fmt: skip
+        )
 
 
 def cross(axis: Axes, x: float, y: float, colour: str, implied: bool) -> None:
     """Where a value is missing: a cross, hollow where it is only implied that there is none."""
-    looks = {"marker": "X", "markerfacecolor": "white", "markeredgewidth": 0.9, "markersize": 6.5} if implied else {
-        "marker": "x", "markeredgewidth": 1.6, "markersize": 5,
-    }  # fmt: skip
+    looks = (
+        {"marker": "X", "markerfacecolor": "white", "markeredgewidth": 0.9, "markersize": 6.5}
+        if implied
+        else {
+            "marker": "x",
+            "markeredgewidth": 1.6,
+            "markersize": 5,
+        }
+    )
     axis.plot([x], [y], linestyle="", color=colour, clip_on=False, zorder=3, **looks)  # type: ignore[arg-type]
 
 
@@ -409,15 +424,26 @@ def failure_text(name: str, statuses: Sequence[tuple[str, str]]) -> str:
 
 
 def interval_line(
-    axis: Axes, x: NDArray[np.float64], rows: pd.DataFrame, names: tuple[str, str, str], look: Look,
-) -> None:  # fmt: skip
+    axis: Axes,
+    x: NDArray[np.float64],
+    rows: pd.DataFrame,
+    names: tuple[str, str, str],
+    look: Look,
+) -> None:
     """Points joined by a line, with a bar from low to high where there is an interval. `names`: mean, low, high."""
     inside, edge = ("white", look.colour) if look.hollow else (look.colour, "white")
     mean, low, high = (rows[name].astype(float).to_numpy() for name in names)
     axis.plot(
-        x, mean, color=look.colour, marker=look.marker, linestyle=":" if look.hollow else look.dashes,
-        markerfacecolor=inside, markeredgecolor=edge, markeredgewidth=1.1 if look.hollow else 0.5, zorder=3,
-    )  # fmt: skip
+        x,
+        mean,
+        color=look.colour,
+        marker=look.marker,
+        linestyle=":" if look.hollow else look.dashes,
+        markerfacecolor=inside,
+        markeredgecolor=edge,
+        markeredgewidth=1.1 if look.hollow else 0.5,
+        zorder=3,
+    )
     sure = low < high
     if not sure.any():
         return
@@ -425,9 +451,15 @@ def interval_line(
     bars = np.stack([np.column_stack([at, low]), np.column_stack([at, high])], axis=1)
     axis.add_collection(LineCollection(list(bars), colors=look.colour, linewidths=1.0, zorder=3), autolim=False)
     axis.plot(
-        np.concatenate([at, at]), np.concatenate([low, high]), color=look.colour, linestyle="", marker="_",
-        markersize=5.0, markeredgewidth=1.0, zorder=3,
-    )  # fmt: skip
+        np.concatenate([at, at]),
+        np.concatenate([low, high]),
+        color=look.colour,
+        linestyle="",
+        marker="_",
+        markersize=5.0,
+        markeredgewidth=1.0,
+        zorder=3,
+    )
 
 
 def ticks(axis: Axes, at: Sequence[float], names: Sequence[str], panel_width: float) -> None:

@@ -35,10 +35,31 @@ POINTING = "pointing"  # of the model's own class maps, at the instrument: the o
 HELPS, HARMS, NOT_RESOLVED, TOO_FEW = "helps", "harms", "not resolved", "too few seeds"
 LAST = 0.25  # of the steps: how much of the budget's end is looked at
 COLUMNS = (
-    *("model", "varied", "weights", "freeze", "other_weights", "other_freeze", "figure", "seeds"),
-    *("ours", "ours_low", "ours_high", "theirs", "theirs_low", "theirs_high"),
-    *("difference", "difference_low", "difference_high", "verdict"),
-    *("rate", "other_rate", "rates_tried", "other_rates_tried", "chosen_by", "configuration", "other_configuration"),
+    "model",
+    "varied",
+    "weights",
+    "freeze",
+    "other_weights",
+    "other_freeze",
+    "figure",
+    "seeds",
+    "ours",
+    "ours_low",
+    "ours_high",
+    "theirs",
+    "theirs_low",
+    "theirs_high",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "verdict",
+    "rate",
+    "other_rate",
+    "rates_tried",
+    "other_rates_tried",
+    "chosen_by",
+    "configuration",
+    "other_configuration",
 )
 
 
@@ -143,9 +164,14 @@ def _arm(results: Results, weights: str, freeze: str, rows: Sequence[Configurati
     sign = 1 if DIRECTIONS[metric][0] else -1
     best = max(names, key=lambda name: -np.inf if np.isnan(means[name]) else sign * means[name])
     return Arm(
-        weights, freeze, tuple(rows), rows[names.index(best)], metric, means,
+        weights,
+        freeze,
+        tuple(rows),
+        rows[names.index(best)],
+        metric,
+        means,
         _rise(evaluations[evaluations.configuration == best], metric),
-    )  # fmt: skip
+    )
 
 
 def _metric(row: ConfigurationRow, evaluations: pd.DataFrame) -> str:
@@ -191,17 +217,27 @@ def _compared(results: Results, pair: Pair) -> list[dict[str, Any]]:
         if not seeds:
             continue
         difference = between_repeats([a[seed] - b[seed] for seed in seeds])
-        rows.append({
-            "model": ours.chosen["model"], "varied": pair.varied, "figure": figure, "seeds": len(seeds),
-            **{name: getattr(ours, name) for name in VARIED},
-            **{f"other_{name}": getattr(theirs, name) for name in VARIED},
-            **_bounds("ours", between_repeats([a[seed] for seed in seeds])),
-            **_bounds("theirs", between_repeats([b[seed] for seed in seeds])),
-            **_bounds("difference", difference), "verdict": verdict(difference, figure),
-            "rate": rate(ours.chosen), "other_rate": rate(theirs.chosen), "rates_tried": len(ours.rows),
-            "other_rates_tried": len(theirs.rows), "chosen_by": ours.metric,
-            "configuration": ours.configuration, "other_configuration": theirs.configuration,
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": ours.chosen["model"],
+                "varied": pair.varied,
+                "figure": figure,
+                "seeds": len(seeds),
+                **{name: getattr(ours, name) for name in VARIED},
+                **{f"other_{name}": getattr(theirs, name) for name in VARIED},
+                **_bounds("ours", between_repeats([a[seed] for seed in seeds])),
+                **_bounds("theirs", between_repeats([b[seed] for seed in seeds])),
+                **_bounds("difference", difference),
+                "verdict": verdict(difference, figure),
+                "rate": rate(ours.chosen),
+                "other_rate": rate(theirs.chosen),
+                "rates_tried": len(ours.rows),
+                "other_rates_tried": len(theirs.rows),
+                "chosen_by": ours.metric,
+                "configuration": ours.configuration,
+                "other_configuration": theirs.configuration,
+            }
+        )
     return rows
 
 

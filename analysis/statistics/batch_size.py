@@ -335,9 +335,18 @@ def fit(needed: Sequence[Needed]) -> Curve | str:
     inside = 0 < best < len(logs) - 1
     low, high = (_critical_batch_crossing(logs, deviance, most, best, side) for side in (-1, 1))
     return Curve(
-        tuple(batches), len({one.seed for one in needed}), _vertex(logs, cost, best) if inside else None, low, high,
-        math.exp(smallest[best]) if inside else None, logs, smallest, half, best, float(freedom),
-    )  # fmt: skip
+        tuple(batches),
+        len({one.seed for one in needed}),
+        _vertex(logs, cost, best) if inside else None,
+        low,
+        high,
+        math.exp(smallest[best]) if inside else None,
+        logs,
+        smallest,
+        half,
+        best,
+        float(freedom),
+    )
 
 
 def _profile(batch: Values, log: Values, censored: NDArray[np.bool_], logs: Values) -> tuple[Values, Values, Values]:

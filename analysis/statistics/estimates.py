@@ -121,9 +121,13 @@ class CensoredMean:
 
 
 def censored_mean(
-    known: Sequence[float], larger: Sequence[float], smaller: Sequence[float] = (), *,
-    confidence: float = 0.95, least_spread: float = 0.0,
-) -> CensoredMean:  # fmt: skip
+    known: Sequence[float],
+    larger: Sequence[float],
+    smaller: Sequence[float] = (),
+    *,
+    confidence: float = 0.95,
+    least_spread: float = 0.0,
+) -> CensoredMean:
     """The geometric mean of known values and of values only known to be larger or smaller. All are above 0.
 
     `least_spread`: standard deviation of a logarithm that is certain, such as that of rounding.

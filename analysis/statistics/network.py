@@ -55,9 +55,16 @@ def probes(results: Results) -> list[Probe]:
         }
         controller = None if pd.isna(about.controller) else str(about.controller)
         probes.append(
-            Probe(str(configuration), str(about.probe), str(about.launcher), controller, int(about.workers),
-                  str(about.device), fits)
-        )  # fmt: skip
+            Probe(
+                str(configuration),
+                str(about.probe),
+                str(about.launcher),
+                controller,
+                int(about.workers),
+                str(about.device),
+                fits,
+            )
+        )
     return probes
 
 
@@ -111,10 +118,26 @@ def _line(sizes: pd.DataFrame) -> AlphaBeta:
 BETWEEN, WITHIN = "between repeats", "within the run"
 LIBRARIES: Mapping[str, str] = {"torchrun": "torch.distributed", "horovodrun": "Horovod", "mpirun": "mpi4py"}
 COLUMNS = (
-    *("configuration", "probe", "launcher", "controller", "device", "workers", "collective", "busy", "bytes"),
-    *("repeats", "calls", "seconds", "seconds_low", "seconds_high", "seconds_error", "interval"),
-    *("seconds_min", "seconds_max"),
-    *("algorithm_bytes_per_second", "bus_bytes_per_second"),
+    "configuration",
+    "probe",
+    "launcher",
+    "controller",
+    "device",
+    "workers",
+    "collective",
+    "busy",
+    "bytes",
+    "repeats",
+    "calls",
+    "seconds",
+    "seconds_low",
+    "seconds_high",
+    "seconds_error",
+    "interval",
+    "seconds_min",
+    "seconds_max",
+    "algorithm_bytes_per_second",
+    "bus_bytes_per_second",
 )
 
 
@@ -145,12 +168,19 @@ def _row(
     workers, seconds = int(trial["workers"]), float(ours.seconds.mean())
     rate = keys["bytes"] / seconds
     return {
-        **keys, "probe": names[keys["configuration"]], "workers": workers,
+        **keys,
+        "probe": names[keys["configuration"]],
+        "workers": workers,
         **{key: trial[key] for key in ("launcher", "controller", "device")},
-        "repeats": len(ours), "calls": int(ours.calls.sum()), "seconds": seconds, **_interval(ours, seconds),
-        "seconds_min": ours.seconds_min.min(), "seconds_max": ours.seconds_max.max(),
-        "algorithm_bytes_per_second": rate, "bus_bytes_per_second": bus_factor(keys["collective"], workers) * rate,
-    }  # fmt: skip
+        "repeats": len(ours),
+        "calls": int(ours.calls.sum()),
+        "seconds": seconds,
+        **_interval(ours, seconds),
+        "seconds_min": ours.seconds_min.min(),
+        "seconds_max": ours.seconds_max.max(),
+        "algorithm_bytes_per_second": rate,
+        "bus_bytes_per_second": bus_factor(keys["collective"], workers) * rate,
+    }
 
 
 def _interval(ours: pd.DataFrame, seconds: float) -> dict[str, Any]:

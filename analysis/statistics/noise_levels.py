@@ -110,7 +110,8 @@ def levels(results: Results) -> Levels | None:
     costs = _costs(results)
     return Levels(
         steps=_root(np.average(inner.step_variance, weights=inner.steps - 1))
-        if len(inner := blocks[blocks.steps > 1]) else math.nan,
+        if len(inner := blocks[blocks.steps > 1])
+        else math.nan,
         rounds=_root(_between_rounds(blocks)),
         alone=_root(np.mean(alone)) if alone else math.nan,
         processes=_root(processes[0]) if processes else math.nan,
@@ -118,8 +119,9 @@ def levels(results: Results) -> Levels | None:
         rounds_a_launch=float(blocks.groupby(["configuration", "repeat"], observed=True).size().mean()),
         launches=count,
         members=float(np.mean([spread.members for spread in known])) if known else math.nan,
-        start_seconds=costs[0], round_seconds=costs[1],
-    )  # fmt: skip
+        start_seconds=costs[0],
+        round_seconds=costs[1],
+    )
 
 
 def _costs(results: Results) -> tuple[float, float]:

@@ -189,8 +189,17 @@ BEST, ALIKE, WORSE, WORST, NO_INTERVAL = "best", "indistinguishable", "worse", "
 NAMES = ("model", "configuration", "series", "batch", "workers", "n")
 COLUMNS = (*NAMES, "work", "place", "value", "ratio", "ratio_low", "ratio_high", "verdict")
 BEST_COLUMNS = (
-    *(*NAMES, "work", "value", "value_low", "value_high", "ratio", "ratio_low", "ratio_high"),
-    *("indistinguishable", "without_interval", "among"),
+    *NAMES,
+    "work",
+    "value",
+    "value_low",
+    "value_high",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "indistinguishable",
+    "without_interval",
+    "among",
 )
 
 

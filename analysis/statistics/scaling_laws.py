@@ -45,9 +45,7 @@ def _power(exponent: float, logs: int) -> Callable[[Vector], Vector]:
 
 
 EXPONENTS = (0.0, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 1.0, 4 / 3, 3 / 2, 2.0)
-POWERS = {
-    f"n^{i:.3g} log2(n)^{j}": _power(i, j) for i in EXPONENTS for j in (0, 1, 2) if (i, j) != (0.0, 0)
-}  # fmt: skip
+POWERS = {f"n^{i:.3g} log2(n)^{j}": _power(i, j) for i in EXPONENTS for j in (0, 1, 2) if (i, j) != (0.0, 0)}
 TERMS: dict[str, Callable[[Vector], Vector]] = {
     "1": np.ones_like,
     "n-1": lambda n: n - 1,

@@ -42,11 +42,26 @@ NOT_RESOLVED, NO_INTERVAL, NOT_COMPARABLE = "not resolved", "no interval", "not 
 FALSE_ALARMS = 0.05  # of studies in which nothing differs
 COLUMNS = (
     *(key for key in KEYS if key != "allreduce"),
-    *("allreduce", "gain", "gain_low", "gain_high", "n", "verdict", "configuration", "reference"),
+    "allreduce",
+    "gain",
+    "gain_low",
+    "gain_high",
+    "n",
+    "verdict",
+    "configuration",
+    "reference",
 )
 OF_EACH = (
-    *("configuration", "status", "reason", "not_comparable", "planned", "n", "samples_per_second"),
-    *("repeat_values", "repeat_launches", *launches.COLUMNS),
+    "configuration",
+    "status",
+    "reason",
+    "not_comparable",
+    "planned",
+    "n",
+    "samples_per_second",
+    "repeat_values",
+    "repeat_launches",
+    *launches.COLUMNS,
 )
 
 
@@ -175,16 +190,28 @@ def _panel(axis: Axes, panel: pd.DataFrame, looks: dict[str, tuple[str, str, str
             if not pd.isna(pair["gain_low"]):
                 axis.plot([pair["gain_low"], pair["gain_high"]], [row, row], color=edge, linewidth=1.3, zorder=3)
             axis.plot(
-                pair["gain"], row, marker=marker, markerfacecolor=face, markeredgecolor=edge, markeredgewidth=1.2,
-                linestyle="", markersize=5.5, zorder=4,
-            )  # fmt: skip
+                pair["gain"],
+                row,
+                marker=marker,
+                markerfacecolor=face,
+                markeredgecolor=edge,
+                markeredgewidth=1.2,
+                linestyle="",
+                markersize=5.5,
+                zorder=4,
+            )
         elif pair["verdict"] != NOT_COMPARABLE:
             whole = all(part.endswith(configurations.IMPLIED) for part in pair["verdict"].split(", "))
             style.cross(axis, left, row, style.DARK, whole)
         axis.annotate(
-            pair["text"], xy=(1.05, row), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
-            annotation_clip=False, color=style.GREY if pair["verdict"] == NOT_COMPARABLE else style.DARK,
-        )  # fmt: skip
+            pair["text"],
+            xy=(1.05, row),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=style.SMALL,
+            annotation_clip=False,
+            color=style.GREY if pair["verdict"] == NOT_COMPARABLE else style.DARK,
+        )
     axis.set_ylim(len(panel) - 0.4, -0.6)
     axis.set_yticks(range(len(panel)), panel.name)
     axis.yaxis.set_minor_locator(NullLocator())
@@ -290,9 +317,10 @@ def _two_meanings(rows: list[Row], model: str, workers: int) -> Finding | None:
         "Run each framework both ways, or set like beside like."
     )
     concerned = [
-        row for row in rows
+        row
+        for row in rows
         if (row["framework"] in compute and _computes(row)) or (row["framework"] in wire and _sends(row))
-    ]  # fmt: skip
+    ]
     return findings.about("F7", "Two meanings of 16 bits", text, DOUBT, concerned)
 
 
@@ -333,9 +361,10 @@ VIEW = View(
     (StudyTable("allreduce-gain", None, _numbers, section=""),),
     (
         Drawing(
-            "allreduce-gain", draw,
+            "allreduce-gain",
+            draw,
             gap=Gap("No figure of the 16-bit gain", "no pair of configurations differs in its allreduce alone"),
         ),
     ),
     (Detector(mixed_precisions, 4),),
-)  # fmt: skip
+)

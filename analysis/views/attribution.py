@@ -58,15 +58,40 @@ from analysis.views.view import Drawing, Gap, StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, welch_satterthwaite
 
 PARTS = (
-    *("input", "fixed", "kernels", "optimizer", "exposed", "matchmaking", "averaging"),
-    *("within", "stragglers", "bubble", "mixed", "unattributed"),
+    "input",
+    "fixed",
+    "kernels",
+    "optimizer",
+    "exposed",
+    "matchmaking",
+    "averaging",
+    "within",
+    "stragglers",
+    "bubble",
+    "mixed",
+    "unattributed",
 )
 INPUT, FIXED, KERNELS, UPDATE, EXPOSED, FOUND, AVERAGED, WITHIN, STRAGGLERS, BUBBLE, MIXED, UNKNOWN = range(len(PARTS))
-NAMES = dict(zip(PARTS, (
-    "input", "launch and other fixed cost", "slower kernels", "optimizer", "exposed communication",
-    "matchmaking of peers", "averaging of peers",
-    "communication under computing", "stragglers", "pipeline bubble", "kernels or communication", "not attributed",
-), strict=True))  # fmt: skip
+NAMES = dict(
+    zip(
+        PARTS,
+        (
+            "input",
+            "launch and other fixed cost",
+            "slower kernels",
+            "optimizer",
+            "exposed communication",
+            "matchmaking of peers",
+            "averaging of peers",
+            "communication under computing",
+            "stragglers",
+            "pipeline bubble",
+            "kernels or communication",
+            "not attributed",
+        ),
+        strict=True,
+    )
+)
 WAITING = (EXPOSED, WITHIN, MIXED)  # where waiting for the slowest rank was measured
 DISTURBED = 0.1  # of a step: instrumented ones that much longer or shorter are said to be
 
@@ -242,9 +267,13 @@ def _unknown(row: ConfigurationRow, base: ConfigurationRow, whose: str) -> Attri
 
 
 COLUMNS = (
-    *(*notes.ABOUT, "baseline", "efficiency", "lost"),
+    *notes.ABOUT,
+    "baseline",
+    "efficiency",
+    "lost",
     *(f"{part}_{what}" for part in PARTS for what in ("lost", "low", "high")),
-    *("disturbance", "why"),
+    "disturbance",
+    "why",
 )
 MEANINGS = {
     "input": "waiting for batches",
@@ -255,12 +284,12 @@ MEANINGS = {
     "matchmaking": "peers that look for each other when all batches of a round are computed",
     "averaging": "peers that exchange gradients and weights, likewise",
     "within": "what backward (and an update in which it communicates) grew beyond what forward did: collectives that "
-              "run beside computing, or are waited for inside it",
+    "run beside computing, or are waited for inside it",
     "stragglers": "waiting for ranks that were behind over the whole window; at least this much",
     "bubble": "stages with nothing to do, wherever they stood meanwhile",
     "mixed": "forward and backward of a framework that communicates in both; nothing measured tells the two apart",
     "unattributed": "what no phase covers",
-}  # fmt: skip
+}
 
 
 def table(results: Results) -> pd.DataFrame:
@@ -408,9 +437,13 @@ def _panel(
     axis.plot([at, at], [last - 0.35, last + 0.35], color=style.DARK, linewidth=1.4, zorder=4)
     for index, text in enumerate(labels):
         axis.annotate(
-            text, xy=(1.05, index), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
+            text,
+            xy=(1.05, index),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=style.SMALL,
             annotation_clip=False,
-        )  # fmt: skip
+        )
     axis.set_ylim(last + 0.6, -0.6)
     axis.set_yticks(range(len(names)), names)
     axis.tick_params(axis="y", length=0)
@@ -467,7 +500,11 @@ VIEW = View(
     "Where did the efficiency go?",
     (
         StudyTable(
-            "attribution", listing, table, "Lost efficiency", "why",
+            "attribution",
+            listing,
+            table,
+            "Lost efficiency",
+            "why",
             Gap(
                 "Lost efficiency: not known",
                 "no configuration of more than one worker has an efficiency and phases",
@@ -476,8 +513,10 @@ VIEW = View(
     ),
     (
         Drawing(
-            "waterfall", draw, several=True,
+            "waterfall",
+            draw,
+            several=True,
             gap=Gap("No waterfall of efficiency", "phases of a configuration with a speed-up were not measured"),
         ),
     ),
-)  # fmt: skip
+)

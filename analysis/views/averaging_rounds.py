@@ -19,14 +19,44 @@ from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import between_repeats
 
 COLUMNS = (
-    *("configuration", "model", "series", "batch", "workers", "target_batch", "runs"),
-    *("achieved_over_target", "achieved_low", "achieved_high", "achieved_most"),
-    *("rounds", "failed", "local", "peers", "round_seconds", *SECONDS, "blocked_share"),
-    *("weights_share", "communication_bytes", "failure"),
+    "configuration",
+    "model",
+    "series",
+    "batch",
+    "workers",
+    "target_batch",
+    "runs",
+    "achieved_over_target",
+    "achieved_low",
+    "achieved_high",
+    "achieved_most",
+    "rounds",
+    "failed",
+    "local",
+    "peers",
+    "round_seconds",
+    *SECONDS,
+    "blocked_share",
+    "weights_share",
+    "communication_bytes",
+    "failure",
 )
 HEADER = (
-    *("configuration", "batch", "target batch", "achieved / target", "rounds", "failed", "peers", "round s"),
-    *("matchmaking s", "of it blocked", "averaging s", "blocked", "both of a round", "weights averaged", "MB a round"),
+    "configuration",
+    "batch",
+    "target batch",
+    "achieved / target",
+    "rounds",
+    "failed",
+    "peers",
+    "round s",
+    "matchmaking s",
+    "of it blocked",
+    "averaging s",
+    "blocked",
+    "both of a round",
+    "weights averaged",
+    "MB a round",
 )
 
 
@@ -50,14 +80,18 @@ def _row(row: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
     return {
         **{key: row[key] for key in ("configuration", "model", "series", "batch", "workers", "communication_bytes")},
         **means,
-        "target_batch": row["global_batch"], "runs": len(good),
-        "achieved_low": achieved and achieved.low, "achieved_high": achieved and achieved.high,
+        "target_batch": row["global_batch"],
+        "runs": len(good),
+        "achieved_low": achieved and achieved.low,
+        "achieved_high": achieved and achieved.high,
         "achieved_most": float(good.achieved_most.max()) if len(good) else None,
-        "rounds": int(good.rounds.sum()), "failed": int(runs.failed.sum()), "local": int(runs.local.sum()),
+        "rounds": int(good.rounds.sum()),
+        "failed": int(runs.failed.sum()),
+        "local": int(runs.local.sum()),
         "peers": int(runs.peers.min()),
         "blocked_share": blocked / means["round_seconds"] if means["round_seconds"] else None,
         "failure": next((str(why) for why in runs.failure if why), ""),
-    }  # fmt: skip
+    }
 
 
 def listing(results: Results) -> Listing | None:
@@ -78,12 +112,17 @@ def _cells(row: Mapping[Any, Any], several: bool, sign: str) -> tuple[str, ...]:
     achieved = f"{row['achieved_over_target']:.3f}{bounds}" if known(row["achieved_over_target"]) else ""
     failed = f"{row['failed']}" + (f" ({row['local']} alone)" if row["local"] else "")
     return (
-        f"{model}{row['series']} {sign}".rstrip(), str(row["batch"]), f"{row['target_batch']:,}", achieved,
-        str(row["rounds"]), failed, f"{row['peers']} of {row['workers']}",
+        f"{model}{row['series']} {sign}".rstrip(),
+        str(row["batch"]),
+        f"{row['target_batch']:,}",
+        achieved,
+        str(row["rounds"]),
+        failed,
+        f"{row['peers']} of {row['workers']}",
         *(number(row[name]) if known(row[name]) else "" for name in ("round_seconds", *SECONDS)),
         *(percent(row[name]) if known(row[name]) else "" for name in ("blocked_share", "weights_share")),
         megabytes(row["communication_bytes"]),
-    )  # fmt: skip
+    )
 
 
 def _lines(results: Results, rows: pd.DataFrame) -> Iterator[str]:

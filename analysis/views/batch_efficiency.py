@@ -43,14 +43,37 @@ from analysis.views.view import Drawing, StudyTable, View
 # global batches with a noise scale. Seconds are those samples over the configuration's own throughput.
 
 WITH_BOUNDS = (
-    *("samples_per_second", "efficiency", "noise_efficiency", "goodput", "noise_scale", "critical_batch"),
-    *("measured_steps", "predicted_steps", "error", "seconds", "predicted_seconds"),
+    "samples_per_second",
+    "efficiency",
+    "noise_efficiency",
+    "goodput",
+    "noise_scale",
+    "critical_batch",
+    "measured_steps",
+    "predicted_steps",
+    "error",
+    "seconds",
+    "predicted_seconds",
 )
 COLUMNS = (
-    *("configuration", "series", "model", "framework", "workers", "batch_per_worker", "global_batch", "target"),
-    *("recipe", "seeds", "reached", "smallest_batch"),
+    "configuration",
+    "series",
+    "model",
+    "framework",
+    "workers",
+    "batch_per_worker",
+    "global_batch",
+    "target",
+    "recipe",
+    "seeds",
+    "reached",
+    "smallest_batch",
     *(f"{name}{bound}" for name in WITH_BOUNDS for bound in ("", "_low", "_high")),
-    *("smallest_steps", "noise_rows", "noise_unknown", "predicted_from", "worker_hours"),
+    "smallest_steps",
+    "noise_rows",
+    "noise_unknown",
+    "predicted_from",
+    "worker_hours",
 )
 NAMES = COLUMNS[:7]
 PREDICTED_FROM = 2  # global batches
@@ -60,10 +83,8 @@ def table(results: Results) -> pd.DataFrame:
     """COLUMNS, a row for each configuration that was trained to a target; `recipe` counts recipes from 1. `error`:
     predicted / measured - 1."""
     rows = [
-        _row(one, recipe, number)
-        for number, recipe in enumerate(recipes(results), start=1)
-        for one in recipe.trained
-    ]  # fmt: skip
+        _row(one, recipe, number) for number, recipe in enumerate(recipes(results), start=1) for one in recipe.trained
+    ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -226,12 +247,29 @@ def _price(one: Trained, priced: bool) -> LogEstimate:
 # The table of statistical efficiency and goodput: what a larger batch costs in samples, and how many workers pay.
 
 HEADER = (
-    *("configuration", "samples/s", "efficiency", "by noise scale", "goodput", "noise scale"),
-    *("steps", "predicted steps", "error", "seconds", "predicted seconds"),
+    "configuration",
+    "samples/s",
+    "efficiency",
+    "by noise scale",
+    "goodput",
+    "noise scale",
+    "steps",
+    "predicted steps",
+    "error",
+    "seconds",
+    "predicted seconds",
 )
 SHOWN_COLUMNS = (
-    *("samples_per_second", "efficiency", "noise_efficiency", "goodput", "noise_scale"),
-    *("measured_steps", "predicted_steps", "error", "seconds", "predicted_seconds"),
+    "samples_per_second",
+    "efficiency",
+    "noise_efficiency",
+    "goodput",
+    "noise_scale",
+    "measured_steps",
+    "predicted_steps",
+    "error",
+    "seconds",
+    "predicted_seconds",
 )
 METHOD = (
     "Efficiency: samples to the target at the smallest global batch over those at this one; by noise scale: as the "
@@ -259,9 +297,11 @@ def listing(results: Results) -> Listing | None:
         return None
     several = rows.model.nunique() > 1
     return Listing(
-        f"Statistical efficiency and goodput ({results.heading})", HEADER,
-        tuple(_cells(row, several) for row in rows.to_dict("records")), tuple(_lines(results, rows, found)),
-    )  # fmt: skip
+        f"Statistical efficiency and goodput ({results.heading})",
+        HEADER,
+        tuple(_cells(row, several) for row in rows.to_dict("records")),
+        tuple(_lines(results, rows, found)),
+    )
 
 
 def name(recipe: Recipe, results: Results) -> str:
@@ -408,9 +448,12 @@ def _figure(results: Results, model: str, rows: pd.DataFrame, found: Sequence[Re
     names = list(dict.fromkeys(rows.series))
     labels = [_short_name(recipe, results, found) for recipe in found]
     layout = style.Layout(
-        panel_width=2.9, panel_height=HEIGHT, left=style.left_of(["1,000 k"]), above=0.3,
-        gutters=(style.gutter(names), style.gutter(labels if len(found) > 1 else ()))
-    )  # fmt: skip
+        panel_width=2.9,
+        panel_height=HEIGHT,
+        left=style.left_of(["1,000 k"]),
+        above=0.3,
+        gutters=(style.gutter(names), style.gutter(labels if len(found) > 1 else ())),
+    )
     footnote = [
         "Left: dashed, samples a second; solid, goodput: that x samples to the target at the smallest global batch / "
         "at this one. Bars: 95 % interval over the seeds.",
@@ -495,9 +538,13 @@ def _vertical(axis: Axes, recipe: Recipe, colour: str, several: bool) -> None:
     curve = recipe.curve
     if isinstance(curve, Curve) and curve.critical is not None:
         axis.axvline(
-            curve.critical, color=colour, linestyle="--", linewidth=1.0, zorder=1,
+            curve.critical,
+            color=colour,
+            linestyle="--",
+            linewidth=1.0,
+            zorder=1,
             label=f"critical batch: {critical(curve).replace(' samples', '')}",
-        )  # fmt: skip
+        )
         if curve.low is not None and curve.high is not None:
             axis.axvspan(curve.low, curve.high, color=colour, alpha=0.1, linewidth=0, zorder=0)
     scales = [one.noise.scale for one in recipe.trained if one.noise and one.noise.scale]
@@ -505,9 +552,13 @@ def _vertical(axis: Axes, recipe: Recipe, colour: str, several: bool) -> None:
         least, middle, most = (number(float(np.quantile(scales, at))) for at in (0, 0.5, 1))
         spread = f" ({least} to {most})" if len(scales) > 1 else ""
         axis.axvline(
-            float(np.median(scales)), color=colour if several else style.DARK, linestyle=":", linewidth=1.2, zorder=1,
+            float(np.median(scales)),
+            color=colour if several else style.DARK,
+            linestyle=":",
+            linewidth=1.2,
+            zorder=1,
             label=f"noise scale: {middle}{spread}",
-        )  # fmt: skip
+        )
 
 
 def _short_name(recipe: Recipe, results: Results, found: Sequence[Recipe]) -> str:

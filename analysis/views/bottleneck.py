@@ -52,19 +52,28 @@ from analysis.views.view import Drawing, Gap, StudyTable, View
 # two all of that is.
 
 COMPUTE, LAUNCH, COMMUNICATE, INPUT, MEMORY, BUBBLE = KINDS = (
-    "compute", "launch", "communication", "input", "memory", "pipeline bubble",
-)  # fmt: skip
+    "compute",
+    "launch",
+    "communication",
+    "input",
+    "memory",
+    "pipeline bubble",
+)
 OTHER, MIXED, UNKNOWN = "not attributed", "compute or communication", "not known"
 FIND, AVERAGE = OF_PEERS = ("matchmaking", "averaging")  # communication, told apart
 SHARES = (*KINDS[:3], *OF_PEERS, *KINDS[3:], MIXED, OTHER)
 DOING = {
     COMPUTE: "computing (forward and backward)",
     LAUNCH: "the fixed part of computing (launching kernels, reading weights)",
-    COMMUNICATE: "communication", FIND: "peers that look for each other (matchmaking)",
-    AVERAGE: "peers that average", INPUT: "waiting for batches", MEMORY: "updating the weights",
-    BUBBLE: "stages waiting with nothing to do", OTHER: "what no phase covers",
+    COMMUNICATE: "communication",
+    FIND: "peers that look for each other (matchmaking)",
+    AVERAGE: "peers that average",
+    INPUT: "waiting for batches",
+    MEMORY: "updating the weights",
+    BUBBLE: "stages waiting with nothing to do",
+    OTHER: "what no phase covers",
     MIXED: "phases in which this framework both computes and communicates",
-}  # fmt: skip
+}
 WORTH_A_WORD = 0.01  # of a step
 
 
@@ -259,8 +268,11 @@ class Known:
 
 
 OF_A_ROUND = (*OF_PEERS, MEMORY)  # shares that a larger target batch spreads over more samples
-HALVED = {"fp32": "Halving the bytes of the allreduce (16 bits)", "fp16": "Halving the bytes of the allreduce again",
-          "bf16": "Halving the bytes of the allreduce again"}  # fmt: skip
+HALVED = {
+    "fp32": "Halving the bytes of the allreduce (16 bits)",
+    "fp16": "Halving the bytes of the allreduce again",
+    "bf16": "Halving the bytes of the allreduce again",
+}
 FIXED_SHARES = (COMMUNICATE, LAUNCH, MEMORY, OTHER)  # that a larger batch spreads over more samples
 
 
@@ -293,8 +305,10 @@ def remedies(results: Results) -> dict[str, list[Remedy]]:
     lost = {str(attributed.row["configuration"]): attributed for attributed in attribution.attributions(results)}
     memory = {str(row["configuration"]): family for family in families(results) for row in family.rows}
     gains = allreduce_gain.gains(results).dropna(subset="gain")
-    narrow = {str(pair["reference"]): _measured(pair["gain"], pair["gain_low"], pair["gain_high"], pair["allreduce"])
-              for pair in as_rows(gains)}  # fmt: skip
+    narrow = {
+        str(pair["reference"]): _measured(pair["gain"], pair["gain_low"], pair["gain_high"], pair["allreduce"])
+        for pair in as_rows(gains)
+    }
     by_configuration = {}
     for limit in bottlenecks(results):
         name = str(limit.row["configuration"])
@@ -386,15 +400,30 @@ ROW = 0.2  # inches
 WIDTH = 3.6
 MOST_ROWS = 40
 NAMES = {
-    COMPUTE: "computing", LAUNCH: "computing, fixed part", COMMUNICATE: "communication", INPUT: "waiting for batches",
-    FIND: "matchmaking of peers", AVERAGE: "averaging of peers",
-    MEMORY: "updating weights", BUBBLE: "stages idle", MIXED: "computing or communication", OTHER: "not attributed",
-}  # fmt: skip
+    COMPUTE: "computing",
+    LAUNCH: "computing, fixed part",
+    COMMUNICATE: "communication",
+    INPUT: "waiting for batches",
+    FIND: "matchmaking of peers",
+    AVERAGE: "averaging of peers",
+    MEMORY: "updating weights",
+    BUBBLE: "stages idle",
+    MIXED: "computing or communication",
+    OTHER: "not attributed",
+}
 _BLUE, _ORANGE, _GREEN, _PINK, _RED, _SKY, _BROWN = style.style_colours(7)
 COLOURS = {
-    COMPUTE: _BLUE, LAUNCH: _SKY, COMMUNICATE: _ORANGE, INPUT: _RED, MEMORY: _GREEN, BUBBLE: _PINK, MIXED: _BROWN,
-    OTHER: "#bdbdbd", FIND: "#fdd0a2", AVERAGE: "#6b3d00",  # communication's orange, pale and dark
-}  # fmt: skip
+    COMPUTE: _BLUE,
+    LAUNCH: _SKY,
+    COMMUNICATE: _ORANGE,
+    INPUT: _RED,
+    MEMORY: _GREEN,
+    BUBBLE: _PINK,
+    MIXED: _BROWN,
+    OTHER: "#bdbdbd",
+    FIND: "#fdd0a2",
+    AVERAGE: "#6b3d00",  # communication's orange, pale and dark
+}
 PALE = (LAUNCH, OTHER, FIND)  # colours on which white cannot be read
 LEAST_NUMBER = 0.065  # of a step: a part as wide as its own number
 
@@ -454,14 +483,25 @@ def _panel(axis: Axes, shown: Sequence[Bottleneck], names: Sequence[str], texts:
             axis.barh(index, 100 * share, left=100 * at, height=0.72, color=COLOURS[kind], linewidth=0, zorder=3)
             if share >= LEAST_NUMBER:
                 axis.text(
-                    100 * (at + share / 2), index, f"{100 * share:.0f}", ha="center", va="center_baseline",
-                    fontsize=style.SMALL, color=style.DARK if kind in PALE else "white", weight="bold", zorder=4,
-                )  # fmt: skip
+                    100 * (at + share / 2),
+                    index,
+                    f"{100 * share:.0f}",
+                    ha="center",
+                    va="center_baseline",
+                    fontsize=style.SMALL,
+                    color=style.DARK if kind in PALE else "white",
+                    weight="bold",
+                    zorder=4,
+                )
             at += share
         axis.annotate(
-            texts[index], xy=(1.03, index), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
+            texts[index],
+            xy=(1.03, index),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=style.SMALL,
             annotation_clip=False,
-        )  # fmt: skip
+        )
     axis.set_xlim(0, 100)
     axis.set_ylim(len(shown) - 0.4, -0.6)
     axis.set_yticks(range(len(names)), names)
@@ -478,10 +518,17 @@ def _key(axis: Axes, present: Sequence[str], beside: float) -> None:
         down = -(index + 0.5) * ROW * 72
         for right, text, ink in ((0.0, "■", COLOURS[kind]), (11.0, NAMES[kind], style.DARK)):
             axis.annotate(
-                text, xy=(1, 1), xycoords="axes fraction", xytext=(72 * (beside + 0.4) + right, down),
-                textcoords="offset points", va="center", ha="left", fontsize=style.SMALL, color=ink,
+                text,
+                xy=(1, 1),
+                xycoords="axes fraction",
+                xytext=(72 * (beside + 0.4) + right, down),
+                textcoords="offset points",
+                va="center",
+                ha="left",
+                fontsize=style.SMALL,
+                color=ink,
                 annotation_clip=False,
-            )  # fmt: skip
+            )
 
 
 def _footnote(
@@ -503,20 +550,28 @@ VIEW = View(
     "What holds each configuration back?",
     (
         StudyTable(
-            "bottleneck", listing, table, "Bottlenecks", "why",
+            "bottleneck",
+            listing,
+            table,
+            "Bottlenecks",
+            "why",
             Gap("Bottlenecks: not known", "no configuration has phases, or a failure, to tell by"),
         ),
     ),
     (Drawing("steps", draw, several=True, section="why", beside="bottleneck"),),
-)  # fmt: skip
+)
 
 
 REMEDIES = View(
     "What would help?",
     (
         StudyTable(
-            "remedies", remedies_listing, remedies_table, "What would help", "why",
+            "remedies",
+            remedies_listing,
+            remedies_table,
+            "What would help",
+            "why",
             Gap("What would help: not known", "no configuration has phases to tell by"),
         ),
     ),
-)  # fmt: skip
+)

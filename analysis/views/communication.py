@@ -28,8 +28,21 @@ from analysis.views.view import Detector, ModelTable, View
 
 ALIKE = tuple(key for key in KEYS if key not in ("allreduce", *BATCH_KEYS))  # the size of a batch sends no byte
 COLUMNS = (
-    *("configuration", "series", "series_order", "framework", "zero_stage", "workers", "allreduce", "batch"),
-    *(*COMMUNICATION_COLUMNS, "communication_bytes", "of_fp32", "bytes_per_parameter", "carrier", "overlap", "parity"),
+    "configuration",
+    "series",
+    "series_order",
+    "framework",
+    "zero_stage",
+    "workers",
+    "allreduce",
+    "batch",
+    *COMMUNICATION_COLUMNS,
+    "communication_bytes",
+    "of_fp32",
+    "bytes_per_parameter",
+    "carrier",
+    "overlap",
+    "parity",
 )
 
 
@@ -106,9 +119,10 @@ def listing(results: Results, model: str) -> Listing | None:
     lines = [*parity, *notes.how_it_differs(ours), *legend]
     return Listing(
         f"Communication of {model} by kind ({results.heading})",
-        (*header, "sum", "of fp32", "bytes per parameter", "carried by", "overlap"), tuple(rows),
+        (*header, "sum", "of fp32", "bytes per parameter", "carried by", "overlap"),
+        tuple(rows),
         (*lines, notes.source(results)),
-    )  # fmt: skip
+    )
 
 
 # Did gradients travel, and weights gather, as a fast run of this framework would?

@@ -103,9 +103,14 @@ def _cost(row: ConfigurationRow, price: float | None, why: str) -> Cost:
     speed, low, high = row["samples_per_second"], row["interval_low"], row["interval_high"]
     bounded = known(low) and low > 0
     return Cost(
-        row, SAMPLES / speed, hours / speed, hours / high if bounded else None, hours / low if bounded else None, price,
+        row,
+        SAMPLES / speed,
+        hours / speed,
+        hours / high if bounded else None,
+        hours / low if bounded else None,
+        price,
         why,
-    )  # fmt: skip
+    )
 
 
 def cheapest(among: list[Cost]) -> Cost | None:
@@ -177,8 +182,15 @@ def _surely(better: Cost, worse: Cost, cost: Mapping[int, float]) -> bool:
 
 
 COLUMNS = (
-    *(*notes.ABOUT, "seconds_per_million", "worker_hours_per_million"),
-    *("worker_hours_low", "worker_hours_high", "price_per_worker_hour", "money_per_million", "pareto", "beaten_by"),
+    *notes.ABOUT,
+    "seconds_per_million",
+    "worker_hours_per_million",
+    "worker_hours_low",
+    "worker_hours_high",
+    "price_per_worker_hour",
+    "money_per_million",
+    "pareto",
+    "beaten_by",
     "why",
 )
 
@@ -274,10 +286,15 @@ def _panel(axis: Axes, ours: Sequence[Point], layout: style.Layout) -> None:
     for place in (BEATEN, PERHAPS, ON):
         beaten, here = place == BEATEN, [index for index, point in enumerate(ours) if point.place == place]
         axis.plot(
-            [times[index] for index in here], [ours[index].cost for index in here], marker="o", linestyle="",
-            markeredgecolor=style.GREY if beaten else blue, markerfacecolor=blue if place == ON else "white",
-            markersize=4.0 if beaten else 5.5, zorder=4 if place == ON else 3,
-        )  # fmt: skip
+            [times[index] for index in here],
+            [ours[index].cost for index in here],
+            marker="o",
+            linestyle="",
+            markeredgecolor=style.GREY if beaten else blue,
+            markerfacecolor=blue if place == ON else "white",
+            markersize=4.0 if beaten else 5.5,
+            zorder=4 if place == ON else 3,
+        )
     axis.set_xlabel(f"{unit} for a million samples")
     _scale(axis, "x", times)
     _scale(axis, "y", [point.cost for point in ours])
@@ -330,8 +347,9 @@ VIEW = View(
     (StudyTable("cost", listing, table, section="next"),),
     (
         Drawing(
-            "pareto", draw,
+            "pareto",
+            draw,
             gap=Gap("No figure of cost against time", "it needs two comparable configurations"),
         ),
     ),
-)  # fmt: skip
+)

@@ -90,11 +90,33 @@ def factor(value: Any) -> str:
 
 SECONDS = ("data_seconds", "training_seconds", "running_seconds")
 COLUMNS = (
-    *("configuration", "series", "series_order", "model", "framework", "workers", "batch_per_worker", "global_batch"),
-    *("steps", "samples", *SECONDS, "steady_seconds", "unsteady", "epoch_repeats", "samples_per_epoch_second"),
-    *("used_learning_rate", "epoch_baseline", "epoch_ratio", "epoch_ratio_low", "epoch_ratio_high"),
-    *("equal_work_ratio", "same_batch_baseline", "same_batch_ratio", "why_no_ratio", "flags"),
-    *("parity", "not_comparable"),
+    "configuration",
+    "series",
+    "series_order",
+    "model",
+    "framework",
+    "workers",
+    "batch_per_worker",
+    "global_batch",
+    "steps",
+    "samples",
+    *SECONDS,
+    "steady_seconds",
+    "unsteady",
+    "epoch_repeats",
+    "samples_per_epoch_second",
+    "used_learning_rate",
+    "epoch_baseline",
+    "epoch_ratio",
+    "epoch_ratio_low",
+    "epoch_ratio_high",
+    "equal_work_ratio",
+    "same_batch_baseline",
+    "same_batch_ratio",
+    "why_no_ratio",
+    "flags",
+    "parity",
+    "not_comparable",
 )
 NO_RATIO = dict.fromkeys(("epoch_baseline", "epoch_ratio", "equal_work_ratio", "same_batch_ratio"))
 
@@ -133,12 +155,16 @@ def measured(results: Results) -> dict[str, dict[str, Any]]:
         expected = float(np.mean(slowest.steps.to_numpy() * mean_step))
         samples = int(last.groupby("repeat").samples.sum().max())
         last_epochs[str(name)] = {
-            "steps": int(slowest.steps.max()), "samples": samples, **means,
-            "steady_seconds": expected, "unsteady": means["running_seconds"] / expected - 1,
-            "epoch_repeats": len(slowest), "samples_per_epoch_second": samples / means["running_seconds"],
+            "steps": int(slowest.steps.max()),
+            "samples": samples,
+            **means,
+            "steady_seconds": expected,
+            "unsteady": means["running_seconds"] / expected - 1,
+            "epoch_repeats": len(slowest),
+            "samples_per_epoch_second": samples / means["running_seconds"],
             "used_learning_rate": None if last.learning_rate.isna().all() else float(last.learning_rate.max()),
             "values": slowest.running_seconds.to_list(),
-        }  # fmt: skip
+        }
     return last_epochs
 
 
@@ -176,8 +202,19 @@ def _baseline(row: Row, rows: Sequence[Row], results: Results, batch: str | None
 # The table of epochs: the ratio as published, and beside it the same ratio at equal work.
 
 HEADER = (
-    *("configuration", "workers", "global batch", "steps", "samples", "data s", "training s", "running s"),
-    *("of which data", "epoch ratio, as published", "at equal work", "against steady state", "flags"),
+    "configuration",
+    "workers",
+    "global batch",
+    "steps",
+    "samples",
+    "data s",
+    "training s",
+    "running s",
+    "of which data",
+    "epoch ratio, as published",
+    "at equal work",
+    "against steady state",
+    "flags",
 )
 
 
@@ -195,9 +232,13 @@ def listing(results: Results) -> Listing | None:
     }
     cells = [(f"{names[row['configuration']]} {signs[row['configuration']]}".rstrip(), *_cells(row)) for row in rows]
     lines = [
-        *configurations.sentences(ours), *_flagged(rows, names), *_without(rows, names), *configurations.checked(ours),
-        *_legend(results), notes.source(results),
-    ]  # fmt: skip
+        *configurations.sentences(ours),
+        *_flagged(rows, names),
+        *_without(rows, names),
+        *configurations.checked(ours),
+        *_legend(results),
+        notes.source(results),
+    ]
     return Listing(f"Epochs ({results.heading})", HEADER, tuple(cells), tuple(lines))
 
 
@@ -212,7 +253,8 @@ def _cells(row: Row) -> tuple[str, ...]:
         *(f"{value_of(row, key):,}" for key in ("workers", "global_batch", "steps", "samples")),
         *(number(value_of(row, key)) for key in SECONDS),
         "" if share is None else f"{100 * share:.1f} %",
-        *(published, factor(row["equal_work_ratio"])),
+        published,
+        factor(row["equal_work_ratio"]),
         f"{100 * row['unsteady']:+.1f} %",
         row["flags"].replace(";", ", "),
     )

@@ -34,17 +34,33 @@ from scaling_study.stats.scores import enlarged, highest
 # The table of class-activation maps: how often each kind points at the instrument, beside what needs no model.
 
 NAMES = {
-    OWN: "the model's own class map", "grad_cam": "Grad-CAM", "hires_cam": "HiResCAM", "eigen_cam": "EigenCAM",
-    HIDDEN: "hidden channel of the least likely class (F12's choice)", CENTRE: "no model: the frame's centre",
+    OWN: "the model's own class map",
+    "grad_cam": "Grad-CAM",
+    "hires_cam": "HiResCAM",
+    "eigen_cam": "EigenCAM",
+    HIDDEN: "hidden channel of the least likely class (F12's choice)",
+    CENTRE: "no model: the frame's centre",
     CHANCE: "no model: chance",
-}  # fmt: skip
+}
 OF_A_MODEL = (OWN, *CAMS, HIDDEN)
 HEADER = (
-    "map", "weights, backbone", "points at the instrument", "points at the tip", "energy on the instrument",
-    "points at the instrument: pre-trained less random", "seeds",
-)  # fmt: skip
+    "map",
+    "weights, backbone",
+    "points at the instrument",
+    "points at the tip",
+    "energy on the instrument",
+    "points at the instrument: pre-trained less random",
+    "seeds",
+)
 MAPS_COLUMNS = (
-    *("model", "configuration", "weights", "freeze", "method", "seeds", "videos", "maps"),
+    "model",
+    "configuration",
+    "weights",
+    "freeze",
+    "method",
+    "seeds",
+    "videos",
+    "maps",
     *(f"{score}{bound}" for score in SCORED for bound in ("", "_low", "_high")),
     *(f"{score}_difference{bound}" for score in SCORED for bound in ("", "_low", "_high")),
 )
@@ -129,9 +145,12 @@ def _cells(row: dict[Any, Any], several: bool) -> tuple[str, ...]:
     arm = f"{row['weights']}, {backbone(row['freeze'])}" if row["configuration"] else ""
     scores = (bounded(row, score) for score in SCORED)
     return (
-        model + NAMES[row["method"]], arm, *scores, bounded(row, "mask_difference", "+"),
+        model + NAMES[row["method"]],
+        arm,
+        *scores,
+        bounded(row, "mask_difference", "+"),
         str(row["seeds"]) if row["configuration"] else "",
-    )  # fmt: skip
+    )
 
 
 def backbone(freeze: str) -> str:
@@ -231,8 +250,11 @@ SHADES = 24  # of each colour: nobody sees that there are no more, and a figure 
 CAM_NAMES = {OWN: "own class maps", "grad_cam": "Grad-CAM", "hires_cam": "HiResCAM", "eigen_cam": "EigenCAM"}
 MISS, HIT = "X", "o"  # markers
 EDGED: dict[str, Any] = {
-    "markerfacecolor": "white", "markeredgecolor": "black", "markeredgewidth": 0.9, "markersize": 5.5,
-}  # fmt: skip
+    "markerfacecolor": "white",
+    "markeredgecolor": "black",
+    "markeredgewidth": 0.9,
+    "markersize": 5.5,
+}
 
 
 @dataclass(frozen=True)
@@ -311,9 +333,13 @@ def _sheet(results: Results, title: str, models: Sequence[Model]) -> Figure:
     panel = PANEL * height / width
     gutters = (0.02, 0.14, *((0.02, 0.02, 0.02, 0.16) * len(models))[:-1], 0.1)
     layout = style.Layout(
-        panel_width=PANEL, left=0.04, gutters=gutters, above=0.15, below=0.03,
+        panel_width=PANEL,
+        left=0.04,
+        gutters=gutters,
+        above=0.15,
+        below=0.03,
         panel_heights=(0.2, *[panel] * len(rows), 0.34),
-    )  # fmt: skip
+    )
     columns = 2 + 4 * len(models)
     title = f"What the model looks at: {title}: {results.study.name}"
     sheet = style.sheet(2 + len(rows), columns, layout, title, _footnote(results, models))
@@ -415,9 +441,17 @@ def _legend(sheet: style.Sheet, model: Model) -> None:
         Line2D([], [], linestyle="", marker="+", color="black", markeredgewidth=1.4, label="tip"),
     ]
     axis.legend(
-        handles=handles, ncols=len(handles), loc="center left", fontsize=style.SMALL, frameon=True, facecolor="#b5b5b5",
-        edgecolor="none", handlelength=1.2, columnspacing=1.4, borderaxespad=0,
-    )  # fmt: skip
+        handles=handles,
+        ncols=len(handles),
+        loc="center left",
+        fontsize=style.SMALL,
+        frameon=True,
+        facecolor="#b5b5b5",
+        edgecolor="none",
+        handlelength=1.2,
+        columnspacing=1.4,
+        borderaxespad=0,
+    )
 
 
 def _footnote(results: Results, models: Sequence[Model]) -> list[str]:
@@ -502,9 +536,16 @@ def _pointing_sheet(results: Results, model: str, rows: pd.DataFrame) -> Figure:
         axis.set_xlabel("share that points at the instrument")
         axis.text(0, 1.2, backbone(freeze), weight="bold", transform=axis.transAxes)
         axis.legend(
-            handles=_handles(rows[rows.freeze == freeze], colours), loc="lower left", bbox_to_anchor=(-0.02, 0.99),
-            ncols=2, frameon=False, fontsize=style.SMALL, handletextpad=0.2, columnspacing=1.0, borderpad=0.2,
-        )  # fmt: skip
+            handles=_handles(rows[rows.freeze == freeze], colours),
+            loc="lower left",
+            bbox_to_anchor=(-0.02, 0.99),
+            ncols=2,
+            frameon=False,
+            fontsize=style.SMALL,
+            handletextpad=0.2,
+            columnspacing=1.0,
+            borderpad=0.2,
+        )
     return sheet.figure
 
 
@@ -521,9 +562,15 @@ def _panel(results: Results, axis: Axes, rows: pd.DataFrame, freeze: str, colour
         if known(row["mask_low"]):
             axis.plot([row["mask_low"], row["mask_high"]], [y, y], color=colours[place], linewidth=1.6, zorder=3)
         axis.plot(
-            [row["mask"]], [y], marker, color=colours[place], markersize=5.5, markeredgecolor="white",
-            markeredgewidth=0.6, zorder=4,
-        )  # fmt: skip
+            [row["mask"]],
+            [y],
+            marker,
+            color=colours[place],
+            markersize=5.5,
+            markeredgecolor="white",
+            markeredgewidth=0.6,
+            zorder=4,
+        )
 
 
 def _handles(rows: pd.DataFrame, colours: list[str]) -> list[Line2D]:

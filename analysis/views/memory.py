@@ -40,8 +40,20 @@ from scaling_study.stats.intervals import Interval
 STATE = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
 REFERENCES = ("torch_ddp", "horovod", "single")  # the first that was measured; none of them shards anything
 COLUMNS = (
-    *("configuration", "series", "series_order", "framework", "zero_stage", "workers", "batch", *MEMORY_COLUMNS),
-    *("peak_memory_bytes", "state_bytes", "reference", "saved", "theory", "parity"),
+    "configuration",
+    "series",
+    "series_order",
+    "framework",
+    "zero_stage",
+    "workers",
+    "batch",
+    *MEMORY_COLUMNS,
+    "peak_memory_bytes",
+    "state_bytes",
+    "reference",
+    "saved",
+    "theory",
+    "parity",
 )
 
 
@@ -157,9 +169,11 @@ def listing(results: Results, model: str) -> Listing | None:
     parity = [*configurations.sentences(ours, configurations.FAILED_SIGN), *configurations.checked(ours)]
     lines = [*parity, *notes.how_it_differs(ours), *legend]
     return Listing(
-        f"Memory of {model} by kind ({results.heading})", (*header, "peak", "resident", "saved", "theory"),
-        tuple(rows), (*lines, notes.source(results)),
-    )  # fmt: skip
+        f"Memory of {model} by kind ({results.heading})",
+        (*header, "peak", "resident", "saved", "theory"),
+        tuple(rows),
+        (*lines, notes.source(results)),
+    )
 
 
 # Memory against batch, and where it ends: what fits, what was out of memory, and what lies between.
@@ -259,8 +273,9 @@ def _family(rows: Sequence[Row], searches: Sequence[TrialRow]) -> Family:
         tuple(row for row in rows if row["n"] and known(row["peak_memory_bytes"])),
         tuple(int(row["batch_per_worker"]) for row in out if not configurations.implied(row)),
         tuple(int(row["batch_per_worker"]) for row in out if configurations.implied(row)),
-        max(filter(None, alike), default=None), about,
-    )  # fmt: skip
+        max(filter(None, alike), default=None),
+        about,
+    )
 
 
 # Memory against batch, and where it ends: a panel for each model, a line for each series, crosses where memory was
@@ -274,9 +289,10 @@ def draw(results: Results) -> Figure | None:
     """The figure, or None where memory was measured at one batch size only and was never exhausted."""
     every = {model: families(results, model) for model in results.models}
     every = {
-        model: [family for family in of_model if family.rows or family.out] for model, of_model in every.items()
+        model: [family for family in of_model if family.rows or family.out]
+        for model, of_model in every.items()
         if any(len(family.batches) > 1 or family.out for family in of_model) and any(family.rows for family in of_model)
-    }  # fmt: skip
+    }
     if not every:
         return None
     look = style.series_looks(results.configurations)
@@ -290,14 +306,17 @@ def draw(results: Results) -> Figure | None:
         left=style.left_of(["100,000"]),
         gutters=tuple(
             style.gutter(
-                [*(text for of_model in labels[place::columns] for text in of_model),
-                 *(f.text for of_model in failed[place::columns] for f in style.merged(of_model))],
-                (model for model, _ in panels[place::columns]), 2.5,
+                [
+                    *(text for of_model in labels[place::columns] for text in of_model),
+                    *(f.text for of_model in failed[place::columns] for f in style.merged(of_model)),
+                ],
+                (model for model, _ in panels[place::columns]),
+                2.5,
             )
             for place in range(columns)
         ),
         strip=style.strip_height(failed),
-    )  # fmt: skip
+    )
     title = f"Memory against batch: {results.study.name}"
     sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, _footnote(every, results))
     for index, (model, of_model) in enumerate(panels):
@@ -326,13 +345,23 @@ def _panel(
             ahead = max(family.batches[-1], family.smallest_out or 0)
             along = np.geomspace(family.batches[0], ahead, 60)
             axis.plot(
-                np.log2(along) + dodge, (family.line[0] + family.line[1] * along) / 1e6, color=ours.colour,
-                linewidth=1.0, linestyle=ours.dashes, zorder=2,
-            )  # fmt: skip
+                np.log2(along) + dodge,
+                (family.line[0] + family.line[1] * along) / 1e6,
+                color=ours.colour,
+                linewidth=1.0,
+                linestyle=ours.dashes,
+                zorder=2,
+            )
         axis.plot(
-            x + dodge, peaks, linestyle="", marker=ours.marker, color=ours.colour, zorder=3,
-            markerfacecolor="white" if ours.hollow else ours.colour, markeredgecolor=ours.colour,
-        )  # fmt: skip
+            x + dodge,
+            peaks,
+            linestyle="",
+            marker=ours.marker,
+            color=ours.colour,
+            zorder=3,
+            markerfacecolor="white" if ours.hollow else ours.colour,
+            markeredgecolor=ours.colour,
+        )
         if family.smallest_out is not None and (at := family.bytes_at(family.smallest_out)):
             style.cross(axis, math.log2(family.smallest_out) + dodge, at / 1e6, ours.colour, False)
         if family.series in named:
@@ -396,9 +425,22 @@ def _footnote(every: dict[str, list[Family]], results: Results) -> list[str]:
 
 
 FRONTIER_COLUMNS = (
-    *("configuration", "model", "series", "workers", "measured_batches", "largest_batch", "smallest_out_of_memory"),
-    *("out_of_memory", "implied", "fixed_bytes", "bytes_per_sample", "peak_memory_bytes", "bytes_at_out_of_memory"),
-    *("growth", "growth_low", "growth_high"),
+    "configuration",
+    "model",
+    "series",
+    "workers",
+    "measured_batches",
+    "largest_batch",
+    "smallest_out_of_memory",
+    "out_of_memory",
+    "implied",
+    "fixed_bytes",
+    "bytes_per_sample",
+    "peak_memory_bytes",
+    "bytes_at_out_of_memory",
+    "growth",
+    "growth_low",
+    "growth_high",
 )
 
 
@@ -410,12 +452,20 @@ def frontier_table(results: Results) -> pd.DataFrame:
         measured, failed, implied = (
             ";".join(map(str, sizes)) for sizes in (family.batches, family.out, family.implied)
         )
-        rows.append((
-            *values_of(family.about, FRONTIER_COLUMNS[:4]), measured, family.largest, out, failed, implied,
-            *(family.line or (None, None)), max(family.peaks, default=None),
-            None if out is None else family.bytes_at(out),
-            *((grown.mean, grown.low, grown.high) if grown else (None, None, None)),
-        ))  # fmt: skip
+        rows.append(
+            (
+                *values_of(family.about, FRONTIER_COLUMNS[:4]),
+                measured,
+                family.largest,
+                out,
+                failed,
+                implied,
+                *(family.line or (None, None)),
+                max(family.peaks, default=None),
+                None if out is None else family.bytes_at(out),
+                *((grown.mean, grown.low, grown.high) if grown else (None, None, None)),
+            )
+        )
     return pd.DataFrame(rows, columns=list(FRONTIER_COLUMNS), dtype=object)
 
 
@@ -448,8 +498,15 @@ def frontier_listing(results: Results) -> Listing | None:
         "worker's memory can hold lies between the line at the largest batch that fitted and at the smallest that did "
         "not. Throughput: what the last step up in batch still brought.",
     ]
-    header = ("configuration", "largest batch that fits", "smallest out of memory", "fixed MB", "MB a sample",
-              "limit, MB", "throughput")  # fmt: skip
+    header = (
+        "configuration",
+        "largest batch that fits",
+        "smallest out of memory",
+        "fixed MB",
+        "MB a sample",
+        "limit, MB",
+        "throughput",
+    )
     return notes.listing(results, "Memory against batch", header, rows, lines, signs=True)
 
 
@@ -461,9 +518,13 @@ FRONTIER = View(
     "Which batch sizes fit into memory?",
     (
         StudyTable(
-            "frontier", frontier_listing, frontier_table, "Memory against batch", "why",
+            "frontier",
+            frontier_listing,
+            frontier_table,
+            "Memory against batch",
+            "why",
             Gap("Memory against batch: not known", NO_BATCHES),
         ),
     ),
     (Drawing("frontier", draw, gap=Gap("No figure of memory against batch", NO_BATCHES)),),
-)  # fmt: skip
+)

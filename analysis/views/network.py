@@ -27,8 +27,18 @@ from scaling_study.stats.network import COLLECTIVES, AlphaBeta, bounded, bus_fac
 
 STRAIGHT = 0.1  # sizes further off the line than this are said to be no line
 HEADER = (
-    *("network", "collective", "cores", "latency (µs)", "bandwidth (GB/s)", "of the bus (GB/s)"),
-    *("off the line by", "at most", "smallest size", "takes", "largest size", "takes"),
+    "network",
+    "collective",
+    "cores",
+    "latency (µs)",
+    "bandwidth (GB/s)",
+    "of the bus (GB/s)",
+    "off the line by",
+    "at most",
+    "smallest size",
+    "takes",
+    "largest size",
+    "takes",
 )
 
 
@@ -60,14 +70,19 @@ def _cells(probe: Probe, key: network.Key, fitted: AlphaBeta, sizes: pd.DataFram
     smallest, largest = ours.iloc[0], ours.iloc[-1]
     bounds = None if fitted.alpha_low is None or fitted.alpha_high is None else (fitted.alpha_low, fitted.alpha_high)
     return (
-        probe.name, collective.replace("_", "-"), state_text(probe, busy),
+        probe.name,
+        collective.replace("_", "-"),
+        state_text(probe, busy),
         bounded(fitted.alpha_seconds, bounds, 1e6),
         bounded(fitted.bytes_per_second, fitted.bytes_per_second_bounds, 1e-9),
         giga(bus_factor(collective, probe.workers) * fitted.bytes_per_second),
-        f"{100 * fitted.misfit:.0f} %", f"{100 * fitted.worst:+.0f} % at {binary_size(fitted.worst_bytes)}",
-        binary_size(int(smallest.bytes)), duration(smallest.seconds),
-        binary_size(int(largest.bytes)), duration(largest.seconds),
-    )  # fmt: skip
+        f"{100 * fitted.misfit:.0f} %",
+        f"{100 * fitted.worst:+.0f} % at {binary_size(fitted.worst_bytes)}",
+        binary_size(int(smallest.bytes)),
+        duration(smallest.seconds),
+        binary_size(int(largest.bytes)),
+        duration(largest.seconds),
+    )
 
 
 def state_text(probe: Probe, busy: bool) -> str:
@@ -160,9 +175,12 @@ def draw(results: Results) -> dict[str, Figure]:
         return {}
     rows = [list(_lines(sizes[sizes.collective == name], probes)) for name in present]
     layout = style.Layout(
-        left=style.left_of(["100 MB/s"]), panel_width=2.5, panel_height=1.9, below=0.46,
+        left=style.left_of(["100 MB/s"]),
+        panel_width=2.5,
+        panel_height=1.9,
+        below=0.46,
         gutters=(0.35, style.gutter(line.name for lines in rows for line in lines)),
-    )  # fmt: skip
+    )
     sheet = style.sheet(len(rows), 2, layout, f"The network: {results.study.name}", _footnote(results, sizes))
     for index, (name, lines) in enumerate(zip(present, rows, strict=True)):
         for column, kind in enumerate((SECONDS, BUS)):
@@ -196,17 +214,31 @@ def _panel(axis: Axes, lines: Sequence[Line], kind: str, layout: style.Layout) -
         low, high = (np.nan_to_num(bound, nan=0.0, posinf=0.0) for bound in (np.fmin(*ends), np.fmax(*ends)))
         bars = np.vstack([np.where(low > 0, mean - low, 0.0), np.where(high > 0, high - mean, 0.0)])
         axis.errorbar(
-            x, mean, yerr=np.clip(bars, 0, None), color=line.colour, marker="o", markersize=4, linestyle="",
-            markerfacecolor="white" if line.hollow else line.colour, markeredgecolor=line.colour, markeredgewidth=1.0,
-            elinewidth=0.9, capsize=2, zorder=3,
-        )  # fmt: skip
+            x,
+            mean,
+            yerr=np.clip(bars, 0, None),
+            color=line.colour,
+            marker="o",
+            markersize=4,
+            linestyle="",
+            markerfacecolor="white" if line.hollow else line.colour,
+            markeredgecolor=line.colour,
+            markeredgewidth=1.0,
+            elinewidth=0.9,
+            capsize=2,
+            zorder=3,
+        )
         if line.fitted:
             along = np.geomspace(x[0], x[-1], 100)
             seconds = np.array([line.fitted.seconds(size) for size in along])
             axis.plot(
-                along, seconds if kind == SECONDS else line.bandwidth(along, seconds), color=line.colour,
-                linestyle="--" if line.hollow else "-", linewidth=1.1, zorder=2,
-            )  # fmt: skip
+                along,
+                seconds if kind == SECONDS else line.bandwidth(along, seconds),
+                color=line.colour,
+                linestyle="--" if line.hollow else "-",
+                linewidth=1.1,
+                zorder=2,
+            )
         labels.append(EndLabel(float(x[-1]), float(mean[-1]), line.name, line.colour))
     sizes = sorted({int(size) for line in lines for size in line.sizes.bytes})
     axis.set_xlim(sizes[0] / 1.8, sizes[-1] * 1.8)

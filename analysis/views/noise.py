@@ -340,10 +340,13 @@ def _figure(model: str, batch: int, every: Sequence[Spread], of: int, results: R
     height = max(ROW, REPEAT * most + 0.07)
     first = 0.2 + max(style.inches(text, style.SMALL) for text, _ in [*texts, (HEADINGS[0], "")])
     layout = style.Layout(
-        panel_width=WIDTH, panel_height=len(shown) * height + 0.1, above=0.34, below=0.45,
+        panel_width=WIDTH,
+        panel_height=len(shown) * height + 0.1,
+        above=0.34,
+        below=0.45,
         left=0.25 + max(style.inches(name, style.SMALL) for name in names),
         gutters=(first + 0.3 + style.inches(HEADINGS[1], style.SMALL),),
-    )  # fmt: skip
+    )
     title = f"Step times: {model}, batch {batch} ({results.study.name})"
     sheet = style.sheet(1, 1, layout, title, _footnote(shown, every, of, results))
     axis, _ = sheet.at(0)
@@ -386,9 +389,16 @@ def _lines(axis: Axes, shown: Sequence[Spread], high: float) -> None:
         values = every[name].to_numpy(float)
         for beyond, marker in ((values > high, ">"), (values <= high, sign)):
             axis.plot(
-                np.minimum(values, high)[beyond], at[beyond], linestyle="", marker=marker, markersize=2.6, color=OUTER,
-                markeredgewidth=0.8, clip_on=False, zorder=4,
-            )  # fmt: skip
+                np.minimum(values, high)[beyond],
+                at[beyond],
+                linestyle="",
+                marker=marker,
+                markersize=2.6,
+                color=OUTER,
+                markeredgewidth=0.8,
+                clip_on=False,
+                zorder=4,
+            )
 
 
 def _beside(
@@ -397,9 +407,17 @@ def _beside(
     """Two texts right of the panel, in columns."""
     for text, right in zip(texts, (0.1, first + 0.1), strict=True):
         axis.annotate(
-            text, xy=xy, xycoords=units, xytext=(72 * right, up), textcoords="offset points", va="center", ha="left",
-            fontsize=style.SMALL, color=style.DARK if not up else style.GREY, annotation_clip=False,
-        )  # fmt: skip
+            text,
+            xy=xy,
+            xycoords=units,
+            xytext=(72 * right, up),
+            textcoords="offset points",
+            va="center",
+            ha="left",
+            fontsize=style.SMALL,
+            color=style.DARK if not up else style.GREY,
+            annotation_clip=False,
+        )
 
 
 def _footnote(shown: Sequence[Spread], every: Sequence[Spread], of: int, results: Results) -> list[str]:
@@ -449,9 +467,11 @@ WHAT_HELPS = {
 def levels_text(levels: Levels) -> str:
     """`Levels of noise: steps of a block ±6 %, rounds ±2.1 %, launches of a configuration ±2 %, ...`"""
     spreads = {
-        "steps of a block": levels.steps, "rounds": levels.rounds, "launches of a configuration": levels.alone,
+        "steps of a block": levels.steps,
+        "rounds": levels.rounds,
+        "launches of a configuration": levels.alone,
         "launches of a set of processes": levels.processes,
-    }  # fmt: skip
+    }
     each = ", ".join(f"{name} ±{two_figure_percentage(sd)} %" for name, sd in spreads.items() if sd == sd)
     most = max(levels.parts.items(), key=lambda part: part[1], default=None)
     largest = f" Most of a ratio's uncertainty ({100 * most[1]:.0f} %) is {WHAT_HELPS[most[0]]}." if most else ""
@@ -511,9 +531,12 @@ def draw_drift(results: Results) -> dict[str, Figure]:
         return {}
     blue, orange = style.style_colours(2)
     layout = style.Layout(
-        panel_width=4.6, panel_height=2.0, left=style.left_of(["+10.0 %"]), above=0.16,
+        panel_width=4.6,
+        panel_height=2.0,
+        left=style.left_of(["+10.0 %"]),
+        above=0.16,
         gutters=(style.gutter([SENTINEL]) if runs.sentinel.any() else 0.2,),
-    )  # fmt: skip
+    )
     title, footnote = f"The machine over the sweep: {results.study.name}", _drift_footnote(results, least, moved)
     sheet = style.sheet(1, 1, layout, title, footnote)
     axis, _ = sheet.at(0)
@@ -558,9 +581,11 @@ VIEW = View(
     figures=(
         Drawing("distributions", draw_distributions, several=True),
         Drawing(
-            "drift", draw_drift, section="trust",
+            "drift",
+            draw_drift,
+            section="trust",
             gap=Gap("No drift figure", "too few repeats, or none of a sentinel (`sentinel:` of a study file)"),
         ),
     ),
     detectors=(Detector(noise_and_drift, 14), Detector(disturbances, 15)),
-)  # fmt: skip
+)

@@ -131,13 +131,36 @@ def _shares(sums: pd.Series) -> dict[int, float]:
 KEYS = ("schedule", "stages", "virtual_stages", "micro_batches", "replicas", "stage_cut")
 SPEED = ("status", "n", "samples_per_second", "interval_low", "interval_high", "speedup", "efficiency")
 BUBBLE = (
-    *("bubble", "bubble_low", "bubble_high", "bubble_steps", "theory", "theory_formula", "theory_why"),
-    *("replay_equal", "replay_measured", "added_by_cut", "added_by_transfers", "replay_why", "computing"),
+    "bubble",
+    "bubble_low",
+    "bubble_high",
+    "bubble_steps",
+    "theory",
+    "theory_formula",
+    "theory_why",
+    "replay_equal",
+    "replay_measured",
+    "added_by_cut",
+    "added_by_transfers",
+    "replay_why",
+    "computing",
 )
 STAGES = ("cap", "most_speedup", "busiest_worker", "time_shares", "parameter_shares", "layers", "activations_bytes")
 COLUMNS = (
-    *("configuration", "series", "series_order", "model", "framework", *KEYS, "workers", "batch_per_worker"),
-    *("global_batch", *SPEED, *BUBBLE, *STAGES, "parity", "not_comparable"),
+    "configuration",
+    "series",
+    "series_order",
+    "model",
+    "framework",
+    *KEYS,
+    "workers",
+    "batch_per_worker",
+    "global_batch",
+    *SPEED,
+    *BUBBLE,
+    *STAGES,
+    "parity",
+    "not_comparable",
 )
 
 
@@ -237,8 +260,10 @@ def _time(row: ConfigurationRow, events: pd.DataFrame) -> dict[str, Any]:
 
 def joined(values: Mapping[int, float]) -> str | None:
     """`0.25;0.75`, in the order of the keys; None for nothing."""
-    return ";".join(f"{values[key]:.6g}" if isinstance(values[key], float) else str(values[key])
-                    for key in sorted(values)) or None  # fmt: skip
+    return (
+        ";".join(f"{values[key]:.6g}" if isinstance(values[key], float) else str(values[key]) for key in sorted(values))
+        or None
+    )
 
 
 def parted(text: Any) -> list[float]:
@@ -251,10 +276,26 @@ def parted(text: Any) -> list[float]:
 BALANCED = 0.9  # a cut that allows less than this share of the ideal speed-up is said loudly
 MOST_NOTES = 6
 HEADER = (
-    *("schedule", "stages", "virtual stages", "micro-batches", "replicas", "stage cut", "global batch"),
-    *("samples/s", "bubble measured", "theory", "replay, equal stages", "replay, measured stages"),
-    *("the cut adds", "transfers and overhead add", "computing", "speed-up", "cap of the cut"),
-    *("share of time by stage", "share of parameters", "activations by worker (MB)"),
+    "schedule",
+    "stages",
+    "virtual stages",
+    "micro-batches",
+    "replicas",
+    "stage cut",
+    "global batch",
+    "samples/s",
+    "bubble measured",
+    "theory",
+    "replay, equal stages",
+    "replay, measured stages",
+    "the cut adds",
+    "transfers and overhead add",
+    "computing",
+    "speed-up",
+    "cap of the cut",
+    "share of time by stage",
+    "share of parameters",
+    "activations by worker (MB)",
 )
 
 
@@ -269,9 +310,14 @@ def listing(results: Results) -> Listing | None:
     names = [key for key in series.keys(configurations) if key not in KEYS]
     first = [_name(by_name[name], names, pipelines.model.nunique() > 1) for name in pipelines.configuration]
     lines = [
-        *comparability.sentences(ours), *unbalanced(pipelines), *_unplayed(pipelines), *_noted(pipelines, results),
-        *comparability.checked(ours), *_legend(pipelines), notes.source(results),
-    ]  # fmt: skip
+        *comparability.sentences(ours),
+        *unbalanced(pipelines),
+        *_unplayed(pipelines),
+        *_noted(pipelines, results),
+        *comparability.checked(ours),
+        *_legend(pipelines),
+        notes.source(results),
+    ]
     shown = zip(first, as_rows(pipelines, Pipeline), strict=True)
     rows = [(name, *_cells(row, by_name[row["configuration"]])) for name, row in shown]
     return Listing(f"Pipelines ({results.heading})", ("configuration", *HEADER), tuple(rows), tuple(lines))
@@ -315,9 +361,12 @@ def _cells(row: Pipeline, configuration: ConfigurationRow) -> tuple[str, ...]:
     return (
         *(str(value) if known(value) else "" for value in (*shape_of, row["stage_cut"], row["global_batch"])),
         throughput_text(configuration),
-        *(measured, *(percent_to_a_tenth(row[name]) for name in ("theory", "replay_equal", "replay_measured"))),
+        measured,
+        *(percent_to_a_tenth(row[name]) for name in ("theory", "replay_equal", "replay_measured")),
         *(percentage_points(row[name]) for name in ("added_by_cut", "added_by_transfers")),
-        *(f"{row['computing']:.2f}x" if known(row["computing"]) else "", gain, cap),
+        f"{row['computing']:.2f}x" if known(row["computing"]) else "",
+        gain,
+        cap,
         *(percents(parted(row[name])) for name in ("time_shares", "parameter_shares")),
         " / ".join(megabytes(size) for size in activations),
     )
@@ -404,8 +453,11 @@ def unbalanced_cuts(evidence: Evidence) -> Iterator[Finding]:
 # Where a worker holds several stages, their rows stand together and share its grey.
 
 NAMES = {
-    FORWARD: "forward", BACKWARD: "backward", INPUT: "backward: input", WEIGHT: "backward: weights",
-}  # fmt: skip
+    FORWARD: "forward",
+    BACKWARD: "backward",
+    INPUT: "backward: input",
+    WEIGHT: "backward: weights",
+}
 COLOURS = dict(zip(NAMES, style.style_colours(len(NAMES)), strict=True))
 IDLE = "#d9d9d9"
 ROW, APART = 0.24, 0.3  # inches of a row; of a row, between two workers
@@ -532,20 +584,32 @@ def _panel(axis: Axes, panel: Panel, milliseconds: float) -> None:
             box = (1000 * start, top), 1000 * (end - start), height
             axis.add_patch(Rectangle(*box, facecolor="white", edgecolor="white", linewidth=0.2, zorder=2))
     for kind, micro_batch, stage, start, end in zip(
-        panel.step.kind, panel.step.micro_batch, panel.step.stage, panel.step.start_seconds, panel.step.end_seconds,
+        panel.step.kind,
+        panel.step.micro_batch,
+        panel.step.stage,
+        panel.step.start_seconds,
+        panel.step.end_seconds,
         strict=True,
-    ):  # fmt: skip
+    ):
         left, wide, middle = 1000 * start, 1000 * (end - start), places[int(stage)]
         edge = 0.5 if wide * inch > LEAST_BOX else 0.0
         axis.add_patch(
-            Rectangle((left, middle - 0.46), wide, 0.92, facecolor=COLOURS[kind], edgecolor="white", linewidth=edge,
-                      zorder=3)
-        )  # fmt: skip
+            Rectangle(
+                (left, middle - 0.46), wide, 0.92, facecolor=COLOURS[kind], edgecolor="white", linewidth=edge, zorder=3
+            )
+        )
         if style.inches(str(micro_batch), NUMBER) + 0.03 < wide * inch:
             axis.text(
-                left + wide / 2, middle, str(micro_batch), ha="center", va="center_baseline", fontsize=NUMBER,
-                color="white", weight="bold", zorder=4,
-            )  # fmt: skip
+                left + wide / 2,
+                middle,
+                str(micro_batch),
+                ha="center",
+                va="center_baseline",
+                fontsize=NUMBER,
+                color="white",
+                weight="bold",
+                zorder=4,
+            )
     axis.set_ylim(panel.rows, 0)
     axis.set_yticks(list(places.values()), _labels(panel))
     axis.yaxis.set_minor_locator(NullLocator())
@@ -570,9 +634,17 @@ def _key(axis: Axes, kinds: Sequence[str]) -> None:
         down = -(index + 0.5) * style.SMALL * style.LINE
         for right, text, ink in ((6, "■", colour), (16, name, style.DARK)):
             axis.annotate(
-                text, xy=(1, 1), xycoords="axes fraction", xytext=(right, down), textcoords="offset points",
-                va="center", ha="left", fontsize=style.SMALL, color=ink, annotation_clip=False,
-            )  # fmt: skip
+                text,
+                xy=(1, 1),
+                xycoords="axes fraction",
+                xytext=(right, down),
+                textcoords="offset points",
+                va="center",
+                ha="left",
+                fontsize=style.SMALL,
+                color=ink,
+                annotation_clip=False,
+            )
 
 
 VIEW = View(

@@ -109,8 +109,16 @@ def _measured(recipe: Recipe, prediction: Prediction, batch: int) -> LogEstimate
 # The table of predictions, and under it their assumptions.
 
 HEADER = (
-    *("configuration", "allreduce", "algorithm", "workers", "samples/s", "efficiency", "step ms"),
-    *("exposed ms", "waiting ms", "on the wire ms"),
+    "configuration",
+    "allreduce",
+    "algorithm",
+    "workers",
+    "samples/s",
+    "efficiency",
+    "step ms",
+    "exposed ms",
+    "waiting ms",
+    "on the wire ms",
 )
 BRACKETS = "Brackets: 95 %"  # where the table shows them; the terminal's does not (commands/predict.py)
 INTERVALS = (
@@ -266,11 +274,25 @@ def _measured_lines(checked: Checked | None) -> tuple[str, ...]:
 # The table of predicted seconds to a target, and with how many workers they, or the worker-hours, are fewest.
 
 TO_TARGET_HEADER = (
-    *("configuration", "target", "algorithm", "workers", "global batch", "samples", "seconds", "worker-hours"),
-    *("measured seconds", "error"),
+    "configuration",
+    "target",
+    "algorithm",
+    "workers",
+    "global batch",
+    "samples",
+    "seconds",
+    "worker-hours",
+    "measured seconds",
+    "error",
 )
 COLUMNS = (
-    *("recipe", "framework", "allreduce", "algorithm", "workers", "global_batch", "inside"),
+    "recipe",
+    "framework",
+    "allreduce",
+    "algorithm",
+    "workers",
+    "global_batch",
+    "inside",
     *(
         f"{name}{bound}"
         for name in ("samples", "seconds", "measured_seconds", "error")
@@ -298,11 +320,15 @@ def to_target_table(expected: Sequence[Expected], results: Results) -> pd.DataFr
     rows = []
     for one in expected:
         made: dict[str, Any] = {
-            "recipe": batch_efficiency.name(one.recipe, results), "framework": one.prediction.target.row["framework"],
-            "allreduce": one.prediction.allreduce, "algorithm": one.prediction.algorithm,
-            "workers": one.prediction.workers, "global_batch": one.batch, "inside": one.inside,
+            "recipe": batch_efficiency.name(one.recipe, results),
+            "framework": one.prediction.target.row["framework"],
+            "allreduce": one.prediction.allreduce,
+            "algorithm": one.prediction.algorithm,
+            "workers": one.prediction.workers,
+            "global_batch": one.batch,
+            "inside": one.inside,
             "worker_hours": one.hours,
-        }  # fmt: skip
+        }
         made |= _numbers("samples", one.samples) | _numbers("seconds", one.seconds)
         made |= _numbers("measured_seconds", one.measured) | _numbers("error", one.error, less=1.0)
         rows.append(made)
@@ -318,11 +344,17 @@ def _numbers(name: str, estimate: LogEstimate | None, less: float = 0.0) -> dict
 def _cells(one: Expected, results: Results) -> tuple[str, ...]:
     prediction = one.prediction
     return (
-        prediction.target.label, batch_efficiency.name(one.recipe, results), prediction.algorithm.replace("_", " and "),
-        f"{prediction.workers:,}", f"{one.batch:,}{'' if one.inside else ' *'}", _text(one.samples), _text(one.seconds),
-        number(one.hours), "" if one.measured is None else _text(one.measured),
+        prediction.target.label,
+        batch_efficiency.name(one.recipe, results),
+        prediction.algorithm.replace("_", " and "),
+        f"{prediction.workers:,}",
+        f"{one.batch:,}{'' if one.inside else ' *'}",
+        _text(one.samples),
+        _text(one.seconds),
+        number(one.hours),
+        "" if one.measured is None else _text(one.measured),
         "" if one.error is None else _error(one.error),
-    )  # fmt: skip
+    )
 
 
 def _text(estimate: LogEstimate) -> str:
@@ -400,11 +432,14 @@ def _figure(model: str, predictions: Sequence[Prediction], checked: Sequence[Che
     colours = dict(zip(algorithms, style.style_colours(len(algorithms)), strict=True))
     words = [name.replace("_", " and ") for name in algorithms]
     layout = style.Layout(
-        panel_width=2.3, panel_height=1.9, left=0.78, below=0.46,
+        panel_width=2.3,
+        panel_height=1.9,
+        left=0.78,
+        below=0.46,
         gutters=tuple(
             style.gutter(words, (column.title for column in columns[place::across]), 2.3) for place in range(across)
         ),
-    )  # fmt: skip
+    )
     what = "Weak scaling. Exposed: what communication adds to a step."
     if any(prediction.efficiency.low is not None for prediction in predictions):
         what += " Bars: 95 %, from the repeats of one worker and the fit of the network; not the model's own error."
@@ -435,9 +470,13 @@ def _columns(predictions: Sequence[Prediction]) -> list[Column]:
 
 
 def _panel(
-    axis: Axes, column: Column, efficiency: bool, colours: dict[str, str], checked: Sequence[Checked],
+    axis: Axes,
+    column: Column,
+    efficiency: bool,
+    colours: dict[str, str],
+    checked: Sequence[Checked],
     layout: style.Layout,
-) -> None:  # fmt: skip
+) -> None:
     workers = sorted({prediction.workers for prediction in column.predictions})
     at = {count: float(np.log2(count)) for count in workers}
     span = max(at[workers[-1]] - at[workers[0]], 1.0)
@@ -449,13 +488,23 @@ def _panel(
         values = [forecast.efficiency if efficiency else _share(forecast) for forecast in ours]
         shift = (index - (len(colours) - 1) / 2) * 0.015 * span
         x, mean = [at[forecast.workers] + shift for forecast in ours], np.array([value.mean for value in values])
-        low, high = (np.array([v if v is not None else m for v, m in zip(side, mean, strict=True)])
-                     for side in ([v.low for v in values], [v.high for v in values]))  # fmt: skip
+        low, high = (
+            np.array([v if v is not None else m for v, m in zip(side, mean, strict=True)])
+            for side in ([v.low for v in values], [v.high for v in values])
+        )
         axis.errorbar(
-            x, mean, yerr=np.clip(np.vstack([mean - low, high - mean]), 0, None), color=colour,
-            marker=style.MARKERS[index], capsize=2.5, elinewidth=1.0, capthick=1.0, markeredgecolor="white",
-            markeredgewidth=0.5, zorder=3,
-        )  # fmt: skip
+            x,
+            mean,
+            yerr=np.clip(np.vstack([mean - low, high - mean]), 0, None),
+            color=colour,
+            marker=style.MARKERS[index],
+            capsize=2.5,
+            elinewidth=1.0,
+            capthick=1.0,
+            markeredgecolor="white",
+            markeredgewidth=0.5,
+            zorder=3,
+        )
         labels.append(EndLabel(x[-1], float(mean[-1]), name.replace("_", " and "), colour))
     if efficiency:
         _draw_measured(axis, column, at, checked)
@@ -486,6 +535,13 @@ def _draw_measured(axis: Axes, column: Column, at: dict[int, float], checked: Se
         if id(c.prediction) in ours and c.as_shown
     }
     axis.plot(
-        [at[count] for count in points], list(points.values()), linestyle="", marker="D", markerfacecolor="none",
-        markeredgecolor=style.DARK, markeredgewidth=1.2, markersize=6.5, zorder=4,
-    )  # fmt: skip
+        [at[count] for count in points],
+        list(points.values()),
+        linestyle="",
+        marker="D",
+        markerfacecolor="none",
+        markeredgecolor=style.DARK,
+        markeredgewidth=1.2,
+        markersize=6.5,
+        zorder=4,
+    )

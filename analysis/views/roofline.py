@@ -114,8 +114,12 @@ def _utilisation(row: Row) -> Utilisation:
     return Utilisation(
         row,
         None if each is None else each * float(row["samples_per_second"]) / int(row["workers"]),
-        peak, bandwidth, _bytes(row), None if each is None else each * samples, " and ".join(why),
-    )  # fmt: skip
+        peak,
+        bandwidth,
+        _bytes(row),
+        None if each is None else each * samples,
+        " and ".join(why),
+    )
 
 
 def _bytes(row: Row) -> float | None:
@@ -134,8 +138,15 @@ def _bytes(row: Row) -> float | None:
 
 
 COLUMNS = (
-    *(*notes.ABOUT, "model_flops_per_second", "peak_flops_per_second", "utilisation", "peak_bytes_per_second"),
-    *("intensity", "ridge", "roof_flops_per_second", "why"),
+    *notes.ABOUT,
+    "model_flops_per_second",
+    "peak_flops_per_second",
+    "utilisation",
+    "peak_bytes_per_second",
+    "intensity",
+    "ridge",
+    "roof_flops_per_second",
+    "why",
 )
 
 
@@ -143,11 +154,18 @@ def table(results: Results) -> pd.DataFrame:
     """COLUMNS, for one worker of each configuration: FLOP/s, the device's measured peaks, intensity, roof."""
     rows = [
         (
-            *values_of(used.row, notes.ABOUT), used.flops_per_second, used.peak_flops_per_second, used.share,
-            used.peak_bytes_per_second, used.intensity, used.ridge, used.roof, used.why,
+            *values_of(used.row, notes.ABOUT),
+            used.flops_per_second,
+            used.peak_flops_per_second,
+            used.share,
+            used.peak_bytes_per_second,
+            used.intensity,
+            used.ridge,
+            used.roof,
+            used.why,
         )
         for used in utilisations(results)
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
 
 
@@ -265,9 +283,15 @@ def _panel(axis: Axes, panel: Sequence[Utilisation], look: dict[str, style.Look]
         ours = look[name]
         assert utilisation.intensity is not None and utilisation.flops_per_second is not None
         axis.plot(
-            utilisation.intensity, utilisation.flops_per_second, marker=ours.marker, linestyle="", color=ours.colour,
-            markerfacecolor="white" if ours.hollow else ours.colour, markeredgecolor=ours.colour, zorder=3,
-        )  # fmt: skip
+            utilisation.intensity,
+            utilisation.flops_per_second,
+            marker=ours.marker,
+            linestyle="",
+            color=ours.colour,
+            markerfacecolor="white" if ours.hollow else ours.colour,
+            markeredgecolor=ours.colour,
+            zorder=3,
+        )
         ends[name] = EndLabel(utilisation.intensity, utilisation.flops_per_second, name, ours.colour)
     least = min(utilisation.flops_per_second or 0.0 for utilisation in panel)
     most = max(
@@ -289,9 +313,13 @@ VIEW = View(
     "How much of the device is used?",
     (
         StudyTable(
-            "utilisation", listing, table, "Model FLOP/s and utilisation", "why",
+            "utilisation",
+            listing,
+            table,
+            "Model FLOP/s and utilisation",
+            "why",
             Gap("Model FLOP/s and utilisation: not known", "no record counts its FLOPs"),
         ),
     ),
     (Drawing("roofline", draw, section="why", beside="utilisation"),),
-)  # fmt: skip
+)

@@ -36,8 +36,18 @@ EQUAL, DIFFERS, NOT_RESOLVED, TOO_FEW = "equal", "differs", "not resolved", "too
 IDENTICAL = "identical"
 WAYS = ("train_loop", "train_log", "train_keep")  # of training keys, those that are no part of the recipe
 RECIPE = (
-    *("model", "global_batch", "precision", "data", "input", "image_size", "image_width", "learning_rate", "dropout"),
-    *("weights", "freeze", "part_learning_rates"),
+    "model",
+    "global_batch",
+    "precision",
+    "data",
+    "input",
+    "image_size",
+    "image_width",
+    "learning_rate",
+    "dropout",
+    "weights",
+    "freeze",
+    "part_learning_rates",
     *(key for key in KEYS if key.startswith("train_") and key not in WAYS),
 )
 UNITS = ("steps", "seconds", "step_seconds")
@@ -49,10 +59,19 @@ SAME_STEPS = {
     "seeds_needed": None,
 }
 COLUMNS = (
-    *("model", "global_batch", "target", "configuration", "series", "reference", "reference_series"),
-    *("seeds", "both_reached", "one_reached"),
+    "model",
+    "global_batch",
+    "target",
+    "configuration",
+    "series",
+    "reference",
+    "reference_series",
+    "seeds",
+    "both_reached",
+    "one_reached",
     *(f"{unit}_ratio{bound}" for unit in UNITS for bound in ("", "_low", "_high")),
-    *("verdict", "seeds_needed"),
+    "verdict",
+    "seeds_needed",
 )
 
 
@@ -130,13 +149,18 @@ def _pair(
     ratios = {"steps": mean, "seconds": censored_mean(*seconds), "step_seconds": censored_mean(each.to_list(), ())}
     return {
         **{key: row[key] for key in ("model", "global_batch", "configuration", "series")},
-        "target": row["train_target"], "reference": reference["configuration"], "reference_series": reference["series"],
-        "seeds": len(both), "both_reached": len(known), "one_reached": len(larger) + len(smaller),
+        "target": row["train_target"],
+        "reference": reference["configuration"],
+        "reference_series": reference["series"],
+        "seeds": len(both),
+        "both_reached": len(known),
+        "one_reached": len(larger) + len(smaller),
         **{f"{unit}_ratio": of.mean for unit, of in ratios.items()},
         **{f"{unit}_ratio_low": of.low for unit, of in ratios.items()},
         **{f"{unit}_ratio_high": of.high for unit, of in ratios.items()},
-        "verdict": verdict(mean, wide), "seeds_needed": repeats_needed(known, MARGIN - 1) if len(known) > 1 else None,
-    }  # fmt: skip
+        "verdict": verdict(mean, wide),
+        "seeds_needed": repeats_needed(known, MARGIN - 1) if len(known) > 1 else None,
+    }
 
 
 def _ratios(both: pd.DataFrame, unit: str) -> tuple[list[float], list[float], list[float]]:
@@ -179,11 +203,15 @@ def _cells(row: Mapping[Any, Any], several: bool) -> tuple[str, ...]:
     model = f"{row['model']}, " if several else ""
     one_reached = f" + {row['one_reached']}" if row["one_reached"] else ""
     return (
-        f"{model}{row['series']}, batch {row['global_batch']}", str(row["reference_series"]),
-        f"{row['both_reached']}{one_reached} of {row['seeds']}", _ratio(row, "steps"), str(row["verdict"]),
-        _ratio(row, "step_seconds"), _ratio(row, "seconds"),
+        f"{model}{row['series']}, batch {row['global_batch']}",
+        str(row["reference_series"]),
+        f"{row['both_reached']}{one_reached} of {row['seeds']}",
+        _ratio(row, "steps"),
+        str(row["verdict"]),
+        _ratio(row, "step_seconds"),
+        _ratio(row, "seconds"),
         f"{row['seeds_needed']:.0f}" if known(row["seeds_needed"]) else "",
-    )  # fmt: skip
+    )
 
 
 def _ratio(row: Mapping[Any, Any], unit: str) -> str:

@@ -43,11 +43,20 @@ def laws_table(results: Results) -> pd.DataFrame:
             rows.append(about | {"why": comparison.why})
             continue
         for place, fit in enumerate(comparison.fits):
-            rows.append(about | {
-                "law": fit.law.name, "best": place == 0, "not_told_apart": place < comparison.alike,
-                "held_out_error": fit.error, "held_out_largest": float(fit.held_out[-1]), "misfit": fit.misfit,
-                "noise": comparison.noise.half_width, "formula": fit.formula, "why": comparison.why,
-            })  # fmt: skip
+            rows.append(
+                about
+                | {
+                    "law": fit.law.name,
+                    "best": place == 0,
+                    "not_told_apart": place < comparison.alike,
+                    "held_out_error": fit.error,
+                    "held_out_largest": float(fit.held_out[-1]),
+                    "misfit": fit.misfit,
+                    "noise": comparison.noise.half_width,
+                    "formula": fit.formula,
+                    "why": comparison.why,
+                }
+            )
     return pd.DataFrame(rows, columns=[*FAMILY, *LAW], dtype=object)
 
 
@@ -61,10 +70,16 @@ def returns_table(results: Results) -> pd.DataFrame:
         if turn is not None:
             about |= {"knee": turn.workers, "knee_low": turn.low, "knee_high": turn.high}
         rows += [
-            about | {"before": step.before, "after": step.after, "returned": step.share, "returned_low": step.low,
-                     "returned_high": step.high}
+            about
+            | {
+                "before": step.before,
+                "after": step.after,
+                "returned": step.share,
+                "returned_low": step.low,
+                "returned_high": step.high,
+            }
             for step in returns(comparison.family)
-        ]  # fmt: skip
+        ]
     return pd.DataFrame(rows, columns=[*FAMILY, *RETURN], dtype=object)
 
 
@@ -96,8 +111,16 @@ def laws_listing(results: Results) -> Listing | None:
         "n^i log2(n)^j, chosen anew for each fit.",
         *declined(results),
     ]
-    header = ("family", "workers", "law", "verdict", "held-out error", "at the largest", "misfit",
-              "worker-seconds of a sample")  # fmt: skip
+    header = (
+        "family",
+        "workers",
+        "law",
+        "verdict",
+        "held-out error",
+        "at the largest",
+        "misfit",
+        "worker-seconds of a sample",
+    )
     return notes.listing(results, "Scaling laws", header, rows, lines)
 
 
@@ -166,12 +189,15 @@ def _figure(model: str, every: Sequence[tuple[Extrapolation, Knee]], results: Re
     most = max(float(family.rates.max()) for family in families)
     names = [beyond.compared.best.law.name for beyond, _ in shown]
     layout = style.Layout(
-        panel_width=WIDTH, panel_height=2.1, left=style.left_of([f"{10 * most:,.0f}"]), below=0.46,
+        panel_width=WIDTH,
+        panel_height=2.1,
+        left=style.left_of([f"{10 * most:,.0f}"]),
+        below=0.46,
         gutters=tuple(
             style.gutter((*names[place::across], IDEAL), (family.label for family in families[place::across]), WIDTH)
             for place in range(across)
         ),
-    )  # fmt: skip
+    )
     title = f"Scaling laws of {model}: {results.study.name}"
     sheet = style.sheet(-(-len(shown) // across), across, layout, title, _footnote(shown, every, results))
     kind = unit(results.frame_of(model))
@@ -196,9 +222,18 @@ def _panel(axis: Axes, beyond: Extrapolation, turn: Knee, layout: style.Layout) 
     intervals = np.array([[row["interval_low"], row["interval_high"]] for row in family.rows], dtype=float)
     bars = np.nan_to_num(np.stack([rates - intervals[:, 0], intervals[:, 1] - rates]))
     axis.errorbar(
-        counts, rates, yerr=np.clip(bars, 0, None), color=style.DARK, marker="o", linestyle="", capsize=2.5,
-        elinewidth=1.0, markeredgecolor="white", markeredgewidth=0.5, zorder=4,
-    )  # fmt: skip
+        counts,
+        rates,
+        yerr=np.clip(bars, 0, None),
+        color=style.DARK,
+        marker="o",
+        linestyle="",
+        capsize=2.5,
+        elinewidth=1.0,
+        markeredgecolor="white",
+        markeredgewidth=0.5,
+        zorder=4,
+    )
     if counts.min() <= turn.workers <= along[-1]:
         axis.axvline(turn.workers, color=orange, linewidth=1.2, linestyle=":", zorder=2)
     axis.set_xscale("log", base=2)

@@ -60,8 +60,21 @@ def _speedup_text(row: ConfigurationRow) -> str:
 # Which lines share a panel of the speed-up figure: a framework's, by allreduce precision and batch size.
 
 SHOWN = (
-    *("configuration", "baseline", "framework", "allreduce", "workers", "batch", "status", "reason", "oversubscribed"),
-    *("speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high"),
+    "configuration",
+    "baseline",
+    "framework",
+    "allreduce",
+    "workers",
+    "batch",
+    "status",
+    "reason",
+    "oversubscribed",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "efficiency",
+    "efficiency_low",
+    "efficiency_high",
 )  # of each configuration: slices of few columns are taken in no time
 
 
@@ -159,17 +172,23 @@ def draw(results: Results, model: str) -> Figure | None:
     across = min(len(columns), 4 if many else 3)
     most = max(len(of) for of in lines)
     layout = style.Layout(
-        panel_width=2.1, panel_height=max(1.9, (most + 2) * style.GAP), below=0.46,
+        panel_width=2.1,
+        panel_height=max(1.9, (most + 2) * style.GAP),
+        below=0.46,
         gutters=tuple(
-            style.gutter([
-                "ideal",
-                *(line.name for of in lines[place::across] for line in of),
-                *(f.text for fs in failed[place::across] for f in style.merged(fs)),
-            ], (column.title for column in columns[place::across]), 2.1)
+            style.gutter(
+                [
+                    "ideal",
+                    *(line.name for of in lines[place::across] for line in of),
+                    *(f.text for fs in failed[place::across] for f in style.merged(fs)),
+                ],
+                (column.title for column in columns[place::across]),
+                2.1,
+            )
             for place in range(across)
         ),
         strip=style.strip_height(failed),
-    )  # fmt: skip
+    )
     which = results.study.batch_key.replace("_", " ")
     if which != "global batch" and any(is_pipeline(row) for row in results.rows_of(model) if not row["not_comparable"]):
         which += " (pipelines: global batch)"
@@ -275,14 +294,21 @@ VIEW = View(
     "How much faster are several workers than one?",
     (
         ModelTable(
-            "speedup", speedup, _numbers, "speed-up", Gap("No speed-ups", "the study declares no baseline"),
-            files=("md",), bars="speedup",
+            "speedup",
+            speedup,
+            _numbers,
+            "speed-up",
+            Gap("No speed-ups", "the study declares no baseline"),
+            files=("md",),
+            bars="speedup",
         ),
     ),
     figures=(
         Drawing(
-            "speedup", draw_all, several=True,
+            "speedup",
+            draw_all,
+            several=True,
             gap=Gap("No speed-up figure", "no configuration of more than one worker has a speed-up"),
         ),
     ),
-)  # fmt: skip
+)

@@ -168,10 +168,15 @@ def _steps(row: ConfigurationRow, numbers: Vector, repeat: NDArray[np.int64], wa
     whole = summed.sum(axis=1)
     shares = summed / whole[:, None]
     return Steps(
-        row, np.array(values(row)), shares[:, :-1], exposed, _lags(row, phases, repeat, whole / each),
-        float(instrumented.mean() / timed.mean() - 1), shares[:, -1] if says else None,
+        row,
+        np.array(values(row)),
+        shares[:, :-1],
+        exposed,
+        _lags(row, phases, repeat, whole / each),
+        float(instrumented.mean() / timed.mean() - 1),
+        shares[:, -1] if says else None,
         waited is None or waited.timed,
-    )  # fmt: skip
+    )
 
 
 def _idle(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], waited: Waited) -> tuple[Vector, Vector]:
@@ -254,8 +259,22 @@ Row = ConfigurationRow
 LEAST_RANGE = 1.5  # of batch sizes, largest over smallest: below, a line says nothing of where it begins
 # What decides how fast the same kernels run; the framework and what it sends do not.
 SURROUNDINGS = (
-    *("model", "workers", "hosts", "batch_per_worker", "precision", "device", "cores_per_worker", "accumulation"),
-    *("compile", "memory_format", "image_size", "image_width", "freeze", "sequence_length", "padding", "data"),
+    "model",
+    "workers",
+    "hosts",
+    "batch_per_worker",
+    "precision",
+    "device",
+    "cores_per_worker",
+    "accumulation",
+    "compile",
+    "memory_format",
+    "image_size",
+    "image_width",
+    "freeze",
+    "sequence_length",
+    "padding",
+    "data",
 )
 
 

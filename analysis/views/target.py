@@ -34,17 +34,44 @@ from scaling_study.targets import Target
 
 UNITS = {"seconds": "train_seconds", "samples": "samples", "steps": "steps"}  # -> of a training that was stopped
 SAME_TASK = (  # inputs augment each its way
-    *("model", "train_target", "train_validation", "data", "input", "image_size", "image_width"),
-)  # fmt: skip
+    "model",
+    "train_target",
+    "train_validation",
+    "data",
+    "input",
+    "image_size",
+    "image_width",
+)
 COLUMNS = (
-    *("configuration", "series", "model", "framework", "workers", "global_batch", "learning_rate", "target"),
-    *("seeds", "reached", "diverged"),
+    "configuration",
+    "series",
+    "model",
+    "framework",
+    "workers",
+    "global_batch",
+    "learning_rate",
+    "target",
+    "seeds",
+    "reached",
+    "diverged",
     *(f"{unit}_to_target{bound}" for unit in UNITS for bound in ("", "_low", "_high")),
     *(f"{what}_to_target{bound}" for what in ("worker_hours", "money") for bound in ("", "_low", "_high")),
-    *("price_per_worker_hour", "soonest", "cheapest", "samples_per_second", "evaluate_share"),
+    "price_per_worker_hour",
+    "soonest",
+    "cheapest",
+    "samples_per_second",
+    "evaluate_share",
     *(f"test_{name}{bound}" for name in METRICS for bound in ("", "_low", "_high")),
-    *("resumed", "lost_steps", "train_seconds", "train_seconds_low", "train_seconds_high", "steps", "best_step"),
-    *("cores_busy", "gpu_utilization_percent", "peak_memory_bytes"),
+    "resumed",
+    "lost_steps",
+    "train_seconds",
+    "train_seconds_low",
+    "train_seconds_high",
+    "steps",
+    "best_step",
+    "cores_busy",
+    "gpu_utilization_percent",
+    "peak_memory_bytes",
 )
 
 
@@ -101,12 +128,17 @@ def _times(trained: pd.DataFrame, row: dict[str, Any], priced_among: list[dict[s
 def _of(ours: pd.DataFrame, row: Any, price: float | None, least_spread: float) -> dict[str, Any]:
     reached = ours.target_steps.notna()
     result: dict[str, Any] = {
-        "learning_rate": row["learning_rate"], "target": str(ours.target.iloc[0]), "seeds": len(ours),
-        "reached": int(reached.sum()), "diverged": int((ours.ended_by == "diverged").sum()),
+        "learning_rate": row["learning_rate"],
+        "target": str(ours.target.iloc[0]),
+        "seeds": len(ours),
+        "reached": int(reached.sum()),
+        "diverged": int((ours.ended_by == "diverged").sum()),
         "evaluate_share": float((ours.evaluate_seconds / (ours.train_seconds + ours.evaluate_seconds)).mean()),
         "samples_per_second": float(ours.samples.sum() / ours.train_seconds.sum()),
-        "resumed": int(ours.resumed.sum()), "lost_steps": int(ours.lost_steps.sum()), "price_per_worker_hour": price,
-    }  # fmt: skip
+        "resumed": int(ours.resumed.sum()),
+        "lost_steps": int(ours.lost_steps.sum()),
+        "price_per_worker_hour": price,
+    }
     for unit, stopped in UNITS.items():
         took, bounds = ours.loc[reached, f"target_{unit}"].to_list(), ours.loc[~reached, stopped].to_list()
         mean = censored_mean(took, bounds, least_spread=least_spread)
@@ -216,9 +248,11 @@ def listing(results: Results) -> Listing | None:
     cells = [_cells(row, metrics, several, priced, signs[row["configuration"]]) for row in rows.to_dict("records")]
     costs = ("money", "cheapest") if priced else ("cheapest",)
     return Listing(
-        f"Training to a result ({results.heading})", (*HEADER, *costs, *(f"test {name}" for name in metrics)),
-        tuple(cells), tuple(_lines(results, rows)),
-    )  # fmt: skip
+        f"Training to a result ({results.heading})",
+        (*HEADER, *costs, *(f"test {name}" for name in metrics)),
+        tuple(cells),
+        tuple(_lines(results, rows)),
+    )
 
 
 def _cells(row: Mapping[Any, Any], metrics: list[str], several: bool, priced: bool, sign: str) -> tuple[str, ...]:
@@ -226,9 +260,14 @@ def _cells(row: Mapping[Any, Any], metrics: list[str], several: bool, priced: bo
     name = f"{model}{row['series']}, batch {row['global_batch']} {sign}".rstrip()
     money = (interval(row, "money_to_target"),) if priced else ()
     return (
-        *(name, row["target"] or "none", f"{row['reached']} of {row['seeds']}"),
+        name,
+        row["target"] or "none",
+        f"{row['reached']} of {row['seeds']}",
         *(_to_target(row, unit) for unit in UNITS),
-        *(row["soonest"], interval(row, "worker_hours_to_target"), *money, row["cheapest"]),
+        row["soonest"],
+        interval(row, "worker_hours_to_target"),
+        *money,
+        row["cheapest"],
         *(interval(row, f"test_{metric}", 3) for metric in metrics),
     )
 
@@ -313,9 +352,21 @@ def _rates(results: Results) -> str:
 
 RESOURCE_HEADER = ("configuration", "seeds", "seconds", "samples/s", "cores busy")
 RESOURCE_COLUMNS = (
-    *("configuration", "series", "model", "global_batch", "seeds", "train_seconds", "train_seconds_low"),
-    *("train_seconds_high", "evaluate_share", "samples_per_second", "cores_busy", "gpu_utilization_percent"),
-    *("peak_memory_bytes", "steps", "best_step"),
+    "configuration",
+    "series",
+    "model",
+    "global_batch",
+    "seeds",
+    "train_seconds",
+    "train_seconds_low",
+    "train_seconds_high",
+    "evaluate_share",
+    "samples_per_second",
+    "cores_busy",
+    "gpu_utilization_percent",
+    "peak_memory_bytes",
+    "steps",
+    "best_step",
     *(f"test_{name}{bound}" for name in METRICS for bound in ("", "_low", "_high")),
 )
 
@@ -362,11 +413,16 @@ def _training_cells(
     gpus = (_number(row["gpu_utilization_percent"]),) if on_gpus else ()
     best = f"{row['best_step']:,.0f} of {row['steps']:,.0f}" if known(row["best_step"]) else ""
     return (
-        f"{model}{row['series']}, batch {row['global_batch']} {sign}".rstrip(), str(row["seeds"]),
-        interval(row, "train_seconds"), f"{row['samples_per_second']:,.0f}",
-        f"{row['cores_busy']:.2f}" if known(row["cores_busy"]) else "", *gpus,
-        megabytes(row["peak_memory_bytes"]), best, *(interval(row, f"test_{metric}", 3) for metric in metrics),
-    )  # fmt: skip
+        f"{model}{row['series']}, batch {row['global_batch']} {sign}".rstrip(),
+        str(row["seeds"]),
+        interval(row, "train_seconds"),
+        f"{row['samples_per_second']:,.0f}",
+        f"{row['cores_busy']:.2f}" if known(row["cores_busy"]) else "",
+        *gpus,
+        megabytes(row["peak_memory_bytes"]),
+        best,
+        *(interval(row, f"test_{metric}", 3) for metric in metrics),
+    )
 
 
 def _number(value: Any) -> str:

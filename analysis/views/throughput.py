@@ -135,8 +135,17 @@ MOST_LABELS = 24  # lines in a panel that are named; beyond, only the fastest an
 LOGARITHMIC_FROM = 25  # largest over smallest throughput of a panel
 NAMES = ("samples_per_second", "interval_low", "interval_high")
 THROUGHPUT_SHOWN = (
-    *("model", "framework", "series", "series_order", "batch", "status", "reason", "n", "repeat_values"),
-    *("tokens_per_second", *NAMES),
+    "model",
+    "framework",
+    "series",
+    "series_order",
+    "batch",
+    "status",
+    "reason",
+    "n",
+    "repeat_values",
+    "tokens_per_second",
+    *NAMES,
 )  # of each configuration: slices of few columns are taken in no time
 
 
@@ -188,9 +197,14 @@ def draw(results: Results) -> Figure | None:
     if len(arranged) > len(panels):
         what = f"The first {len(panels)} of {len(arranged)} panels; tables/ has all. {what}".rstrip()
     footnote = style.footnote(
-        results, results.configurations, what, MEAN, style.BETWEEN_REPEATS, "dashes show the single repeats",
+        results,
+        results.configurations,
+        what,
+        MEAN,
+        style.BETWEEN_REPEATS,
+        "dashes show the single repeats",
         "Hollow and grey: not comparable.",
-    )  # fmt: skip
+    )
     title = f"Throughput by batch size: {results.study.name}"
     sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, footnote)
     every = results.configurations[list(THROUGHPUT_SHOWN)]
@@ -368,15 +382,25 @@ def _frameworks_panel(axis: Axes, rows: pd.DataFrame, colour: dict[int, str]) ->
             axis.plot([row["interval_low"], row["interval_high"]], [index, index], color=edge, linewidth=1.3, zorder=3)
         if row["n"]:
             axis.plot(
-                row["samples_per_second"], index, marker=marker, linestyle="", markersize=5.0, markeredgecolor=edge,
-                markerfacecolor="white" if row["sign"] else edge, zorder=4,
-            )  # fmt: skip
+                row["samples_per_second"],
+                index,
+                marker=marker,
+                linestyle="",
+                markersize=5.0,
+                markeredgecolor=edge,
+                markerfacecolor="white" if row["sign"] else edge,
+                zorder=4,
+            )
         else:
             style.cross(axis, 0, index, style.DARK, configurations.implied(row))
         axis.annotate(
-            row["text"], xy=(1.05, index), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
+            row["text"],
+            xy=(1.05, index),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=style.SMALL,
             annotation_clip=False,
-        )  # fmt: skip
+        )
     good = rows[rows.n > 0]
     highest = max(
         good.samples_per_second.max(), min(good.interval_high.fillna(0).max(), 2 * good.samples_per_second.max())

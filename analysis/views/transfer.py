@@ -26,15 +26,20 @@ from scaling_study.targets import METRICS as DIRECTIONS
 
 HEADER = ("compared", "at", "figure", "first", "second", "difference", "seeds", "the first one")
 PARTS = {
-    "i": "instruments", "v": "verbs", "t": "targets", "ivt": "triplets", "iv": "instrument and verb",
+    "i": "instruments",
+    "v": "verbs",
+    "t": "targets",
+    "ivt": "triplets",
+    "iv": "instrument and verb",
     "it": "instrument and target",
-}  # fmt: skip
+}
 FIGURES = {
     "ap_heads": "mean of the four heads",
     **{f"ap_{name}": f"AP of {what}" for name, what in PARTS.items()},
     **{f"ap_{name}_of_triplets": f"AP of {what}, of triplet scores" for name, what in PARTS.items()},
-    "top5_ivt": "triplets among the five likeliest", POINTING: "own class map points at the instrument",
-}  # fmt: skip
+    "top5_ivt": "triplets among the five likeliest",
+    POINTING: "own class map points at the instrument",
+}
 RISING = 0.005  # of a metric, over the last quarter of the steps
 
 
@@ -61,9 +66,15 @@ def _cells(row: dict[Any, Any], several: bool) -> tuple[str, ...]:
     else:
         compared, at = "backbone trained less frozen", begun(row["weights"])
     return (
-        model + compared, at, FIGURES.get(row["figure"], row["figure"]), bounded(row, "ours"), bounded(row, "theirs"),
-        bounded(row, "difference", "+"), str(row["seeds"]), row["verdict"],
-    )  # fmt: skip
+        model + compared,
+        at,
+        FIGURES.get(row["figure"], row["figure"]),
+        bounded(row, "ours"),
+        bounded(row, "theirs"),
+        bounded(row, "difference", "+"),
+        str(row["seeds"]),
+        row["verdict"],
+    )
 
 
 def begun(weights: str) -> str:
@@ -148,9 +159,12 @@ def recognition_listing(results: Results) -> Listing | None:
     if rows.empty:
         return None
     header = (
-        "configuration", "seeds", *(NAMES[name] for name in OF_HEADS),
-        *(f"{NAMES[name.removesuffix('_of_triplets')]}, of triplets" for name in OF_TRIPLETS), NAMES["top5_ivt"],
-    )  # fmt: skip
+        "configuration",
+        "seeds",
+        *(NAMES[name] for name in OF_HEADS),
+        *(f"{NAMES[name.removesuffix('_of_triplets')]}, of triplets" for name in OF_TRIPLETS),
+        NAMES["top5_ivt"],
+    )
     several = rows.model.nunique() > 1
     cells = tuple(_recognition_cells(row, several) for row in rows.to_dict("records"))
     return Listing(f"Recognising triplets ({results.heading})", header, cells, tuple(_recognition_lines(results)))

@@ -153,9 +153,7 @@ def _one_count(evidence: Evidence) -> Iterator[Finding]:
 
 def _related(a: str, b: str) -> bool:
     """Whether one is known to be a variant of the other."""
-    return any(
-        two in (MODELS[first].like, MODELS[first].smooth) for first, two in ((a, b), (b, a)) if first in MODELS
-    )  # fmt: skip
+    return any(two in (MODELS[first].like, MODELS[first].smooth) for first, two in ((a, b), (b, a)) if first in MODELS)
 
 
 def _variants(evidence: Evidence) -> Iterator[Finding]:

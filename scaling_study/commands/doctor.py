@@ -249,11 +249,18 @@ def cases(machine: Machine) -> Iterator[Trial]:
         workers = 1 if table.axes["workers"] == (1,) else 2
         device = "cuda" if table.needs_gpu or len(machine.gpus) >= workers else "cpu"
         base = Trial(
-            framework=name, model="resnet8" if table.trains else NO_MODEL, batch_per_worker=4, data="synthetic",
-            device=device, workers=workers, allreduce="none" if workers == 1 else "fp32",
+            framework=name,
+            model="resnet8" if table.trains else NO_MODEL,
+            batch_per_worker=4,
+            data="synthetic",
+            device=device,
+            workers=workers,
+            allreduce="none" if workers == 1 else "fp32",
             max_bytes=None if table.trains else 1 << 20,
-            cores_per_worker=max(1, machine.cores // 2), oversubscribe=machine.cores < 2, window=ONE_STEP,
-        )  # fmt: skip
+            cores_per_worker=max(1, machine.cores // 2),
+            oversubscribe=machine.cores < 2,
+            window=ONE_STEP,
+        )
         if table.cuts_model:  # one batch for all its workers, and no gradients to reduce
             base = replace(base, allreduce="none", **rules.resolved(name, workers, {}))
         for launcher in table.launchers:

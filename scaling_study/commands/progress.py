@@ -107,9 +107,15 @@ def print_before(console: Console, plan: Plan, wanted: Wanted, job: Run, estimat
 
 
 def print_after(
-    console: Console, job: Run, mine: Sequence[Summary], wanted: Sequence[str], interruption: Interruption, again: str,
-    quiet: bool, no_report: bool = False,
-) -> None:  # fmt: skip
+    console: Console,
+    job: Run,
+    mine: Sequence[Summary],
+    wanted: Sequence[str],
+    interruption: Interruption,
+    again: str,
+    quiet: bool,
+    no_report: bool = False,
+) -> None:
     """Print failures, the place of results and the command that goes on."""
     for (status, reason), group in _grouped(mine).items():
         if status != "unsupported":  # the tables list those, with their reasons
@@ -196,9 +202,13 @@ def _cost(wanted: Wanted, estimate: Estimate) -> str:
 # On a terminal a live table; in a log file one line per finished trial.
 
 COLOURS: Mapping[str, str] = {
-    "ok": "green", "failed": "red", "oom": "magenta", "timeout": "yellow",
-    "unsupported": "bright_black", "cancelled": "yellow",
-}  # fmt: skip
+    "ok": "green",
+    "failed": "red",
+    "oom": "magenta",
+    "timeout": "yellow",
+    "unsupported": "bright_black",
+    "cancelled": "yellow",
+}
 
 REDRAWS_PER_SECOND = 0.2  # between events: drawing takes milliseconds of the very cores that are being measured
 
@@ -207,9 +217,14 @@ class Progress(Watch):
     """Shows `planned` configurations; the sweep tells it what starts and what has finished."""
 
     def __init__(
-        self, console: Console, plan: Plan, trials: Sequence[tuple[Trial, Planned]], estimate: Estimate, quiet: bool,
+        self,
+        console: Console,
+        plan: Plan,
+        trials: Sequence[tuple[Trial, Planned]],
+        estimate: Estimate,
+        quiet: bool,
         results: Path | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.console, self.estimate, self.quiet, self.results = console, estimate, quiet, results
         self.pending = {trial.id for trial, _ in trials}
         self.waiting = Counter(trial.configuration for trial, _ in trials)
@@ -324,9 +339,15 @@ class Progress(Watch):
         """The live table. Configurations that do not fit the screen's height are counted in the last row."""
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         for title, justify in (
-            ("framework", "left"), ("model", "left"), ("batch", "right"), ("workers", "right"), ("allreduce", "left"),
-            ("repeats", "left"), ("samples/s", "right"), ("", "left"),
-        ):  # fmt: skip
+            ("framework", "left"),
+            ("model", "left"),
+            ("batch", "right"),
+            ("workers", "right"),
+            ("allreduce", "left"),
+            ("repeats", "left"),
+            ("samples/s", "right"),
+            ("", "left"),
+        ):
             table.add_column(title, justify=justify)  # type: ignore[arg-type]
         room = max(3, self.console.height - 6)
         shown = self.order if len(self.order) <= room else self._nearest(room)

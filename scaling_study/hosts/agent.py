@@ -52,9 +52,12 @@ class Agent:
     def answer(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """The answer to one request."""
         handlers: Mapping[str, Callable[..., Mapping[str, Any]]] = {
-            "clock": self.clock, "describe": self.describe, "begin": self.begin, "end": self.end,
+            "clock": self.clock,
+            "describe": self.describe,
+            "begin": self.begin,
+            "end": self.end,
             "signal": self.signal,
-        }  # fmt: skip
+        }
         return handlers[request["ask"]](**{key: value for key, value in request.items() if key != "ask"})
 
     def clock(self) -> Mapping[str, Any]:
@@ -90,10 +93,16 @@ class Agent:
 
         name = socket.gethostname()
         return {
-            "name": name, "package": self.package, "python": platform.python_version(), "commit": commit(),
-            "machine": this_machine().to_dict(), "code": digests(Path(checkout)), "interfaces": interfaces(),
-            "missing_paths": [path for path in paths if not Path(path).exists()], "own_address": address_of(name),
-        }  # fmt: skip
+            "name": name,
+            "package": self.package,
+            "python": platform.python_version(),
+            "commit": commit(),
+            "machine": this_machine().to_dict(),
+            "code": digests(Path(checkout)),
+            "interfaces": interfaces(),
+            "missing_paths": [path for path in paths if not Path(path).exists()],
+            "own_address": address_of(name),
+        }
 
 
 def main(package: str) -> None:

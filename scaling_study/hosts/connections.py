@@ -51,9 +51,13 @@ class AgentConnection:
         argv = reach.command(host, words) if elsewhere else words
         try:
             self._process = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-                start_new_session=True, bufsize=0,
-            )  # fmt: skip
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,
+                bufsize=0,
+            )
         except OSError as error:
             raise ConnectionLost(
                 f"{host}: {error.filename}: {error.strerror}: is an ssh client installed here?"

@@ -210,9 +210,12 @@ class Allocation:
     def to_dict(self) -> dict[str, Any]:
         """For the record of a trial."""
         return {
-            "job": self.job, "name": self.name, "cluster": self.cluster, "partition": self.partition,
+            "job": self.job,
+            "name": self.name,
+            "cluster": self.cluster,
+            "partition": self.partition,
             "hosts": list(self.hosts),
-        }  # fmt: skip
+        }
 
 
 def current(environment: Mapping[str, str] | None = None) -> Allocation | None:
@@ -225,10 +228,13 @@ def current(environment: Mapping[str, str] | None = None) -> Allocation | None:
     except ValueError:
         hosts = []
     return Allocation(
-        job, variables.get("SLURM_JOB_NAME", ""), variables.get("SLURM_CLUSTER_NAME", ""),
-        variables.get("SLURM_JOB_PARTITION", ""), tuple(hosts),
+        job,
+        variables.get("SLURM_JOB_NAME", ""),
+        variables.get("SLURM_CLUSTER_NAME", ""),
+        variables.get("SLURM_JOB_PARTITION", ""),
+        tuple(hosts),
         tuple(_counts(variables.get("SLURM_JOB_CPUS_PER_NODE", ""))[: len(hosts)]),
-    )  # fmt: skip
+    )
 
 
 def env_without_job(environment: Mapping[str, str] | None = None) -> list[str]:
@@ -258,9 +264,18 @@ PREFIXES = (*DECISIVE, "GLOO_", "TP_", "UCX_", "FI_", "TORCHINDUCTOR_", "PYTHON"
 NAMES = (MARK, "TMPDIR", "DATA_ROOT", "DATA_PATH", "LD_LIBRARY_PATH", "LANG")
 # What the launcher itself, and the ssh that it calls, need on this host.
 AT_HOME = (
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "HOSTNAME", "SSH_AUTH_SOCK", "KRB5CCNAME", "VIRTUAL_ENV",
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TERM",
+    "HOSTNAME",
+    "SSH_AUTH_SOCK",
+    "KRB5CCNAME",
+    "VIRTUAL_ENV",
     "CONDA_PREFIX",
-)  # fmt: skip
+)
 PREFIXES_AT_HOME = ("SLURM_", "PMIX_", "PRTE_", "OPAL_")
 
 
@@ -286,9 +301,19 @@ CONNECT_SECONDS = 5
 ALIVE_SECONDS, ALIVE_TIMES = 2, 4  # the connection counts as lost after so long without an answer, so many times
 OWN_CODE = 255  # ssh's own failures; any other code is that of the command
 OPTIONS = (
-    "-x", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}",
-    "-o", f"ServerAliveInterval={ALIVE_SECONDS}", "-o", f"ServerAliveCountMax={ALIVE_TIMES}", "-o", "LogLevel=ERROR",
-)  # fmt: skip
+    "-x",
+    "-T",
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    f"ConnectTimeout={CONNECT_SECONDS}",
+    "-o",
+    f"ServerAliveInterval={ALIVE_SECONDS}",
+    "-o",
+    f"ServerAliveCountMax={ALIVE_TIMES}",
+    "-o",
+    "LogLevel=ERROR",
+)
 REMEDIES = (  # messages of OpenSSH 9.2, and the remedy
     ("Host key verification failed", "known_hosts has no key for it, or another one: check it, then `ssh {host}` once"),
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", "if it was reinstalled: ssh-keygen -R {host}, then `ssh {host}` once"),
@@ -298,7 +323,7 @@ REMEDIES = (  # messages of OpenSSH 9.2, and the remedy
     ("Connection timed out", "check that it is up and that this is its address: ping {host}"),
     ("No route to host", "check that it is up and that this is its address: ping {host}"),
     ("not responding", "the host, or the network to it, has failed"),
-)  # fmt: skip
+)
 
 
 def ssh_command(host: str, argv: Sequence[str]) -> list[str]:

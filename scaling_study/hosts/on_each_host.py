@@ -52,8 +52,12 @@ def main(argv: Sequence[str]) -> int:
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for node, host in enumerate(targets):
-            request = {"argv": [word.replace("{node}", str(node)) for word in command], "hostfile": hostfile,
-                       "env": environment, "folder": os.getcwd()}  # fmt: skip
+            request = {
+                "argv": [word.replace("{node}", str(node)) for word in command],
+                "hostfile": hostfile,
+                "env": environment,
+                "folder": os.getcwd(),
+            }
             running[host.name] = _start(host.name, request, host.name in elsewhere)
         return _first_to_fail(running)
     except KeyboardInterrupt:

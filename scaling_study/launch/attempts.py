@@ -78,11 +78,20 @@ class Attempt:
         """The record of a trial with what came of it. `verdict`: of a parity gate."""
         outcome = self.outcome
         return replace(
-            record, parity=verdict, found=dict(self.search_result), status=outcome.status, reason=outcome.reason,
-            error=outcome.error, notes=self.all_notes, ranks=list(outcome.ranks), exit_code=self.exit.code,
-            total_seconds=self.exit.seconds + self.other_seconds, launch_seconds=self.launch_seconds,
-            attempts=self.number, launch=self.launch,
-        )  # fmt: skip
+            record,
+            parity=verdict,
+            found=dict(self.search_result),
+            status=outcome.status,
+            reason=outcome.reason,
+            error=outcome.error,
+            notes=self.all_notes,
+            ranks=list(outcome.ranks),
+            exit_code=self.exit.code,
+            total_seconds=self.exit.seconds + self.other_seconds,
+            launch_seconds=self.launch_seconds,
+            attempts=self.number,
+            launch=self.launch,
+        )
 
 
 class Attempts:

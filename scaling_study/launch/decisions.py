@@ -37,23 +37,41 @@ class Message:
 
 
 FROM_RANKS = (
-    Message(PORT, ("The server socket has failed to listen on any local network address", "EADDRINUSE"),
-             "torch 2.15, TCPStore", "DistNetworkError"),
+    Message(
+        PORT,
+        ("The server socket has failed to listen on any local network address", "EADDRINUSE"),
+        "torch 2.15, TCPStore",
+        "DistNetworkError",
+    ),
     Message(PORT, ("[Errno 98] Address already in use",), "Python 3.11 on Linux", "OSError"),
-    Message(RENDEZVOUS, ("The client socket has timed out after ", " while trying to connect to "),
-             "torch 2.15, TCPStore", "DistNetworkError"),
+    Message(
+        RENDEZVOUS,
+        ("The client socket has timed out after ", " while trying to connect to "),
+        "torch 2.15, TCPStore",
+        "DistNetworkError",
+    ),
     Message(RENDEZVOUS, ("Timed out after ", " waiting for clients. "), "torch 2.15, TCPStore", "DistStoreError"),
     Message(RENDEZVOUS, ("Gloo connectFullMesh failed with ",), "torch 2.15, Gloo", "RuntimeError"),
-    Message(RENDEZVOUS, ("NCCL error in: ", ": connect to ", " failed : "), "NCCL 2.30; in its source, never seen",
-             "DistBackendError"),
-)  # fmt: skip
+    Message(
+        RENDEZVOUS,
+        ("NCCL error in: ", ": connect to ", " failed : "),
+        "NCCL 2.30; in its source, never seen",
+        "DistBackendError",
+    ),
+)
 FROM_LAUNCHERS = (
-    Message(PORT, ("The server socket has failed to listen on any local network address", "EADDRINUSE"),
-             "torch 2.15, torchrun"),
+    Message(
+        PORT,
+        ("The server socket has failed to listen on any local network address", "EADDRINUSE"),
+        "torch 2.15, torchrun",
+    ),
     Message(RENDEZVOUS, ("The PMIx server's listener thread failed to start.",), "Open MPI 5.0, PMIx 5"),
-    Message(RENDEZVOUS, ("HTTP GET request failed too many times, aborting.", "HTTP request failed."),
-             "Horovod 0.28.1, Gloo"),
-)  # fmt: skip
+    Message(
+        RENDEZVOUS,
+        ("HTTP GET request failed too many times, aborting.", "HTTP request failed."),
+        "Horovod 0.28.1, Gloo",
+    ),
+)
 PEERS = ("DistNetworkError", "DistStoreError", "DistBackendError")  # what the other ranks raise once one is missing
 
 

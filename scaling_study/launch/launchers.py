@@ -59,11 +59,16 @@ def horovodrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, c
     over = _host_option("-H", cluster.hosts_of(trial))
     interface = cluster.interface(trial)
     argv = (
-        str(bin / "horovodrun"), "-np", str(trial.workers), *over,
-        *(["--network-interface", interface] if interface else []), f"--{trial.controller}",
+        str(bin / "horovodrun"),
+        "-np",
+        str(trial.workers),
+        *over,
+        *(["--network-interface", interface] if interface else []),
+        f"--{trial.controller}",
         *([UNBOUND] if trial.controller == "mpi" else []),
-        *cluster.flags("horovodrun"), *program,
-    )  # fmt: skip
+        *cluster.flags("horovodrun"),
+        *program,
+    )
     return Command(argv)
 
 
@@ -76,9 +81,20 @@ def mpirun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, clust
     if over:  # ranks elsewhere get no variable that is not named
         over += [word for name in cluster.exported(trial) for word in ("-x", name)]
     argv = (
-        str(own) if own.exists() else "mpirun", "-np", str(trial.workers), *over, "--allow-run-as-root",
-        "--bind-to", "none", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", *cluster.flags("mpirun"), *program,
-    )  # fmt: skip
+        str(own) if own.exists() else "mpirun",
+        "-np",
+        str(trial.workers),
+        *over,
+        "--allow-run-as-root",
+        "--bind-to",
+        "none",
+        "--oversubscribe",
+        "--mca",
+        "mpi_yield_when_idle",
+        "1",
+        *cluster.flags("mpirun"),
+        *program,
+    )
     return Command(argv)
 
 
@@ -93,9 +109,14 @@ def torchrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, clu
         nodes = ["--standalone", "--local-addr", LOOPBACK]  # or ranks resolve this host's name, which may mislead
     each = str(over[0].slots if over else trial.workers)
     argv = (
-        *_on_each_host(trial, cluster), str(bin / "torchrun"), *nodes, "--nproc-per-node", each,
-        *cluster.flags("torchrun"), *program[1:],
-    )  # fmt: skip
+        *_on_each_host(trial, cluster),
+        str(bin / "torchrun"),
+        *nodes,
+        "--nproc-per-node",
+        each,
+        *cluster.flags("torchrun"),
+        *program[1:],
+    )
     return Command(argv)
 
 
@@ -109,9 +130,14 @@ def deepspeed(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cl
     else:
         nodes = ["--num_gpus", str(trial.workers)]
     argv = (
-        *_on_each_host(trial, cluster), str(bin / "deepspeed"), *nodes, "--master_port", str(port),
-        *cluster.flags("deepspeed"), *program[1:],
-    )  # fmt: skip
+        *_on_each_host(trial, cluster),
+        str(bin / "deepspeed"),
+        *nodes,
+        "--master_port",
+        str(port),
+        *cluster.flags("deepspeed"),
+        *program[1:],
+    )
     return Command(argv)
 
 
@@ -124,11 +150,23 @@ def srun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster
     nodes = len(over) or 1
     mpi = not {"horovod", "mpi4py"}.isdisjoint(FRAMEWORKS[trial.framework].needs)
     argv = (
-        "srun", "--ntasks", str(trial.workers), "--nodes", str(nodes), "--ntasks-per-node", str(trial.workers // nodes),
-        *(["--nodelist", ",".join(host.name for host in over)] if over else []), "--overlap", "--cpu-bind=none",
-        "--mem=0", "--kill-on-bad-exit=1", *(["--overcommit"] if trial.oversubscribe else []),
-        f"--mpi={'pmix' if mpi else 'none'}", *cluster.flags("srun"), *program,
-    )  # fmt: skip
+        "srun",
+        "--ntasks",
+        str(trial.workers),
+        "--nodes",
+        str(nodes),
+        "--ntasks-per-node",
+        str(trial.workers // nodes),
+        *(["--nodelist", ",".join(host.name for host in over)] if over else []),
+        "--overlap",
+        "--cpu-bind=none",
+        "--mem=0",
+        "--kill-on-bad-exit=1",
+        *(["--overcommit"] if trial.oversubscribe else []),
+        f"--mpi={'pmix' if mpi else 'none'}",
+        *cluster.flags("srun"),
+        *program,
+    )
     meet = {"MASTER_ADDR": over[0].name if over else LOOPBACK, "MASTER_PORT": str(port)}
     return Command(argv, {"OMPI_MCA_mpi_yield_when_idle": "1"} if mpi else meet)
 
@@ -158,9 +196,10 @@ LAUNCHERS: Mapping[str, Callable[[Trial, Sequence[str], Path, int, Cluster], Com
 # Where a library is installed, but its command does not lie beside our interpreter: in a virtual environment above a
 # container's or a cluster's own packages. The command that lies elsewhere would start the interpreter there.
 MODULES = {
-    "horovodrun": "horovod.runner.launch", "torchrun": "torch.distributed.run",
+    "horovodrun": "horovod.runner.launch",
+    "torchrun": "torch.distributed.run",
     "deepspeed": "deepspeed.launcher.runner",
-}  # fmt: skip
+}
 NEED_PORT = ("deepspeed", "srun")  # of the others, horovodrun and torchrun choose one, the rest needs none
 NEED_PORT_OVER_HOSTS = ("deepspeed", "srun", "torchrun")
 

@@ -75,9 +75,14 @@ class SupervisorClient:
         return self._interruption.fileno()
 
     def run(
-        self, argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds: float,
-        hosts: Sequence[str] = (), progress: Path | None = None,
-    ) -> Exit:  # fmt: skip
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        log: Path,
+        timeout_seconds: float,
+        hosts: Sequence[str] = (),
+        progress: Path | None = None,
+    ) -> Exit:
         """Run a command to its end as `process.run` does, in a process that outlives this one.
 
         `hosts`: others, on which it starts processes too; none of those outlives it either.
@@ -110,10 +115,14 @@ class _SupervisorProcess:
         self._connection, other_end = Pipe()
         with other_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", ENTRY, str(other_end.fileno())], pass_fds=[other_end.fileno()],
+                [sys.executable, "-c", ENTRY, str(other_end.fileno())],
+                pass_fds=[other_end.fileno()],
                 env={**os.environ, leftovers.MARK: str(results.resolve())},
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def ask(self, request: _Request, stop: process.Stop) -> Exit:
         """Raises _SupervisorLost if the supervisor ends, or does not answer, instead."""

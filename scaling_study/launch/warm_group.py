@@ -79,9 +79,15 @@ class WarmGroup:
     """
 
     def __init__(
-        self, trials: Sequence[Trial], folder: Path, folders: Sequence[Path], timeout_seconds: float,
-        cluster: Cluster = ALONE, stop: process.Stop | None = None, attempt: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        trials: Sequence[Trial],
+        folder: Path,
+        folders: Sequence[Path],
+        timeout_seconds: float,
+        cluster: Cluster = ALONE,
+        stop: process.Stop | None = None,
+        attempt: int = 1,
+    ) -> None:
         self.trials, self.folder, self.folders = trials, folder, folders
         self.timeout_seconds, self.cluster, self._attempt = timeout_seconds, cluster, attempt
         self._stop = [stop.fileno()] if stop else []

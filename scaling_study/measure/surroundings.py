@@ -387,19 +387,29 @@ def described(training: Training, trial: Trial, ranks: Ranks) -> dict[str, Any]:
     """The fields of a RankReport that no measuring is needed for."""
     workload = training.workload
     return {
-        "rank": ranks.rank, "world_size": ranks.world_size, "local_rank": ranks.local_rank,
-        "host": socket.gethostname(), "boot_id": boot_id(), "pid": os.getpid(),
-        "device": str(ranks.device), "device_name": device_name(ranks.device),
-        "cores": list(ranks.cores), "threads": torch.get_num_threads(),
+        "rank": ranks.rank,
+        "world_size": ranks.world_size,
+        "local_rank": ranks.local_rank,
+        "host": socket.gethostname(),
+        "boot_id": boot_id(),
+        "pid": os.getpid(),
+        "device": str(ranks.device),
+        "device_name": device_name(ranks.device),
+        "cores": list(ranks.cores),
+        "threads": torch.get_num_threads(),
         "gpu_uuids": gpu_uuids([device.index for device in ranks.devices if device.type == "cuda"]),
-        "samples_per_step": workload.samples_per_step, "parameters": workload.parameters,
+        "samples_per_step": workload.samples_per_step,
+        "parameters": workload.parameters,
         "parameters_all": workload.parameters_all,
-        "data_source": workload.data_source, "steps_per_epoch": workload.steps_per_epoch,
+        "data_source": workload.data_source,
+        "steps_per_epoch": workload.steps_per_epoch,
         "forward_flops_per_sample": workload.forward_flops_per_sample,
-        "backend": dict(with_backend(ranks, training).backend), "versions": versions(),
-        "learning_rate": training.optimizer.param_groups[0]["lr"], "stages": list(training.stages),
+        "backend": dict(with_backend(ranks, training).backend),
+        "versions": versions(),
+        "learning_rate": training.optimizer.param_groups[0]["lr"],
+        "stages": list(training.stages),
         "weights": dict(workload.weights),
-    }  # fmt: skip
+    }
 
 
 def with_backend(ranks: Ranks, training: Training) -> Ranks:

@@ -161,9 +161,13 @@ class Interruption:
 
 
 def run(
-    argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds: float, stop: Stop,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    log: Path,
+    timeout_seconds: float,
+    stop: Stop,
     progress: Path | None = None,
-) -> Exit:  # fmt: skip
+) -> Exit:
     """Run a command to its end, its output in `log`; on return nothing that it started is alive.
 
     `progress`: a file that it replaces as it gets on; `timeout_seconds` then count from the last time.
@@ -175,9 +179,13 @@ def run(
     with CappedLog(log) as output:
         try:
             child = subprocess.Popen(
-                argv, env={**os.environ, **env}, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=output.fileno(), stderr=output.fileno(),
-            )  # fmt: skip
+                argv,
+                env={**os.environ, **env},
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=output.fileno(),
+                stderr=output.fileno(),
+            )
         except OSError as error:
             return Exit(None, 0.0, error=f"{argv[0]}: {error.strerror}")
         ending = _wait(child.pid, timeout_seconds, stop, progress)
@@ -186,11 +194,12 @@ def run(
         seconds = time.monotonic() - start
         end_descendants(child, not_ours)
     return Exit(
-        child.wait(), seconds,
+        child.wait(),
+        seconds,
         timed_out=ending == "timed out",
         interrupted=ending == "stopped",
         killed_for_memory=_memory_kills() > kills_before,
-    )  # fmt: skip
+    )
 
 
 def _wait(pid: int, timeout_seconds: float, stop: Stop, progress: Path | None) -> str:

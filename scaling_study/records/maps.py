@@ -28,16 +28,24 @@ CHANCE, CENTRE = "chance", "centre"
 METHODS = (OWN, *CAMS, HIDDEN, CENTRE, CHANCE)
 SCORED = ("mask", "tip", "energy")  # shares; empty where the data have no masks
 COLUMNS = (
-    *("frame", "video", "instrument", "probability"),  # numbers; the head's probability of that instrument
+    "frame",
+    "video",
+    "instrument",
+    "probability",  # numbers; the head's probability of that instrument
     *(f"{method}_{score}" for method in METHODS for score in SCORED),
 )
 ARRAYS = {
-    "frame": "number of the frame", "video": "of its video", "instrument": "the one that the maps are of",
-    "probability": "(6,) of each instrument", "present": "(6,) whether it is in the frame",
-    "hits": "(methods,) whether each of METHODS points at it", "mask": "(height, width) 1 + class, 0: none",
-    "tip": "(2,) x, y in pixels", "own": "(6, h, w) logits of the head's class maps",
+    "frame": "number of the frame",
+    "video": "of its video",
+    "instrument": "the one that the maps are of",
+    "probability": "(6,) of each instrument",
+    "present": "(6,) whether it is in the frame",
+    "hits": "(methods,) whether each of METHODS points at it",
+    "mask": "(height, width) 1 + class, 0: none",
+    "tip": "(2,) x, y in pixels",
+    "own": "(6, h, w) logits of the head's class maps",
     **dict.fromkeys((*CAMS, HIDDEN), "(h, w) from 0 to 1, or as the layer has it"),
-}  # fmt: skip
+}
 PICTURE = "picture_{}"  # and of each row the frame, as the bytes of a JPEG file
 RIGHT = {"channels": "class", "class": "most likely"}  # what maps that are shown are of; anything else is F12
 Arrays = Mapping[str, NDArray[Any]]

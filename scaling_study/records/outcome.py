@@ -144,11 +144,14 @@ def _with_itself(report: RankReport) -> Iterator[str]:
         if epoch.samples != epoch.steps * report.samples_per_step:
             yield f"{who} an epoch of {epoch.samples} samples in {epoch.steps} steps of {report.samples_per_step}"
     counts = {
-        "parameters": report.parameters, "tokens_seen": report.tokens_seen, "allreduce_bytes": report.allreduce_bytes,
-        "peak_memory_bytes": report.peak_memory_bytes, "energy_joules": report.energy_joules,
+        "parameters": report.parameters,
+        "tokens_seen": report.tokens_seen,
+        "allreduce_bytes": report.allreduce_bytes,
+        "peak_memory_bytes": report.peak_memory_bytes,
+        "energy_joules": report.energy_joules,
         **{f"communication_bytes of {kind}": size for kind, size in report.communication_bytes.items()},
         **{f"memory of {kind}": size for kind, size in report.memory.items()},
-    }  # fmt: skip
+    }
     for name, count in counts.items():
         if count is not None and not 0 <= count < math.inf:
             yield f"{who} {name}: {count}"

@@ -94,20 +94,22 @@ def finished(results: Path) -> Opened:
 
 def manifest_of(plan: Plan) -> Manifest:
     """What study.json is to say of a plan."""
-    return Manifest.model_validate({
-        "schema": store.SCHEMA,
-        "study": plan.study.name,
-        "scaling": plan.study.scaling,
-        "baseline": None if plan.study.baseline is None else dict(plan.study.baseline),
-        "machine": plan.machine.to_dict(),
-        "cores_per_worker": plan.cores_per_worker,
-        "order_seed": plan.study.order_seed,
-        "sentinel": plan.sentinel or None,
-        "target_interval": plan.study.measure.target_interval,
-        "measure": _measures(plan),
-        "configurations": [planned.trial.configuration for planned in plan.configurations],
-        "alone": plan.alone,
-    })  # fmt: skip
+    return Manifest.model_validate(
+        {
+            "schema": store.SCHEMA,
+            "study": plan.study.name,
+            "scaling": plan.study.scaling,
+            "baseline": None if plan.study.baseline is None else dict(plan.study.baseline),
+            "machine": plan.machine.to_dict(),
+            "cores_per_worker": plan.cores_per_worker,
+            "order_seed": plan.study.order_seed,
+            "sentinel": plan.sentinel or None,
+            "target_interval": plan.study.measure.target_interval,
+            "measure": _measures(plan),
+            "configurations": [planned.trial.configuration for planned in plan.configurations],
+            "alone": plan.alone,
+        }
+    )
 
 
 def _measures(plan: Plan) -> dict[str, list[Any]]:
@@ -240,8 +242,15 @@ def locked(results: Path) -> Iterator[None]:
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FULL_WORDS = ("No space left on device", "Disk quota exceeded")  # in the message of a rank
 OF_FOLDERS = (
-    errno.ENOENT, errno.ENOTDIR, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ENOTCONN,
-)  # fmt: skip
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.ESTALE,
+    errno.ENOTCONN,
+)
 LEAST_BYTES = 1 << 20  # free, below which it is the disk's fault that a trial failed
 
 

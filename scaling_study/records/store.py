@@ -34,8 +34,15 @@ MOST_BYTES = 1 << 30  # of one file: a hundred ranks of 100,000 steps are a fift
 MOST = 2**63  # whole numbers beyond fit no column of a table
 NO_NUMBERS = (str, bool, type(None))
 BOUNDED = (
-    *(*NO_NUMBERS, float, float | None, str | None, bool | None),
-    *(list[str], dict[str, str], list[float], list[list[float]]),
+    *NO_NUMBERS,
+    float,
+    float | None,
+    str | None,
+    bool | None,
+    list[str],
+    dict[str, str],
+    list[float],
+    list[list[float]],
 )  # types whose numbers pydantic has looked at
 LONGEST = 200  # characters of what is wrong
 Made = TypeVar("Made")

@@ -50,10 +50,17 @@ def summarize(record: Record) -> Summary:
         raise UnreadableRecord(f"{record.id}: status {record.status!r}, throughput {speed} cannot be")
     reason, parity = printable(record.reason), printable(record.parity)
     return Summary(
-        record.id, record.configuration, record.trial, record.status, reason, parity,
-        record.total_seconds, speed, busy_elsewhere_cores(record.ranks) if ok else None,
+        record.id,
+        record.configuration,
+        record.trial,
+        record.status,
+        reason,
+        parity,
+        record.total_seconds,
+        speed,
+        busy_elsewhere_cores(record.ranks) if ok else None,
         sys.intern(record.launch),
-    )  # fmt: skip
+    )
 
 
 def throughput(record: Record) -> float:

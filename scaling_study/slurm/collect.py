@@ -126,18 +126,26 @@ def _write_record(folder: Path, trial: UnrecordedTrial, observed: ObservedJob) -
     """Finish a trial whose job has ended; None where an earlier result of it takes its place again."""
     job, begun = observed.job, trial.begun
     result = _complete_measurement(trial) or jobs.trial_outcome(
-        job.id or job.name, observed.state, jobs.script_exit(folder, job), jobs.output_tail(folder, job),
+        job.id or job.name,
+        observed.state,
+        jobs.script_exit(folder, job),
+        jobs.output_tail(folder, job),
         single_trial=bool(job.trial),
-    )  # fmt: skip
+    )
     for earlier in (jobs.folder_of(folder, job) / jobs.BEFORE, results.aside_of(trial.folder)):
         if result.status == "cancelled" and _has_record(earlier):
             shutil.rmtree(trial.folder, ignore_errors=True)
             earlier.rename(trial.folder)
             return None
     record = dataclasses.replace(
-        begun, job=begun.job or {"job": job.id, "name": job.name}, status=result.status, reason=result.reason,
-        error=result.error, notes=list(result.notes), ranks=list(result.ranks),
-    )  # fmt: skip
+        begun,
+        job=begun.job or {"job": job.id, "name": job.name},
+        status=result.status,
+        reason=result.reason,
+        error=result.error,
+        notes=list(result.notes),
+        ranks=list(result.ranks),
+    )
     trial.folder.mkdir(parents=True, exist_ok=True)
     store.write_record(trial.folder, record)
     return record
@@ -214,11 +222,17 @@ def _status_row(folder: Path, job: Job, observed: ObservedJob | None) -> dict[st
     else:
         shown = "queued" if state and state.waits else "running"
     return {
-        "job": job.id, "name": job.name, "trial": job.trial, "state": shown, "reason": state.reason if state else "",
-        "nodes": state.nodes if state else "", "elapsed": state.elapsed if state else "",
-        "submitted_at": job.submitted_at, "collected": bool(job.collected_at),
+        "job": job.id,
+        "name": job.name,
+        "trial": job.trial,
+        "state": shown,
+        "reason": state.reason if state else "",
+        "nodes": state.nodes if state else "",
+        "elapsed": state.elapsed if state else "",
+        "submitted_at": job.submitted_at,
+        "collected": bool(job.collected_at),
         "status": _recorded_status(folder, job) if job.collected_at else "",
-    }  # fmt: skip
+    }
 
 
 def _recorded_status(folder: Path, job: Job) -> str:

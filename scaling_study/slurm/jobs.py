@@ -79,9 +79,15 @@ def _output(*command: str) -> str:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k in CLUSTER_VARIABLES}
     try:
         done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=TIMEOUT_SECONDS, check=False,
-        )  # fmt: skip
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
     except FileNotFoundError:
         raise SlurmUnavailable(f"{command[0]} is not installed here: run this on a machine of the cluster") from None
     except subprocess.TimeoutExpired:

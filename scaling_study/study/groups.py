@@ -22,9 +22,18 @@ if TYPE_CHECKING:
 READ_AHEAD = ("images", "cholect45", "surgical_scenes")  # data whose files are decoded by threads
 ON_A_GPU = ("single", "torch_ddp", "torch_fsdp2", "mpi_allreduce", "horovod")  # tried in rounds, with one worker
 ALIKE = (
-    "framework", "launcher", "controller", "workers", "hosts", "device", "cores_per_worker", "allocator",
-    "fusion_bytes", "cycle_seconds", "machine",
-)  # fmt: skip
+    "framework",
+    "launcher",
+    "controller",
+    "workers",
+    "hosts",
+    "device",
+    "cores_per_worker",
+    "allocator",
+    "fusion_bytes",
+    "cycle_seconds",
+    "machine",
+)
 
 
 def warmed(trial: Trial, measure: Measure) -> Trial:

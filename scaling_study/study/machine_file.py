@@ -30,9 +30,16 @@ FOLDER = "machines"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Of each rank, or of each trial: who sets them for all would set them wrong.
 NOT_FOR_ALL = (
-    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "TMPDIR",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TMPDIR",
     "SCALING_STUDY_RESULTS",
-)  # fmt: skip
+)
 ONE_LINE = r"^[^\x00-\x08\x0a-\x1f\x7f]*$"
 FLAGGED = tuple(name for name in LAUNCHERS if name != "python")  # launchers that take words of their own
 DECIDE_SPEED = ("interface", "environment", "flags")  # keys: another value is another machine

@@ -70,9 +70,14 @@ def resolved(framework: str, workers: int, given: Mapping[str, Any]) -> dict[str
     schedule = asked.get("schedule", DEFAULT_SCHEDULE)
     holds = {"one": 1, "two": 2, "several": 2}[SCHEDULES[schedule]]
     full = {
-        "stages": stages, "replicas": max(1, workers // stages), "schedule": schedule, "virtual_stages": holds,
-        "micro_batches": 2 * stages, "stage_cut": "even", **asked,
-    }  # fmt: skip
+        "stages": stages,
+        "replicas": max(1, workers // stages),
+        "schedule": schedule,
+        "virtual_stages": holds,
+        "micro_batches": 2 * stages,
+        "stage_cut": "even",
+        **asked,
+    }
     return {key: full[key] for key in SHAPE if key in axes}
 
 

@@ -266,9 +266,17 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         keys.model_dump(exclude_none=True) if keys else None for keys in (model.baseline, model.sentinel)
     )
     return Study(
-        model.study, model.scaling, baseline, model.order_seed, model.measure, tuple(sweeps), document, model.parity,
-        named, sentinel,
-    )  # fmt: skip
+        model.study,
+        model.scaling,
+        baseline,
+        model.order_seed,
+        model.measure,
+        tuple(sweeps),
+        document,
+        model.parity,
+        named,
+        sentinel,
+    )
 
 
 def _train_keys(train: Any) -> dict[str, Any]:

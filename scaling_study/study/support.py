@@ -104,13 +104,33 @@ SIXTEEN_BIT = ("fp16", "bf16")
 ROUNDING = (*SIXTEEN_BIT, "int8")  # of gradients on the wire
 ONE_STEP, TEN_STEPS = Window(0, 1, 0.0, None, 1), Window(0, STEPS, 0.0, None, STEPS)
 SAME: Mapping[str, Any] = {  # for every gate, whatever its configuration is
-    "find": "parity", "cores_per_worker": 1, "allocator": "system", "epochs": None, "warmup_epochs": None,
-    "image_size": None, "image_width": None, "input": None, "damaged_images": None, "padding": None, "weights": None,
-    "freeze": None, "learning_rate": None, "part_learning_rates": None, "bucket_bytes": None,
-    "fusion_bytes": None, "cycle_seconds": None, "target_batch_size": None, "matchmaking_seconds": None,
-    "averaging_timeout_seconds": None, "average_state_every": None, "updates": None,
-    "repeat": 1, "warm": None, "window": TEN_STEPS, **dict.fromkeys(TRAIN_KEYS),
-}  # fmt: skip
+    "find": "parity",
+    "cores_per_worker": 1,
+    "allocator": "system",
+    "epochs": None,
+    "warmup_epochs": None,
+    "image_size": None,
+    "image_width": None,
+    "input": None,
+    "damaged_images": None,
+    "padding": None,
+    "weights": None,
+    "freeze": None,
+    "learning_rate": None,
+    "part_learning_rates": None,
+    "bucket_bytes": None,
+    "fusion_bytes": None,
+    "cycle_seconds": None,
+    "target_batch_size": None,
+    "matchmaking_seconds": None,
+    "averaging_timeout_seconds": None,
+    "average_state_every": None,
+    "updates": None,
+    "repeat": 1,
+    "warm": None,
+    "window": TEN_STEPS,
+    **dict.fromkeys(TRAIN_KEYS),
+}
 LOOKED_AT = [f.name for f in fields(Trial) if f.name not in (*SAME, "batch_per_worker", "sequence_length")]
 
 
@@ -139,11 +159,17 @@ def gates_of(trial: Trial) -> Iterator[Trial]:
     # BatchNorm over a single value has no variance; over two of them ResNet-18 loses itself to rounding in three steps.
     micro_batch = max(4 if accumulation > 1 else 2, -(-BATCH // parts))
     gate = replace(
-        trial, workers=workers, hosts=hosts, device="cpu" if one_gpu and workers == 2 else trial.device,
-        batch_per_worker=micro_batch * parts, accumulation=accumulation, allreduce=wire,
+        trial,
+        workers=workers,
+        hosts=hosts,
+        device="cpu" if one_gpu and workers == 2 else trial.device,
+        batch_per_worker=micro_batch * parts,
+        accumulation=accumulation,
+        allreduce=wire,
         precision=table.parity_precision,
-        sequence_length=SEQUENCE_LENGTH if "sequence_length" in MODELS[trial.model].keys else None, **SAME,
-    )  # fmt: skip
+        sequence_length=SEQUENCE_LENGTH if "sequence_length" in MODELS[trial.model].keys else None,
+        **SAME,
+    )
     if trial.trained:  # its seed is that of one of its repeats
         gate = replace(gate, seed=Trial.seed)
     gate = replace(gate, **shape, **MODELS[trial.model].gate)
@@ -163,10 +189,14 @@ def pipeline(trial: Trial) -> dict[str, Any]:
     workers = stages * replicas
     parts = trial.micro_batches and (1 if trial.micro_batches == 1 else MICRO_BATCHES)
     return {
-        "workers": workers, "stages": stages, "replicas": trial.replicas and replicas, "micro_batches": parts,
-        "stage_cut": "even", "oversubscribe": workers > 2,
+        "workers": workers,
+        "stages": stages,
+        "replicas": trial.replicas and replicas,
+        "micro_batches": parts,
+        "stage_cut": "even",
+        "oversubscribe": workers > 2,
         "virtual_stages": trial.virtual_stages and min(2, trial.virtual_stages),  # the test sizes have few layers
-    }  # fmt: skip
+    }
 
 
 def smooth(gate: Trial) -> Trial:

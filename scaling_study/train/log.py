@@ -396,31 +396,49 @@ def rank_report(loop: Trained, began: float, ended: str, test: dict[str, float])
     progress, held_out, seconds, workload = loop.progress, loop.held_out, loop.step_seconds, loop.workload
     waited = {"data_seconds": progress.data_seconds} if progress.data_seconds else {}  # unknown in Lightning's own loop
     training = {
-        "loop": "native" if loop.native else "ours", "ended_by": ended, "target": loop.trial.train_target or "",
-        "reached": progress.rows[-1] if ended == "target" else None, "rows": progress.rows,
-        "best_step": progress.best_step, "seconds": progress.seconds, "steps": progress.steps,
-        "resumed": progress.resumed, "lost_steps": progress.lost_steps,
-        "groups": groups(
-            loop.training.optimizer, loop.rates, workload.model, workload.frozen, workload.part_sizes
-        ),
+        "loop": "native" if loop.native else "ours",
+        "ended_by": ended,
+        "target": loop.trial.train_target or "",
+        "reached": progress.rows[-1] if ended == "target" else None,
+        "rows": progress.rows,
+        "best_step": progress.best_step,
+        "seconds": progress.seconds,
+        "steps": progress.steps,
+        "resumed": progress.resumed,
+        "lost_steps": progress.lost_steps,
+        "groups": groups(loop.training.optimizer, loop.rates, workload.model, workload.frozen, workload.part_sizes),
         **({"moved": moved} if (moved := loop.moved.by_part()) else {}),
-        "logged_loss": logged_loss(progress.rows), "splits": held_out.published,
-        "in_both": held_out.in_both, "selected_on": "validation" if loop.validates else "",
-        "layout": loop.layout, "resumed_layout": loop.resumed_layout, **waited,
-        "noise": progress.noise, "orders": loop.orders,
-        "one_order": "" if loop.workload.reshuffles else AS_IT_RUNS, "evaluated": {"split": "test", **test},
+        "logged_loss": logged_loss(progress.rows),
+        "splits": held_out.published,
+        "in_both": held_out.in_both,
+        "selected_on": "validation" if loop.validates else "",
+        "layout": loop.layout,
+        "resumed_layout": loop.resumed_layout,
+        **waited,
+        "noise": progress.noise,
+        "orders": loop.orders,
+        "one_order": "" if loop.workload.reshuffles else AS_IT_RUNS,
+        "evaluated": {"split": "test", **test},
         "validated": {"split": "validation", **loop.validated} if loop.validated else {},
-    }  # fmt: skip
+    }
     warm = min(WARMUP_STEPS, len(seconds) // 2)
     # Rounds are those since the training was last gone on from; of those before, a step's share is what it was to be.
     rounds, steps = loop.training.rounds.since(0) if loop.training.rounds else [], len(seconds) - warm
     seen = [each.samples for each in rounds[-steps:]]
     return RankReport(
-        **{**described(loop.training, loop.trial, loop.ranks), "learning_rate": loop.rates[0]}, first_step_at=began,
-        warmup_seconds=seconds[:warm], step_seconds=seconds[warm:],
-        samples_seen=sum(seen) + (steps - len(seen)) * loop.workload.samples_per_step, rounds=rounds,
-        tokens_seen=None, phases=None, allreduce_bytes=None, communication_bytes={}, loss_first=progress.loss_first,
+        **{**described(loop.training, loop.trial, loop.ranks), "learning_rate": loop.rates[0]},
+        first_step_at=began,
+        warmup_seconds=seconds[:warm],
+        step_seconds=seconds[warm:],
+        samples_seen=sum(seen) + (steps - len(seen)) * loop.workload.samples_per_step,
+        rounds=rounds,
+        tokens_seen=None,
+        phases=None,
+        allreduce_bytes=None,
+        communication_bytes={},
+        loss_first=progress.loss_first,
         loss_last=finite(progress.rows[-1]["train_loss"]) if progress.rows else None,
-        notes=[*loop.workload.notes, *loop.workload.batches.notes()], training=recordable(training),
+        notes=[*loop.workload.notes, *loop.workload.batches.notes()],
+        training=recordable(training),
         **loop.resources.report(),
-    )  # fmt: skip
+    )

@@ -106,9 +106,7 @@ SETTINGS: Mapping[str, Setting] = {
     "default device": (torch.get_default_device, lambda device: torch.set_default_device(_unless_cpu(device))),
     "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
     "anomaly detection": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
-    "autocast on the CPU": (
-        lambda: torch.is_autocast_enabled("cpu"), lambda on: torch.set_autocast_enabled("cpu", on)
-    ),
+    "autocast on the CPU": (lambda: torch.is_autocast_enabled("cpu"), lambda on: torch.set_autocast_enabled("cpu", on)),
     "autocast on a GPU": (lambda: torch.is_autocast_enabled("cuda"), lambda on: torch.set_autocast_enabled("cuda", on)),
     "deterministic algorithms": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
     "formats of fp32": (_formats_of_fp32, _set_formats_of_fp32),
@@ -119,7 +117,7 @@ SETTINGS: Mapping[str, Setting] = {
     "garbage collector": (gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds)),
     "environment": (lambda: dict(os.environ), _set_environment),
     "working folder": (os.getcwd, os.chdir),
-}  # fmt: skip
+}
 # Drawn from by every step, so a change is no fault; each configuration draws as if it were alone.
 GENERATORS: Mapping[str, Setting] = {
     "torch": (torch.get_rng_state, torch.set_rng_state),
@@ -199,11 +197,16 @@ def _groups() -> int:
 
 AT_ONCE: Mapping[str, Callable[[], int]] = {
     "hooks on every module": _sizes(
-        modules, "_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks",
+        modules,
+        "_global_forward_pre_hooks",
+        "_global_forward_hooks",
+        "_global_backward_pre_hooks",
         "_global_backward_hooks",
     ),
     "hooks on every module that is made": _sizes(
-        modules, "_global_buffer_registration_hooks", "_global_module_registration_hooks",
+        modules,
+        "_global_buffer_registration_hooks",
+        "_global_module_registration_hooks",
         "_global_parameter_registration_hooks",
     ),
     "hooks on every optimizer": _sizes(optimizers, "_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"),
@@ -212,10 +215,12 @@ AT_ONCE: Mapping[str, Callable[[], int]] = {
     ),  # of a default device, which is put back
     "modes of torch's dispatcher": lambda: len(dispatch._get_current_dispatch_mode_stack()),
     "tracers": lambda: sum(each is not None for each in (sys.gettrace(), sys.getprofile())),
-}  # fmt: skip
+}
 IN_A_BLOCK: Mapping[str, Callable[[], int]] = {  # building, which imports much, may make these
-    **AT_ONCE, "exit handlers": lambda: int(atexit._ncallbacks()), "process groups": _groups,
-}  # fmt: skip
+    **AT_ONCE,
+    "exit handlers": lambda: int(atexit._ncallbacks()),
+    "process groups": _groups,
+}
 GROWING: Mapping[str, Callable[[], int]] = {
     "threads": lambda: sum(not thread.daemon for thread in threading.enumerate()),
     "processes": _processes,

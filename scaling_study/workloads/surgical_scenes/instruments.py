@@ -23,8 +23,13 @@ TIP = 0.2  # units from the joint to the end of the jaws
 RADIUS = 0.036  # of a shaft at the joint
 NEARER = 0.4  # how much wider it is a unit further up: it comes towards the camera
 ROUND = (  # from, to (shares of the radius), brightness
-    *((-1, -0.8, 0.38), (-0.8, -0.5, 0.62), (-0.5, -0.22, 0.92), (-0.22, 0.02, 1.3)),
-    *((0.02, 0.35, 0.95), (0.35, 0.7, 0.6), (0.7, 1, 0.32)),
+    (-1, -0.8, 0.38),
+    (-0.8, -0.5, 0.62),
+    (-0.5, -0.22, 0.92),
+    (-0.22, 0.02, 1.3),
+    (0.02, 0.35, 0.95),
+    (0.35, 0.7, 0.6),
+    (0.7, 1, 0.32),
 )
 STEEL, DARK, GOLD = (196, 202, 208), (38, 40, 46), (222, 178, 74)
 
