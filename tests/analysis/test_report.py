@@ -200,6 +200,8 @@ def test_all_of_it_is_written_beside_each_other(tmp_path: Path) -> None:
     paths = outputs.write(folder, page=True)
     assert {folder / name for name in ("report.html", "report.md", "samples.npz")} <= set(paths)
     page = (folder / "report.html").read_text()
+    for name in ("configurations", "trials"):
+        assert f'data-name="{name}"' in page, "each long list has its place on the page"
     assert page.count("<img ") == len(list((folder / "figures").glob("*.png"))) == page.count("<figure ")
     words = (folder / "report.md").read_text()
     assert [line[3:] for line in words.splitlines() if line.startswith("## ")] == list(TITLES)
