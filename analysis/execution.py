@@ -42,11 +42,14 @@ class Salvage:
     strict: bool = False
 
     def made(self, what: str, make: Callable[[], T], instead: T) -> T:
-        """What `make` returns; `instead`, where it raises anything but what means that nothing more can be done."""
+        """Call `make` and return its value; return `instead` where it raises. Errors as in `or_else`."""
         return self.or_else(what, make, lambda why: instead)
 
     def or_else(self, what: str, make: Callable[[], T], instead: Callable[[str], T]) -> T:
-        """The same; `instead` is told the reason."""
+        """Call `make` and return its value; where it raises, note the loss and return `instead(reason)`.
+
+        Raises OSError and MemoryError always, and every error with `strict`.
+        """
         try:
             return make()
         except (OSError, MemoryError):  # a full disk: nor would the next part be written

@@ -34,7 +34,7 @@ class Finding:
 
     @property
     def published(self) -> bool:
-        """Whether the flaw is one of the published studies': F1 to F28 of docs/flaws.md."""
+        """True where the flaw is one of the published studies': F1 to F28 of docs/flaws.md."""
         return self.flaw[:1] == "F" and self.flaw[1:].isdigit()
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class Evidence:
         return [(row, base) for row, base in candidates if base is not None and base is not row]
 
     def fact(self, row: Row, name: str) -> list[Any]:
-        """What the trials of a configuration say of one thing, where they know it."""
+        """Values of one fact, over the trials of a configuration that know it."""
         known = (fact[name] for fact in self.facts.get(str(row["configuration"]), ()))
         return [value for value in known if value is not None and value == value and value != ""]
 

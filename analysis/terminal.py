@@ -1,6 +1,4 @@
-"""The same tables in the terminal, and the warnings. A table too wide for it is one long table, batch size by batch
-size.
-"""
+"""Tables and warnings in the terminal. A table too wide for it becomes one long table, batch size by batch size."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Estimate:
 
 
 def seconds_per_sample(trial: Trial) -> float:
-    """Of a step on a core. ResNets take any side, and cost as many times more as there are more pixels."""
+    """Seconds a sample of a step on one core. The cost of a ResNet grows with the pixels of an image, of any side."""
     seconds = STEP_SECONDS_PER_SAMPLE.get(trial.model, 0.01)
     if "image_width" in MODELS[trial.model].keys:
         whole = FRAME_SECONDS * ((trial.image_size or FRAME_HEIGHT) / FRAME_HEIGHT) ** 2
@@ -138,7 +138,7 @@ def seconds_per_sample(trial: Trial) -> float:
 
 
 def round_seconds(trial: Trial, batch: float) -> float:
-    """Of a step, from the seconds of a batch: peers look for each other so long, and take batches until the target."""
+    """Seconds of a step, from those of a batch. Peers look for each other, and take batches until the target."""
     if not FRAMEWORKS[trial.framework].has_rounds:
         return batch
     batches = trial.global_batch / (trial.batch_per_worker * trial.workers)

@@ -134,7 +134,7 @@ class Run:
         return self.plan.configurations, known, repeats.Against(baseline, self.plan.study.scaling)
 
     def wanted(self, trial: Trial) -> bool:
-        """Whether a trial matches --where."""
+        """True where a trial matches --where."""
         keys = trial.to_dict()
         return all(keys.get(key) == value for key, value in self.where.items())
 
@@ -157,7 +157,7 @@ class Run:
             return None if record is None else self._finish(folder, record)
 
     def shares(self, trial: Trial, planned: Planned) -> bool:
-        """Whether a trial is measured in a launch with others, and is to be run at all."""
+        """True where a trial is measured in a launch with others, and is to be run at all."""
         return bool(trial.warm) and not planned.unsupported and not self.implied(trial)
 
     def _launch(self, first: Trial, attempts: Attempts, watch: shared_launch.Watch) -> dict[str, Summary]:
@@ -252,7 +252,7 @@ class Run:
         return record
 
     def _outcome(self, trial: Trial, planned: Planned, folder: Path, attempts: Attempts) -> Record | None:
-        """What is to be recorded of a trial, run now if it can be and need be; None if it was interrupted.
+        """The record of a trial, which is run now if it can be and need be; None if it was interrupted.
 
         Raises HostError for a failure of the results folder.
         """
@@ -295,7 +295,7 @@ class Run:
         )
 
     def _learn(self, known: Summary) -> None:
-        """What a finished trial shows of others."""
+        """Learn from a finished trial which others would be out of memory."""
         ours = known.trial.framework in FRAMEWORKS and known.trial.configuration == known.configuration
         if ours:  # else of a version with other keys: not comparable
             self._limits.learn(known.trial, known.status, known.reason)

@@ -37,7 +37,7 @@ KEPT = ("best",)  # whose weights stay when a training is over
 ENDS = ("train_epochs", "train_steps", "train_max_seconds")  # of which a training has one
 # Of surgical triplets (i: instrument, v: verb, t: target), per video and then over videos: average precision of the
 # heads and of pairs of them, likewise of what the triplet head's scores say of them, and how many triplets are among a
-# frame's five likeliest (workloads/triplet_scores.py). First the mean of the four heads', which chooses the best model.
+# frame's five likeliest (workloads/metrics.py). First the mean of the four heads', which chooses the best model.
 CHOSEN_BY = "ap_heads"
 HEADS = ("ap_i", "ap_v", "ap_t", "ap_ivt")
 OF_TRIPLETS = tuple(f"ap_{parts}_of_triplets" for parts in ("i", "v", "t", "iv", "it"))
@@ -82,19 +82,19 @@ class Target:
         return f"{self.metric}={self.value:g}"
 
     def reached(self, value: float) -> bool:
-        """Whether a measured value is the target, or better. False for NaN."""
+        """True where a measured value is the target, or better. False for NaN."""
         return value >= self.value if METRICS[self.metric][0] else value <= self.value
 
 
 def better(metric: str, value: float, than: float | None) -> bool:
-    """Whether a value of a metric is better than another, or than none. False for NaN."""
+    """True where a value of a metric is better than another, or than none. False for NaN."""
     if than is None:
         return not math.isnan(value)
     return value > than if METRICS[metric][0] else value < than
 
 
 def logs(keys: Mapping[str, Any]) -> tuple[str, ...]:
-    """What `train_log` names, as `tensorboard,wandb`. Raises ValueError with what would be right."""
+    """The logs that `train_log` names, as `tensorboard,wandb`. Raises ValueError with what would be right."""
     names = tuple(name.strip() for name in str(keys.get("train_log") or "").split(",") if name.strip())
     if wrong := [name for name in names if name not in LOGS]:
         raise ValueError(f"{wrong[0]!r} is no log: it is one of {', '.join(LOGS)}, or both with a comma between them")
@@ -112,7 +112,7 @@ def check(keys: Mapping[str, Any], refuse: Callable[[str], object]) -> None:
 
 
 def trains(keys: Mapping[str, Any]) -> bool:
-    """Whether a trial with these keys is trained to a result."""
+    """True where a trial with these keys is trained to a result."""
     return any(keys.get(name) is not None for name in ENDS)
 
 

@@ -58,7 +58,7 @@ def add_flag(group: Any, f: Any, choices: Any = None) -> None:
 
 
 def add_rank_flags(parser: argparse.ArgumentParser, launchers: Sequence[str]) -> None:
-    """What a rank is told on its command line by one of `launchers`, or by a person in its place."""
+    """Add the flags that one of `launchers`, or a person in its place, gives to a rank."""
     if "deepspeed" in launchers:  # it passes what LOCAL_RANK says too
         parser.add_argument("--local_rank", "--local-rank", type=int, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     if "torchrun" in launchers:
@@ -66,7 +66,7 @@ def add_rank_flags(parser: argparse.ArgumentParser, launchers: Sequence[str]) ->
 
 
 def add_rendezvous(parser: argparse.ArgumentParser) -> None:
-    """Where ranks meet that are started by hand, one by one (worker/rendezvous.py)."""
+    """Add the flags that tell ranks started by hand, one by one, where they meet (worker/script.py)."""
     group = parser.add_argument_group("joining the other ranks, where no launcher starts them")
     group.add_argument(
         "--dist-url",
@@ -98,7 +98,7 @@ def bounded(kind: type, limits: Any) -> Any:
 
 
 def command_line(table: Framework, keys: Iterable[Field[Any]], window: Iterable[Field[Any]]) -> argparse.ArgumentParser:
-    """Of a framework's script: a flag for each of these trial keys, and for each field of the timed window."""
+    """The parser of a framework's script, with a flag for each of these trial keys and fields of the timed window."""
     result = argparse.ArgumentParser(
         description=f"{'Train and measure with' if table.trains else 'Measure'} {table.title}.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -181,8 +181,8 @@ class Window:
         return max(self.warmup_steps, 1 + after_first) if self.warmup_steps else 0
 
     def is_long(self, step_seconds: float) -> bool:
-        """Whether a step takes so long that few are spent on anything but timing: more than LONG_STEP, in rounds more
-        than a block. One whose seconds are not known (inf) is not."""
+        """True where a step takes longer than LONG_STEP seconds, in rounds longer than a block: then few steps are
+        spent on anything but timing. False for unknown seconds (inf)."""
         return math.isfinite(step_seconds) and step_seconds > min(LONG_STEP, self.block_seconds or math.inf)
 
     def steps_in_block(self, step_seconds: float) -> int:
@@ -355,7 +355,7 @@ class Trial:
 
     @property
     def trained(self) -> bool:
-        """Whether it is trained to a result, and not only timed."""
+        """True where the trial is trained to a result, and not only timed."""
         return trains(vars(self))
 
     @property

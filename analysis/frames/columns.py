@@ -427,7 +427,7 @@ def number_folds() -> dict[str, str]:
 
 
 def text_folds() -> dict[str, Fold]:
-    """The same of texts, with the fold itself."""
+    """Column of texts -> the function that folds it over repeats."""
     return {c.name: c.repeats for c in folded() if c.type is str and c.repeats is not None}
 
 

@@ -42,7 +42,7 @@ IMPLIED = "oom (implied)"
 
 
 def word(row: Outcome) -> str:
-    """Of a trial or a configuration: its status, implied ones told apart."""
+    """The status of a trial or a configuration; IMPLIED where it follows from a smaller batch out of memory."""
     return IMPLIED if implied(row) else str(row["status"])
 
 
@@ -51,7 +51,7 @@ def implied(row: Outcome) -> bool:
 
 
 def words(rows: pd.DataFrame) -> pd.Series[str]:
-    """The same of each row."""
+    """`word` of each row."""
     pairs = zip(rows.status, rows.reason, strict=True)
     words = [word({"status": status, "reason": reason}) for status, reason in pairs]
     return pd.Series(words, index=rows.index, dtype="string")
@@ -143,7 +143,7 @@ def _is_baseline(configuration: Configuration, partial: Mapping[str, Any]) -> bo
 
 
 def is_pipeline(configuration: Mapping[Any, Any]) -> bool:
-    """Whether its workers share one batch. Plain data parallelism has none of the keys."""
+    """True where the workers share one batch. Plain data parallelism has none of the keys."""
     return any(known(configuration.get(key)) for key in PIPELINE_KEYS)
 
 
@@ -166,7 +166,7 @@ def _deciding(*frameworks: str) -> list[str]:
 
 
 def has(framework: str, key: str) -> bool:
-    """Whether `key` exists for the framework: FOR_ALL do, and every key for one not in the table."""
+    """True where the framework has `key`: each has FOR_ALL, and one that is not in the table has every key."""
     table = FRAMEWORKS.get(framework)
     return table is None or key in FOR_ALL or key in table.axes
 
@@ -231,19 +231,19 @@ def own_algorithm(row: Mapping[Any, Any]) -> str:
 
 
 def failed(row: Judged) -> bool:
-    """Whether it failed parity."""
+    """True where the configuration failed parity."""
     return row["parity"] not in (PASSED, NOT_CHECKED)
 
 
 def sign(row: Judged) -> str:
-    """What stands beside its numbers and its name."""
+    """One of SIGNS, shown beside the numbers and the name of a configuration; empty where it may be compared."""
     if not row["not_comparable"]:
         return ""
     return FAILED_SIGN if failed(row) else UPDATES_SIGN if row["not_comparable"].startswith(OTHERWISE) else HERE_SIGN
 
 
 def sign_of_work(row: Judged) -> str:
-    """The same beside bytes: those count wherever and however fast it runs, but not of what trains something else."""
+    """The sign beside bytes: FAILED_SIGN, else empty. Bytes count at any speed, unless something else is trained."""
     return FAILED_SIGN if sign(row) == FAILED_SIGN else ""
 
 
@@ -268,7 +268,7 @@ def names(group: pd.DataFrame, rows: pd.DataFrame) -> str:
 
 
 def checked(rows: pd.DataFrame) -> list[str]:
-    """What parity says of the measured rows that did not fail it: at most two short lines."""
+    """At most two short lines about parity, of the measured rows that did not fail it."""
     measured = rows[["framework", "series", "parity", "parity_gates"]][rows.n > 0]
     good, unknown = measured[measured.parity == PASSED], measured[measured.parity == NOT_CHECKED]
     if measured.empty:
@@ -394,7 +394,7 @@ def interval_of(pairs: Iterable[tuple[LaunchesRow, LaunchesRow]]) -> str:
 
 
 class LogRatio(NamedTuple):
-    """Of the launches that two configurations shared: the mean of its logarithm, and the standard error of that."""
+    """The log ratio of two configurations over the launches that both shared: its mean and standard error."""
 
     mean: float
     error: float
@@ -413,7 +413,7 @@ def _log_ratio(a: LaunchesRow, b: LaunchesRow) -> LogRatio | None:
 
 
 def _variance(a: LaunchesRow, b: LaunchesRow) -> tuple[float, float]:
-    """Of the log ratio of two in one launch, and its degrees of freedom; 0 and 0 where they are unknown."""
+    """(variance, degrees of freedom) of the log ratio of two in one launch; (0, 0) where they are unknown."""
     spread, other = spread_of(a), spread_of(b)
     if spread is None or other is None:
         return 0.0, 0.0
@@ -495,7 +495,7 @@ def _configuration(group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, A
 
 
 def _planned(trial: Mapping[Any, Any]) -> bool:
-    """Whether it was to be run before the spread of any was known."""
+    """True for a repeat that was planned before the spread of any repeat was known."""
     return not known(trial["planned_repeats"]) or int(trial["repeat"]) <= int(trial["planned_repeats"])
 
 
@@ -533,7 +533,7 @@ def _speedup(row: dict[Any, Any], baselines: list[Configuration], study: StudyIn
 
 
 def oversubscribed(configuration: Mapping[str, Any], study: StudyInfo) -> bool:
-    """Whether it was allowed to, and did, run more workers than the machine has GPUs or cores for."""
+    """True where it may, and did, run more workers than the machine has GPUs or cores for."""
     if not known(configuration["oversubscribe"]) or not configuration["oversubscribe"]:
         return False
     gpus, cores = study.machine.get("gpus"), study.machine.get("cores")

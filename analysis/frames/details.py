@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 
 def block_rows(record: Record) -> list[Row]:
-    """Of COLUMNS; none of a trial that had its launch to itself. Raises for what is not whole."""
+    """A row of Block for each; none of a trial that had its launch to itself. Raises where the record is not whole."""
     if not (record.launch and record.ranks):
         return []
     slowest = max(record.ranks, key=lambda rank: rank.window_seconds)
@@ -115,7 +115,7 @@ PHASE_COLUMNS = tuple(f"{name}_seconds" for name in PHASES)
 
 
 class Rank(NamedTuple):
-    """What is unknown is None."""
+    """One rank of a trial: step times, phases and device peaks. None: not known."""
 
     configuration: str
     repeat: int
@@ -161,7 +161,7 @@ def rank_rows(record: Record) -> list[Row]:
 
 
 def _price(machine_file: dict[str, Any]) -> float | None:
-    """What a worker costs for an hour, as its machine file said; None where it said nothing, or nothing usable."""
+    """The price of a worker for an hour, from its machine file; None where that gives none, or no usable one."""
     price = machine_file.get("price_per_worker_hour")
     usable = isinstance(price, int | float) and not isinstance(price, bool) and math.isfinite(price) and price >= 0
     return float(price) if usable else None  # type: ignore[arg-type]
@@ -175,7 +175,7 @@ def _price(machine_file: dict[str, Any]) -> float | None:
 
 
 class Fact(NamedTuple):
-    """What is unknown is None, and numbers stay as they are."""
+    """Facts about how a trial ran. None: not known. Numbers are as the record has them."""
 
     configuration: str
     repeat: int

@@ -54,7 +54,7 @@ class Round(NamedTuple):
 
 
 def of_peers(framework: str) -> bool:
-    """Whether its step is a round of peers, which ends once they together have a target batch."""
+    """True where a step of the framework is a round of peers. It ends once they together have a target batch."""
     table = FRAMEWORKS.get(framework)
     return table is not None and table.has_rounds
 
@@ -106,7 +106,7 @@ def round_rows(record: Record) -> list[Row]:
 
 
 def _seconds(each: AveragingRound, name: str) -> float:
-    """What blocked a round's averaging is also that of the weights before it, for which its update waited."""
+    """Seconds of a round. Time blocked in averaging includes that of the weights before, which its update waits for."""
     more = each.weights_blocked_seconds if name == "averaging_blocked_seconds" else 0.0
     return float(getattr(each, name)) + more
 
@@ -126,7 +126,7 @@ def _whole(record: Record) -> list[Sequence[AveragingRound]]:
 
 
 def _shares(record: Record) -> list[float]:
-    """Of each round: samples of all peers over the target. Raises ValueError where there is no target."""
+    """Samples of all peers over the target, round by round. Raises ValueError where there is no target."""
     if not (whole := _whole(record)):
         return []
     if (target := record.trial.global_batch) < 1:
@@ -168,8 +168,8 @@ class Timed:
 
 
 def measured(record: Record) -> tuple[dict[str, Any], Timed]:
-    """What is no plain fold of the ranks of a trial that is ok (columns.py), and what its interval is made of
-    (intervals). Raises ValueError for a window that cannot have been."""
+    """(values, `Timed`) of a trial that is ok. The values are those of columns.py that no plain fold of its ranks
+    gives; `Timed` gives their interval. Raises ValueError for an impossible window."""
     ranks = record.ranks
     slowest = max(ranks, key=lambda rank: rank.window_seconds)
     window_seconds = slowest.window_seconds
@@ -208,7 +208,7 @@ def intervals(timed: Sequence[Timed], reasons: Iterable[str]) -> list[dict[str, 
 
 
 def bytes_sent(rank: RankReport, kind: str = "") -> int | None:
-    """Of one step of one worker, by collectives of this kind or of all; None where the framework lets nobody count."""
+    """Bytes of one step of one worker, by collectives of `kind` or of all; None where they cannot be counted."""
     counted = rank.communication_bytes
     if not counted and rank.allreduce_bytes is None:
         return None

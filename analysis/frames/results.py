@@ -94,7 +94,7 @@ def keys(configurations: pd.DataFrame) -> list[str]:
 
 
 def _always(configurations: pd.DataFrame, key: str) -> bool:
-    """Whether it is said though all peers have it: what steps otherwise than every other framework stands apart."""
+    """True for `updates` where peers step unlike every other framework: labels then name it even if all agree."""
     return key == "updates" and bool(configurations[key].isin(list(UPDATES)).any())
 
 
@@ -173,7 +173,7 @@ TEXTS = ("trial", "configuration", "method")
 
 @dataclass(frozen=True)
 class About:
-    """What a trial's maps are of, for who reads its figures."""
+    """The configuration, checkpoint and frames that a trial's maps are of."""
 
     configuration: str
     seed: int
@@ -189,8 +189,8 @@ class About:
 
 @dataclass(frozen=True)
 class Maps:
-    """Of all trials that have some. `videos`: OF_VIDEOS, means over the maps of a video. `rows`: trial -> its whole
-    scores, (rows, records.maps.COLUMNS)."""
+    """Saliency maps of all trials that have some. `videos`: OF_VIDEOS, means over the maps of a video. `rows`: trial ->
+    its whole scores, (rows, records.maps.COLUMNS)."""
 
     videos: pd.DataFrame
     about: Mapping[str, About] = field(default_factory=dict)  # by trial
@@ -207,7 +207,7 @@ def none() -> Maps:
 
 
 def read_maps(results: Path, runs: pd.DataFrame) -> Maps:
-    """Of the trials in `runs` (columns.TRIALS). Warns SkippedRecord of what cannot be read."""
+    """Read the maps of the trials in `runs` (columns.TRIALS). Warns SkippedRecord of those that cannot be read."""
     frames, about, rows, folders = [], dict[str, About](), dict[str, NDArray[np.float64]](), dict[str, Path]()
     having = {path.parent.parent.name for path in (results / "trials").glob(f"*/{maps.FOLDER}/{maps.ABOUT}")}
     for row in as_rows(runs[["trial", "configuration", "repeat", "seed"]][runs.trial.isin(having)]):
@@ -268,8 +268,8 @@ T = TypeVar("T")
 
 
 def once(derive: Callable[Concatenate[Results, P], T]) -> Callable[Concatenate[Results, P], T]:
-    """The same function, which remembers what it said of each Results for as long as that lives. What else it is asked
-    with is hashable; what it says is shared, so nobody writes to it."""
+    """Cache `derive` for each Results, as long as that lives. The other arguments must be hashable. Callers share the
+    value, so nobody writes to it."""
     known: dict[int, dict[Hashable, Any]] = {}  # by identity: frames have no hash
 
     @functools.wraps(derive)
@@ -358,7 +358,7 @@ class Results:
 
     @property
     def nothing_yet(self) -> str:
-        """What to say where there is nothing to draw: empty if there is something."""
+        """The message where there is nothing to draw; empty if there is something."""
         if len(self.configurations):
             return ""
         done = f": {len(self.gates)} parity gates, nothing to draw yet" if len(self.gates) else ""
@@ -376,14 +376,14 @@ class Results:
 
     @cached_property
     def synthetic(self) -> bool:
-        """Whether any configuration trained on generated data: then every title and footnote says so."""
+        """True where any configuration trained on generated data: then every title and footnote says so."""
         c = self.configurations
         source = c.data_source.fillna("").str.contains("synthetic") | c.data.isin(("synthetic", SCENES))
         return bool(source.any())
 
     @property
     def marks(self) -> list[str]:
-        """What every table, figure and page says of these results in capitals."""
+        """Warnings in capitals that every table, figure and page carries."""
         by = {"": "", "SIGINT": "BY HAND"}.get(self.study.stopped, f"BY {self.study.stopped}")
         return ["SYNTHETIC DATA"] * self.synthetic + [f"STOPPED {by}"] * bool(by)
 
@@ -440,7 +440,7 @@ def read(folder: Path, collector: trials.Collector | None = None) -> Results:
 
 
 def unit(rows: pd.DataFrame) -> str:
-    """What a sample of these rows is: where tokens were counted in it a sentence, or a piece of running text."""
+    """The word for samples of these rows: `samples`; of text with counted tokens, `sentences` or `sequences`."""
     if rows.tokens_per_second.isna().all():
         return "samples"
     running = (name in MODELS and not set(TEXT_KEYS) <= set(MODELS[name].keys) for name in rows.model)

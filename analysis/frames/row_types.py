@@ -1,6 +1,6 @@
-"""What is read by name of a row of results.csv or configurations.csv; columns.py declares every column.
+"""Types of the rows of results.csv and configurations.csv, with the columns that are read by name.
 
-What is unknown is None in a row of as_rows (rows.py), but NaN where a column holds floats.
+columns.py declares every column. An unknown value is None in a row of as_rows (rows.py), but NaN in a column of floats.
 """
 
 from __future__ import annotations
@@ -107,14 +107,14 @@ class Outcome(TypedDict):
 
 
 class Judged(TypedDict):
-    """Whether its speed may be set beside that of others (comparability.py)."""
+    """Parity of a configuration, and the reason why its speed is not comparable, if so (configurations.py)."""
 
     parity: str | None
     not_comparable: str
 
 
 class ConfigurationRow(TrialKeys, Counted, Means):
-    """One configuration: configurations.csv, and by what it is shown (series.add)."""
+    """One configuration: configurations.csv, and by what it is shown (results.add)."""
 
     study: str
     configuration: str
@@ -152,7 +152,7 @@ class ConfigurationRow(TrialKeys, Counted, Means):
 
 
 class Epoch(ConfigurationRow):
-    """A configuration that ran epochs, with what its last one took: epochs/frame.py, before it is compared."""
+    """A configuration that ran epochs, with what its last one took (views/epochs.py), before it is compared."""
 
     steps: int
     samples: int
@@ -167,7 +167,7 @@ class Epoch(ConfigurationRow):
 
 
 class ComparedEpoch(Epoch, total=False):
-    """The same, with its ratios to the baseline's: a row of tables/epochs. What it lacks is unknown."""
+    """An epoch with its ratios to the baseline's: a row of tables/epochs. Missing keys are unknown."""
 
     epoch_baseline: str | None
     epoch_ratio: float | None

@@ -21,7 +21,7 @@ def as_rows(frame: pd.DataFrame) -> list[dict[Any, Any]]: ...
 @overload
 def as_rows(frame: pd.DataFrame, kind: type[Row]) -> list[Row]: ...
 def as_rows(frame: pd.DataFrame, kind: Any = None) -> Any:
-    """What `frame.to_dict("records")` gives: Python's own numbers, and None for pandas' NA.
+    """The rows of `frame`, as `frame.to_dict("records")`, with Python's own numbers and None for pandas' NA.
 
     `kind`: the TypedDict of a row, whose columns the frame has.
     """

@@ -1,4 +1,4 @@
-"""What the results folder says of its study: results/<study>/study.json, left there by the sweep."""
+"""The study of a results folder, read from results/<study>/study.json, which the sweep left there."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ def noise_rows(record: Record) -> list[Row]:
 
 # What a run that was trained to a result says of that training, rank by rank: `training` of its report (record.md).
 #
-# Nothing here is timed, and nothing of it is in results.csv. trained.py looks for what published ones did wrong in it.
+# Nothing here is timed, and nothing of it is in results.csv. views/training_flaws.py looks in it for the flaws of
+# published trainings.
 
 WORDS = ("selected_on", "layout", "resumed_layout", "one_order")
 
@@ -203,7 +204,8 @@ def trained_rows(record: Record) -> tuple[list[Row], list[Row]]:
 
 
 def _samples(record: Record) -> int:
-    """Of the whole training: a step has a global batch, but a round of peers as many as the last evaluation counted."""
+    """Samples of the whole training. A step has a global batch; a round of peers, as many as the last evaluation
+    counted."""
     training, batch = record.ranks[0].training, record.trial.global_batch
     last = training["rows"][-1] if record.ranks[0].rounds and training["rows"] else {"steps": 0, "samples": 0}
     return int(last["samples"]) + (int(training["steps"]) - int(last["steps"])) * batch

@@ -74,8 +74,8 @@ def read(results: Path) -> pd.DataFrame:
 
 
 def read_whole(results: Path, collector: Collector | None = None) -> tuple[pd.DataFrame, Details]:
-    """The same, and what their records hold beside it. `collector` sees every record that can be read, also those that
-    are skipped."""
+    """`read` the trials, and with them the details of their records. `collector` sees every record that can be read,
+    including those that are skipped."""
     rows, timed, beside = dict[str, dict[str, Any]](), dict[str, Timed](), list[details.Rows]()  # by folder
     firsts = dict[str, Record]()  # of each configuration but those of gates, without what its ranks measured
     for folder in _folders(results / "trials"):
@@ -112,7 +112,7 @@ def read_whole(results: Path, collector: Collector | None = None) -> tuple[pd.Da
 
 
 def _folders(trials: Path) -> list[Path]:
-    """Of every trial, by its id; without looking into them."""
+    """The folders of all trials, by id; none is opened."""
     try:
         with os.scandir(trials) as entries:
             return [trials / name for name in sorted(entry.name for entry in entries if entry.is_dir())]

@@ -1,4 +1,4 @@
-"""What more workers would give: one worker's measured step and a network, simulated at any scale.
+"""Throughput with more workers, predicted: one worker's measured step and a network, simulated at any scale.
 
     one worker   data, forward | backward: g g  g   g g | optimiser          inputs.py: from the study's records
     the wire                   |      [ A ][  B  ][ C ]                      network.py: seconds of each allreduce

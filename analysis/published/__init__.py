@@ -1,4 +1,4 @@
-"""What five public studies of distributed training published, as reference data, and what was measured here beside it.
+"""Published results of five public studies of distributed training, as reference data beside what was measured here.
 
     throughput.csv   130 rows of tables: samples per second, with precision of compute and of the allreduce apart
     outcomes.csv     47 other results: seconds of epochs, speed-ups, accuracies

@@ -44,7 +44,7 @@ def cards_of(results: Results, model: str) -> tuple[Card, ...]:
 
 
 def soonest(results: Results, model: str) -> tuple[Card, ...]:
-    """Of trainings to a result: seconds of training to each of the model's targets."""
+    """Cards of a model's trainings to a result: seconds of training to each of its targets."""
     rows = trained_configurations(results)
     ours = rows[(rows.model == model) & (rows.target != "")]
     return tuple(_soonest(str(target), group) for target, group in ours.groupby("target", sort=False))
@@ -107,7 +107,7 @@ def cheapest(results: Results, model: str) -> Card:
 
 
 def _cost(rate: float, price: float | None) -> str:
-    """Of a million samples at `rate` samples a second and worker."""
+    """The cost of a million samples at `rate` samples a second and worker; worker-hours where no price is known."""
     return number((1.0 if price is None else price) * cost.SAMPLES / 3600 / rate)
 
 
@@ -122,7 +122,7 @@ def _cheapest_of_several(ours: list[cost.Cost]) -> Card:
 
 
 def knee(results: Results, model: str) -> Card:
-    """Of the family that the fastest configuration is in, else of the first that has a law."""
+    """The card of the knee: of the family with the fastest configuration, else of the first that has a law."""
     label = f"knee at {100 * SHARE:.0f} %"
     top = _top(results, model, "samples_per_second")
     ours = [(beyond.compared, at) for beyond, at in knees(results) if beyond.compared.family.model == model]
@@ -196,7 +196,7 @@ def _holds(compared: Comparison, top: Row | None) -> bool:
 
 
 def precision(results: Results) -> str:
-    """What the intervals are too wide for; empty where every one reaches the study's target."""
+    """A sentence about intervals that are too wide or not claimed; empty where each reaches the study's target."""
     asked, target = widths(results), results.study.target_interval
     claimed = [width.half for width in asked if not math.isnan(width.half)]
     if not claimed:

@@ -43,7 +43,7 @@ class Origins:
 
     @classmethod
     def of(cls, folder: Path) -> Origins:
-        """Of a results folder, before any record was read."""
+        """The origins of a results folder, before any record is added."""
         return cls(study=_study_file(folder), profiles=tuple(_profiles(folder)))
 
     def add(self, record: Record) -> None:

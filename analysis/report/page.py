@@ -218,7 +218,7 @@ def place_of(row: ConfigurationRow) -> Place:
 
 
 def _shares(rows: Sequence[ConfigurationRow], value: str) -> dict[Place, float]:
-    """Of the largest."""
+    """Each value as a share of the largest; empty where none is positive."""
     numbers = {place_of(row): float(number) for row in rows if known(number := value_of(row, value))}
     most = max(numbers.values(), default=0.0)
     return {place: size / most for place, size in numbers.items()} if most > 0 else {}
@@ -237,7 +237,7 @@ def configurations(results: Results) -> LongListing:
 
 
 def trials(results: Results) -> LongListing:
-    """Of the study as it is now; gates and probes are in results.csv."""
+    """The trials of the study as it is now; gates and probes are in results.csv."""
     about = results.configurations[["configuration", "series", "batch"]]
     rows = results.runs.merge(about, on="configuration", how="inner")
     names = {"series": "configuration", "batch": "batch", "repeat": "repeat", "word": "status"}
@@ -282,16 +282,16 @@ class Material:
     salvage: Salvage = field(default=NOTHING)
 
     def parts(self, what: str, make: Callable[[], Iterable[Part]]) -> list[Part]:
-        """What `make` gives, or, loudly, the reason why it gave nothing."""
+        """The parts that `make` returns; where it raises, one part that names the loss and its reason."""
         return self.salvage.or_else(what, lambda: list(make()), lambda why: [lost(what, why)])
 
     def text(self, what: str, make: Callable[[], str]) -> str:
-        """The same of a sentence."""
+        """The sentence that `make` returns; where it raises, one that names the loss and its reason."""
         return self.salvage.or_else(what, make, lambda why: f"**{what}**: this part could not be made: {why}.")
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """What speaks against the numbers, the worst first."""
+        """Findings about the numbers, the worst first."""
         return all_findings(self.results)
 
     def drawn(self, *beginnings: str) -> tuple[Picture, ...]:

@@ -135,12 +135,12 @@ def shown(cell: Cell) -> Markup:
 
 
 def is_right(text: str) -> bool:
-    """Whether a cell is set right: a number, possibly with unit, interval and sign; no sentence."""
+    """True where a cell is set right: a number, possibly with unit, interval and sign; no sentence."""
     return NUMBER.fullmatch(text) is not None
 
 
 def to_right(grid: Grid) -> list[bool]:
-    """Whether each column is one of numbers, so that its name stands above them."""
+    """For each column, True where most of its cells are numbers, so that its name stands above them."""
     columns = [[row[place].text for row in grid.rows] for place in range(len(grid.header))]
     return [2 * sum(map(is_right, filter(None, texts))) > len(list(filter(None, texts))) for texts in columns]
 
@@ -166,7 +166,7 @@ def download(grid: Grid) -> str:
 
 
 def address(path: str) -> str:
-    """Of a file beside the page: never of another place, whatever its name begins with."""
+    """The relative URL of a file beside the page: never of another place, whatever its name begins with."""
     return f"./{quote(path)}"
 
 

@@ -95,7 +95,7 @@ def figures_section(material: Material) -> Section:
 
 
 def why_section(material: Material) -> Section:
-    """What holds each configuration back, with the evidence, and what would help most."""
+    """The section of bottlenecks, with the evidence and the change that would help most."""
     lead = material.text("the bottlenecks", lambda: _bottlenecks(material.results))
     return Section("why", "Why", lead, tuple(_tables(material, "why")))
 

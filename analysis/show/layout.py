@@ -1,4 +1,4 @@
-"""What a table is, and its Markdown: text in cells, marks, notes under it. HTML and the terminal render the same."""
+"""Tables and their Markdown: text in cells, marks, notes under it. HTML and the terminal render the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_COLUMNS = 16  # of a Markdown table
 
 @dataclass(frozen=True)
 class Cell:
-    """What one configuration shows; `mark` is one of MARKS or empty, `sign` refers to a note (comparability.py).
+    """One configuration's cell; `mark` is one of MARKS or empty, `sign` refers to a note (configurations.py).
 
     `share`: of the largest value of its table, for a bar behind the number; None: no bar.
     """
@@ -63,7 +63,7 @@ class Table:
 
     @property
     def places(self) -> list[tuple[int, str]]:
-        """Of the cells, row by row."""
+        """(row, column) of each cell, row by row."""
         return [(row, column) for row in self.rows for column in self.columns if (row, column) in self.cells]
 
     def grid(self, most_columns: int = MOST_COLUMNS) -> Grid:

@@ -22,15 +22,14 @@ MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
 
 
 def under_throughput(results: Results, model: str) -> list[str]:
-    """What is particular to one model's throughput table: who may not be compared, how sure, what failed, what was
-    trained."""
+    """Notes under one model's throughput table: comparability, precision, failures, trainings."""
     ours = results.frame_of(model)
     how = how_it_differs(ours)
     return [*_compared(ours), *how, *_sure(ours, results), *_carried(ours), *_failed(ours, "status"), *_trained(ours)]
 
 
 def under_speedup(results: Results, model: str) -> list[str]:
-    """Likewise of its speed-up table: what has no speed-up, and why."""
+    """Notes under one model's speed-up table: configurations without a speed-up, each with the reason."""
     ours = results.frame_of(model)
     without = ours[(ours.status == "ok") & ours.speedup.isna() & (ours.not_comparable.fillna("") == "")]
     differs = how_it_differs(ours)
@@ -148,7 +147,7 @@ def interval_of_speedups(results: Results) -> str:
 
 @once
 def _pipelines(results: Results) -> bool:
-    """Whether there are some that are held against another batch than the rest."""
+    """True where some pipelines are held against another batch than the rest."""
     rows = results.rows
     return results.study.batch_key != "global_batch" and any(is_pipeline(row) for row in rows)
 
@@ -193,7 +192,7 @@ def _sure(ours: pd.DataFrame, results: Results) -> list[str]:
 
 
 def _compared(ours: pd.DataFrame) -> list[str]:
-    """Whose speed claims nothing, and that the others were shown to train the same thing."""
+    """Sentences naming the configurations that may not be compared, and saying that the others passed parity."""
     return [*configurations.sentences(ours), *configurations.checked(ours)]
 
 

@@ -134,7 +134,7 @@ class Layout:
     last_below: float = 0.0  # more room under the last row, where only that one has the x label
 
     def heights(self, rows: int) -> list[float]:
-        """Of the panels of each row."""
+        """The height of the panels in each row."""
         return list(self.panel_heights) or [self.panel_height] * rows
 
 
@@ -276,13 +276,13 @@ def _shaded(first: Sequence[ConfigurationRow]) -> dict[str, Look]:
 
 
 def _rest(row: ConfigurationRow) -> str:
-    """What a label says beside framework, workers and precision: `ZeRO-3`."""
+    """The part of a label beside framework, workers and precision: `ZeRO-3`."""
     main = (str(row["framework"]), workers_text(int(row["workers"])), str(row["allreduce"]))
     return ", ".join(part for part in str(row["series"]).split(", ") if part not in main)
 
 
 def alone(framework: str) -> bool:
-    """Whether it only ever has one worker: a reference to the others."""
+    """True where the framework only ever has one worker: it is a reference to the others."""
     return framework in FRAMEWORKS and FRAMEWORKS[framework].axes.get("workers") == (1,)
 
 

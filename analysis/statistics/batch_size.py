@@ -1,4 +1,4 @@
-"""What a larger batch costs in samples: recipes, the critical batch size, the gradient noise scale."""
+"""The cost of a larger batch in samples: recipes, the critical batch size, the gradient noise scale."""
 
 from __future__ import annotations
 

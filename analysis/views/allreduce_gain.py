@@ -1,4 +1,4 @@
-"""What a 16-bit allreduce gains over fp32: ratios, figure, findings."""
+"""The gain of a 16-bit allreduce over fp32: ratios, figure, findings."""
 
 from __future__ import annotations
 
@@ -221,7 +221,8 @@ def _panel(axis: Axes, panel: pd.DataFrame, looks: dict[str, tuple[str, str, str
 
 
 def _limits(pairs: pd.DataFrame) -> tuple[float, float]:
-    """Of the x axis: every interval and 1; a very wide interval is cut at three times the farthest ratio."""
+    """(low, high) of the x axis. It shows 1 and every interval; a very wide one is cut at three times the farthest
+    ratio."""
     means = pairs.gain.dropna().to_numpy(dtype=float)
     farthest = max([0.02, *np.abs(means - 1)])
     low = max(0.0, 1 - 3 * farthest, np.nanmin([1, *pairs.gain_low.to_numpy(dtype=float), *means]))
@@ -269,10 +270,10 @@ def _precisions(pairs: pd.DataFrame) -> str:
 # Is a difference between frameworks really one of precision? F7: "fp16" of compute here and of the wire there; F21: DDP
 # in fp32 against FSDP in fp16.
 #
-# A speed-up is only ever taken at one precision of compute (baseline.py), and the two kinds of fp16 are two columns.
-# What is left is a study whose frameworks have no precision in common, where whoever ranks them ranks precisions; and
-# one in which 16 bits are computed in by one framework and sent by another, where whoever sets the two gains side by
-# side does.
+# A speed-up is only ever taken at one precision of compute (frames/configurations.py), and the two kinds of
+# fp16 are two columns. Two kinds of study are left. In one the frameworks have no precision in common, and whoever
+# ranks them ranks precisions. In the other, one framework computes in 16 bits and another sends them, and whoever sets
+# the two gains side by side compares precisions too.
 
 TITLES = {
     "precision": ("F21", "Frameworks at unlike precision", "compute in"),

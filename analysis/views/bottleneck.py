@@ -1,4 +1,4 @@
-"""What takes most of a step, what would help most, and where a step goes: two tables and a figure."""
+"""The bottleneck of each step, the change that would help most, and the phases of a step: two tables and a figure."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def faults_of(row: Row, rows: Sequence[Row]) -> list[Fault]:
 
 
 def _against(row: Row, reference: Row) -> list[Fault]:
-    """What differs between two epochs beside who ran them."""
+    """Differences between two epochs other than their framework and workers."""
     faults = []
     # A tail that fills no global batch is left out of an epoch: that much may differ.
     if abs(row["samples"] - reference["samples"]) >= max(row["global_batch"], reference["global_batch"]):
@@ -270,7 +270,7 @@ def _flagged(rows: Sequence[Row], names: Mapping[str, str]) -> list[str]:
 
 
 def _without(rows: Sequence[Row], names: Mapping[str, str]) -> list[str]:
-    """Who has no ratio, where no other sentence says why."""
+    """Sentences for the rows without a ratio, where no other sentence says why."""
     return [
         f"No ratio: {row['why_no_ratio']} ({names[row['configuration']]})."
         for row in rows

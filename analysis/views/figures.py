@@ -45,7 +45,7 @@ def figures_of_kind(name: str, make: Callable[[], Figures], results: Results, sa
 
 
 def figure_kinds(results: Results) -> Iterator[tuple[str, Callable[[], Figures]]]:
-    """What each figure, or each kind of them, is drawn by."""
+    """(name, function that draws it) of each figure, or of each kind of figures."""
     for view in catalog.VIEWS:
         for drawing in view.figures:
             yield drawing.name, partial(drawing.draw, results)

@@ -64,7 +64,7 @@ class Memory(ConfigurationRow):
 
 
 def stage_of(row: ConfigurationRow) -> int | None:
-    """What a configuration shards, 0 to 3: as asked for, or as its framework does by itself; None where unknown."""
+    """The ZeRO stage of a configuration, 0 to 3: as asked for, or its framework's own; None where unknown."""
     if known(row["zero_stage"]):
         return int(row["zero_stage"])
     framework = FRAMEWORKS.get(str(row["framework"]))
@@ -249,7 +249,7 @@ class Family:
 
 
 def families(results: Results, model: str | None = None) -> list[Family]:
-    """Of one model or all, in the order of their series; those of which no memory is known are left out."""
+    """Families of one model or all, in the order of their series; those without a known memory are left out."""
     return [family for family in _every(results) if model is None or family.about["model"] == model]
 
 

@@ -54,7 +54,7 @@ def listing(results: Results) -> Listing | None:
 
 
 def brief(results: Results) -> Listing | None:
-    """The same in few words, for a terminal."""
+    """A short listing of the network for a terminal: latency, bandwidth and the notes that matter most."""
     whole = listing(results)
     if whole is None:
         return None
@@ -86,7 +86,7 @@ def _cells(probe: Probe, key: network.Key, fitted: AlphaBeta, sizes: pd.DataFram
 
 
 def state_text(probe: Probe, busy: bool) -> str:
-    """Whether the cores computed meanwhile, where that was told apart."""
+    """`busy` or `idle` cores during a probe; empty where the probe did not tell them apart."""
     return "busy" if busy else "idle" if any(key[1] for key in probe.fits) else ""
 
 

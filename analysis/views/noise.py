@@ -143,7 +143,7 @@ def table(results: Results) -> pd.DataFrame:
 
 
 def floor(runs: pd.DataFrame) -> Floor | None:
-    """Of the sentinel where it has enough repeats, else pooled; None where there are too few for either.
+    """The noise floor: of the sentinel if it has enough repeats, else pooled; None where there are too few for either.
 
     `runs`: COLUMNS.
     """
@@ -439,7 +439,7 @@ def _footnote(shown: Sequence[Spread], every: Sequence[Spread], of: int, results
 
 
 def machine(results: Results) -> list[str]:
-    """What repeats say of the machine: its noise floor, whether it drifted, and where noise is that rounds show."""
+    """Sentences about the machine, from repeats: its noise floor, any drift, and the noise between rounds."""
     runs = table(results)
     least = floor(runs)
     said = [floor_text(least)] if least is not None else ["Noise floor: not known, too few repeats."]

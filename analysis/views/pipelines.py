@@ -40,7 +40,7 @@ OWN_SCHEDULE = {"naive_model_parallel": NAIVE, "fairscale_pipe": "gpipe"}
 
 
 def is_cut(row: Row) -> bool:
-    """Whether its workers hold stages of one model."""
+    """True where the workers hold stages of one model."""
     table = FRAMEWORKS.get(str(row["framework"]))
     return table is not None and table.cuts_model
 
@@ -125,7 +125,7 @@ def _shares(sums: pd.Series) -> dict[int, float]:
 
 # One row a pipeline: its speed, its bubble beside theory and replay, what its cut allows, what each stage holds.
 #
-# bubble   = replay_equal + added_by_cut + added_by_transfers       what each of the three is, replay.py says
+# bubble   = replay_equal + added_by_cut + added_by_transfers       statistics/bubble.py defines the replays
 # speed-up = workers x (1 - bubble) / computing, less what lies outside the makespan
 
 KEYS = ("schedule", "stages", "virtual_stages", "micro_batches", "replicas", "stage_cut")
@@ -198,7 +198,7 @@ def _row(row: ConfigurationRow, results: Results) -> dict[Any, Any]:
 
 
 def _holds(stages: pd.DataFrame) -> dict[str, Any]:
-    """What each stage is made of."""
+    """Each stage's share of the parameters, its layers, and the bytes of its activations."""
     layers = stages.drop_duplicates("stage").sort_values("stage").layers
     return {
         "parameter_shares": joined(of_parameters(stages)),
@@ -267,7 +267,7 @@ def joined(values: Mapping[int, float]) -> str | None:
 
 
 def parted(text: Any) -> list[float]:
-    """What `joined` joined."""
+    """The numbers in a text that `joined` made; empty for none."""
     return [float(part) for part in str(text).split(";")] if known(text) and text else []
 
 
@@ -373,7 +373,7 @@ def _cells(row: Pipeline, configuration: ConfigurationRow) -> tuple[str, ...]:
 
 
 def _unplayed(pipelines: pd.DataFrame) -> list[str]:
-    """Whose order could not be replayed, and why."""
+    """Sentences naming the pipelines that could not be replayed, each with the reason."""
     return [
         f"Not replayed: {why} ({comparability.names(group, pipelines)})."
         for why, group in pipelines[pipelines.replay_why.notna()].groupby("replay_why", sort=False)
@@ -381,7 +381,7 @@ def _unplayed(pipelines: pd.DataFrame) -> list[str]:
 
 
 def _noted(pipelines: pd.DataFrame, results: Results) -> list[str]:
-    """What the ranks themselves said, as of BatchNorm's micro-batches: once, with whom it is of."""
+    """Notes of the ranks themselves, such as those on BatchNorm's micro-batches: each once, with its configurations."""
     ours = results.details.notes
     ours = ours[ours.configuration.isin(pipelines.configuration)]
     lines = [
@@ -628,7 +628,7 @@ def _labels(panel: Panel) -> list[str]:
 
 
 def _key(axis: Axes, kinds: Sequence[str]) -> None:
-    """What the colours are, at the right of the first panel."""
+    """Draw the key of the colours at the right of the first panel."""
     entries = [*((COLOURS[kind], NAMES[kind]) for kind in kinds), (IDLE, "idle")]
     for index, (colour, name) in enumerate(entries):
         down = -(index + 0.5) * style.SMALL * style.LINE

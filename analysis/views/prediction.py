@@ -120,7 +120,7 @@ HEADER = (
     "waiting ms",
     "on the wire ms",
 )
-BRACKETS = "Brackets: 95 %"  # where the table shows them; the terminal's does not (commands/predict.py)
+BRACKETS = "Brackets: 95 %"  # where the table shows them; the terminal's does not (analysis/commands.py)
 INTERVALS = (
     ", from the spread between the repeats of the one-worker run and the fit of the network. They do not include the "
     "error of the model."

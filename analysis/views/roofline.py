@@ -27,8 +27,8 @@ from analysis.views.view import Drawing, Gap, StudyTable, View
 
 # Model FLOP/s against the device's measured peak, and where that leaves the step on a roofline.
 #
-#     model FLOP/s       3 x forward FLOPs of a sample x samples a second of one worker        (workloads/flops.py)
-#     utilisation        that / the fastest matrix product of the same kind of device           (measure/peak.py)
+#     model FLOP/s       3 x forward FLOPs of a sample x samples a second of one worker        (workloads/workload.py)
+#     utilisation        that / the fastest matrix product of the same kind of device           (measure/inspected.py)
 #     intensity          model FLOPs of a step / bytes that it moves at least                   FLOP/byte
 #     roof               min(peak FLOP/s, intensity x peak bytes/s)      Williams, Waterman, Patterson, CACM 52(4),
 # 2009

@@ -88,7 +88,7 @@ class Line:
 
     @property
     def missing(self) -> pd.DataFrame:
-        """What has no speed-up, with why in `status`: not measured, oversubscribed, or no baseline that is ok."""
+        """Rows without a speed-up; `status` says why: not measured, oversubscribed, or no baseline that is ok."""
         if not self.rows.speedup.isna().any():
             return self.rows[:0]
         why = configurations.words(self.rows).where(self.rows.status != "ok", "no baseline")

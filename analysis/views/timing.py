@@ -139,7 +139,7 @@ def loader_limits(evidence: Evidence) -> Iterator[Finding]:
 
 
 def share(evidence: Evidence, row: Row) -> float | None:
-    """Of an instrumented step, or of trainings to a result, what went into getting batches; None where that is not
+    """The share of time that went into getting batches, in instrumented steps or trainings to a result. None: not
     known."""
     seconds = phase_seconds(row)
     whole = sum(seconds.values())
@@ -193,7 +193,7 @@ def _unlike_cores(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _one_process(row: Row) -> bool:
-    """Whether one process drives all workers, and so has all their cores."""
+    """True where one process drives all workers, and so has all their cores."""
     table = FRAMEWORKS.get(str(row["framework"]))
     return table is not None and table.one_process
 

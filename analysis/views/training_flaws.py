@@ -2,7 +2,7 @@
 
 F11 a frozen network            F12 the loss of the last batch alone, maps of hidden channels and an unlikely class
 F18 the test set selects        F20 a checkpoint of another     F22 train and test set joined
-F23 unlike steps (optimizer_steps.py)  F25 every epoch in one order    F27 a part of the validation set alone
+F23 unlike steps (work.py)      F25 every epoch in one order    F27 a part of the validation set alone
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a view is: one question that a reader asks of a study, with all that answers it. catalog.py lists the views.
+"""Views: each is one question that a reader asks of a study, with all that answers it. catalog.py lists them.
 
 Tables, figures and findings are declared, not made: whoever writes files, a page or a terminal goes through the list,
 makes each by itself, and says of one that fails that it failed.

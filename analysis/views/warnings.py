@@ -16,7 +16,7 @@ from analysis.views.timing import share
 
 
 def all_findings(results: Results) -> list[Finding]:
-    """What the detectors of all views find, the worst first. One that fails is a finding itself."""
+    """Findings of the detectors of all views, the worst first. A detector that fails is a finding itself."""
     if not (results.configurations.n > 0).any():
         return []
     evidence, salvage = Evidence(results), Salvage()
@@ -41,7 +41,7 @@ OF_A_TRAINING = (
     *dict.fromkeys(flaw for flaw, *_ in training_flaws.LOOKS),
     "F23",
     "F26",
-)  # and optimizer_steps.py
+)  # F23 and F26 are in work.py
 
 
 def _trained(evidence: Evidence) -> bool:

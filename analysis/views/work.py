@@ -79,7 +79,7 @@ def _unlike_data(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _same_data(row: Row) -> tuple[object, ...]:
-    """What decides how many samples an epoch has; one that is trained to a result leaves out what validates it."""
+    """Values that decide how many samples an epoch has; a training to a result leaves out its validation samples."""
     keys = ("model", "data", "sequence_length", "image_size", "image_width", "train_validation")
     return (*values_of(row, keys), any(known(value_of(row, end)) for end in ENDS))
 
@@ -100,7 +100,7 @@ def wrong_models(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _parity(evidence: Evidence) -> Iterator[Finding]:
-    """What trains something else, and what nobody has looked at."""
+    """Findings of configurations that train something else, and of those whose parity nobody checked."""
     failed = [row for row in evidence.rows if configurations.failed(row)]
     for fault, rows in grouped(failed, lambda row: str(row["parity"])).items():
         faults = f"{' '.join(fault.split())} ({findings.named(rows)})"
@@ -130,7 +130,7 @@ def _two_counts(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _same_layers(row: Row) -> tuple[object, ...]:
-    """What decides how many of a model's parameters are trained."""
+    """Values that decide how many of a model's parameters are trained."""
     return (row["model"], row["data_source"], *values_of(row, ("image_size", "image_width", "freeze")))
 
 
@@ -152,7 +152,7 @@ def _one_count(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _related(a: str, b: str) -> bool:
-    """Whether one is known to be a variant of the other."""
+    """True where one model is known to be a variant of the other."""
     return any(two in (MODELS[first].like, MODELS[first].smooth) for first, two in ((a, b), (b, a)) if first in MODELS)
 
 
@@ -231,7 +231,7 @@ def _with_workers(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterato
 
 
 def _other_rates(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterator[Finding]:
-    """Of runs whose results are compared: one recipe and global batch, and unlike rates all the same."""
+    """Findings of trained runs with one recipe and global batch, but unlike learning rates."""
     rates = {row["configuration"]: rate for row, rate in rated}
     rows = _trained(evidence, [row for row, _ in rated])
     for ours in grouped(rows, lambda row: tuple(map(str, values_of(row, RECIPE)))).values():
@@ -246,7 +246,7 @@ def _other_rates(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterator
 
 
 def _between_strategies(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterator[Finding]:
-    """Of runs whose results are compared: frameworks with no global batch in common."""
+    """Findings of trained runs at one learning rate whose frameworks have no global batch in common."""
     rates = {row["configuration"]: rate for row, rate in rated}
     rows = _trained(evidence, [row for row, _ in rated])
     for (model, rate), ours in grouped(rows, lambda row: (row["model"], rates[row["configuration"]])).items():
@@ -323,7 +323,7 @@ def superlinear_speedups(evidence: Evidence) -> Iterator[Finding]:
 
 
 def ideal(row: Row, base: Row) -> float:
-    """What twice, or n times, the workers could gain at most."""
+    """The most that more workers could gain: the ratio of the workers."""
     return int(row["workers"]) / int(base["workers"])
 
 

@@ -1,4 +1,4 @@
-"""What works on this machine, found out by trying; what it lacks; and what a record made here depends on."""
+"""Checks of this machine, made by trying: what works, what it lacks, and what a record made here depends on."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def libraries(machine: Machine) -> list[str]:
 
 
 def _source(library: str) -> str:
-    """What installs it: `make setup`, and the extra that has it."""
+    """The command that installs a library: `make setup`, or pip with the extra that has it."""
     try:
         requirements = metadata.requires("scaling-study") or []
     except metadata.PackageNotFoundError:  # run from a checkout
@@ -125,7 +125,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def asked_of(module: str) -> dict[str, Any]:
-    """What `python -m module` prints as JSON, in an interpreter like a trial's; `error` where it fails."""
+    """The JSON that `python -m module` prints, in an interpreter like a trial's; `error` where it fails."""
     argv = [sys.executable, "-m", module]
     done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, timeout=SECONDS, check=False)
     if done.returncode:
@@ -203,7 +203,7 @@ def main(as_json: bool = False) -> int:
 
 
 def next_command(answers: Sequence[Answer], machine: Machine) -> str:
-    """What to run after this, with the reason where it is not a sweep."""
+    """The command to run next, with the reason where it is not a sweep."""
     if failed := next((answer for answer in answers if answer.answer == FAILS), None):
         return f"look at {failed.log}" if failed.log else failed.detail
     if absent := libraries(machine):
@@ -323,7 +323,7 @@ def _name(trial: Trial) -> str:
 
 
 def _data(machine: Machine) -> Iterator[Answer]:
-    """Whether each data set is there and whole; none is downloaded for that."""
+    """Check that each data set is there and whole; none is downloaded for that."""
     ready = _prepared() if "torch" in machine.libraries else {}
     for name, folder in datasets.FOLDERS.items():
         what = f"data {name}"

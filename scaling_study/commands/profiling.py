@@ -1,7 +1,7 @@
 """--profile TRIAL: one trial once more, watched by torch's profiler, and by Horovod's timeline where it is Horovod's.
 
     results/<study>/profiles/<trial id>/
-        torch-rank-<n>.json.gz     a few steps of each rank, after all that is measured (measure/tracing.py)
+        torch-rank-<n>.json.gz     a few steps of each rank, after all that is measured (measure/inspected.py)
         horovod-timeline.json      of Horovod: what its background thread did, from the beginning
         log.txt, ranks/            as of any trial
 

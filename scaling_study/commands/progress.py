@@ -1,4 +1,4 @@
-"""What a person sees of a sweep: its plan, its progress, its end."""
+"""The terminal display of a sweep: its plan, its progress, its end."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ class Calls:
         return seconds
 
     def transfer(self, collective: str, busy: bool) -> store.Transfer:
-        """What the record keeps, to the nanosecond."""
+        """The row for the record, with times rounded to the nanosecond."""
         warmup, seconds = ([round(value, 9) for value in times] for times in (self.warmup_seconds, self.seconds))
         return store.Transfer(collective, self.payload.bytes, busy, seconds, not self.wrong, warmup)
 

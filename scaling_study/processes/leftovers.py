@@ -1,4 +1,4 @@
-"""What a killed trial leaves behind: processes, files, shared memory, ports in use, GPU memory."""
+"""Leftovers of a killed trial: processes, files, shared memory, ports in use, GPU memory."""
 
 from __future__ import annotations
 

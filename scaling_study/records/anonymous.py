@@ -120,7 +120,7 @@ class Names:
         return _any_of(self._words)
 
     def replaced(self, value: Any, key: str = "") -> Any:
-        """The same JSON without the names."""
+        """A copy of a JSON value with the names replaced."""
         if isinstance(value, dict):
             if key == VARIABLES:
                 return {name: self._values.get(text, text) for name, text in value.items()}

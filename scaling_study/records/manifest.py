@@ -1,6 +1,6 @@
 """study.json, which every results folder has: what an analysis and the next sweep must know that no record holds.
 
-One model writes it, reads it and is compared with what a study has become (edits.py). Keys that an older version did
+One model writes it, reads it and is compared with what a study has become (`changes`). Keys that an older version did
 not write have defaults; keys of a newer one are ignored.
 """
 
@@ -68,7 +68,7 @@ def _count(configurations: Collection[str]) -> str:
 
 # study.json, which every results folder has: what an analysis and the next sweep must know that no record holds.
 #
-# One model writes it, reads it and is compared with what a study has become (edits.py). Keys that an older version did
+# One model writes it, reads it and is compared with what a study has become (`changes`). Keys that an older version did
 # not write have defaults; keys of a newer one are ignored.
 
 FILE = "study.json"
@@ -120,7 +120,8 @@ class Manifest(BaseModel):
 
 
 def read(results: Path) -> Manifest:
-    """Of the folder `results`, its text made printable. Raises UnreadableRecord, naming the file and what is wrong."""
+    """Read the manifest of `results` and make its text printable. Raises UnreadableRecord, naming the file and the
+    fault."""
     return parse(store.load(results / FILE), results / FILE)
 
 
@@ -137,7 +138,7 @@ def parse(value: Any, path: Path) -> Manifest:
 
 
 def _printable(value: Any) -> Any:
-    """The same JSON without escape sequences in its words: a results folder may come from anybody."""
+    """A copy of a JSON value without escape sequences in its words: a results folder may come from anybody."""
     if isinstance(value, list):
         return list(map(_printable, value))
     if isinstance(value, dict):

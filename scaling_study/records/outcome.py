@@ -1,4 +1,4 @@
-"""What came of a trial: its ranks' reports, validated, and their errors -> a record."""
+"""Outcomes of trials: the reports of the ranks, validated, and their errors -> a record."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _apart(ranks: Sequence[RankReport]) -> Iterator[str]:
 
 
 def _of_a_network(ranks: Sequence[RankReport]) -> Iterator[str]:
-    """What a probe's rows say against each other, and which results were wrong."""
+    """Contradictions between the ranks' rows of a network probe, and the rows with a wrong result."""
     for report in ranks:
         if not report.network or len(report.network) != len(ranks[0].network):
             yield f"rank {report.rank} has {len(report.network)} rows of the network, rank 0 {len(ranks[0].network)}"
@@ -128,7 +128,7 @@ def _of_blocks(report: RankReport) -> Iterator[str]:
 
 
 def _with_itself(report: RankReport) -> Iterator[str]:
-    """What no rank can have measured, however fast or slow it is."""
+    """Values of a report that no rank can have measured, however fast or slow it is."""
     who, steps = f"rank {report.rank} reports", len(report.step_seconds)
     if not all(math.isfinite(seconds) and seconds > 0 for seconds in (*report.step_seconds, *report.warmup_seconds)):
         yield f"{who} step times that are not positive numbers"
@@ -179,7 +179,7 @@ class Outcome:
     rank_errors: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)  # the earliest first
 
     def __post_init__(self) -> None:
-        """What ranks wrote is shown to people: a reason is one line, and no terminal obeys either."""
+        """Make the ranks' text safe to show: a reason is one line, and a terminal obeys neither reason nor error."""
         object.__setattr__(self, "reason", shortened(printable(self.reason), MOST_CHARACTERS))
         object.__setattr__(self, "error", printable(self.error, but="\n\t"))
 

@@ -50,7 +50,7 @@ class PackError(Exception):
 
 @dataclass
 class Packed:
-    """What is in a packed study, and what is not."""
+    """The content of a packed study, and what was left out of it."""
 
     file: Path
     bytes: int = 0
@@ -128,7 +128,7 @@ def _survey(results: Path, packed: Packed) -> tuple[list[str], list[str]]:
 
 
 def _may_be_carried(inside: Path) -> bool:
-    """Whether a file of a results folder is of a kind that a packed study has."""
+    """True where a file of a results folder is of a kind that a packed study has."""
     if len(inside.parts) == 1:
         return inside.name in (manifest.FILE, STUDY)
     within = "/".join(inside.parts[2:])
@@ -136,7 +136,7 @@ def _may_be_carried(inside: Path) -> bool:
 
 
 def _follows(results: Path, inside: Path, content: bytes) -> bool:
-    """Whether a file can be left out: its trial's record says the same, or its trial is not finished."""
+    """True where a file can be left out: its trial's record says the same, or its trial is not finished."""
     if inside.parts[0] != TRIALS or inside.name == RECORD:
         return False
     if (raw := _content(results / TRIALS / inside.parts[1] / RECORD)) is None:
@@ -172,7 +172,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _value(raw: bytes) -> Any:
-    """Of a JSON file whose exact bytes follow from it; None of any other."""
+    """The value of a JSON file whose exact bytes follow from it; None for any other."""
     try:
         value = json.loads(raw)
         return value if store.encoded(value) == raw else None
@@ -324,7 +324,7 @@ def _record(line: bytes, exact: bool, most: int) -> tuple[str, bytes]:
 
 
 def _is_name(trial: Any) -> TypeGuard[str]:
-    """Whether a text can be the name of a trial's folder, and of nothing else."""
+    """True where a text can be the name of a trial's folder, and of nothing else."""
     if not isinstance(trial, str) or trial in ("", ".", "..") or len(trial.encode("utf-8", "replace")) > 250:
         return False
     return trial.isprintable() and not {"/", "\\"} & set(trial)

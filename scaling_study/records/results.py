@@ -28,7 +28,7 @@ HALF = ".*.????????"  # what may be one
 
 @dataclass
 class Opened:
-    """What a results folder held when it was opened."""
+    """The contents of a results folder when it was opened."""
 
     records: dict[str, Summary] = field(default_factory=dict)  # of finished trials, by their ids
     edits: list[str] = field(default_factory=list)  # how the study was another one when it was last run here
@@ -83,7 +83,7 @@ def command_of(results: Path, trial: str) -> str:
 
 
 def finished(results: Path) -> Opened:
-    """What is finished in the folder, which need not exist. Nothing is written."""
+    """Read the finished trials in the folder, which need not exist. Nothing is written."""
     opened = Opened()
     for path in sorted((results / "trials").glob("*/record.json")):
         with contextlib.suppress(store.UnreadableRecord):  # not believed, so it is run again
@@ -93,7 +93,7 @@ def finished(results: Path) -> Opened:
 
 
 def manifest_of(plan: Plan) -> Manifest:
-    """What study.json is to say of a plan."""
+    """The manifest (study.json) of a plan."""
     return Manifest.model_validate(
         {
             "schema": store.SCHEMA,
@@ -138,7 +138,7 @@ def cleared(folder: Path, keep: Sequence[str] = ()) -> Iterator[None]:
 
 
 def _link(source: Path, folder: Path, names: Sequence[str]) -> None:
-    """The same files under another name: checkpoints are large, and may be needed again."""
+    """Copy `names` of `source` into `folder`, folders as hard links: checkpoints are large and may be needed again."""
     for name in names:
         if (source / name).is_dir():
             shutil.copytree(source / name, folder / name, copy_function=os.link)

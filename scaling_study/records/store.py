@@ -62,7 +62,7 @@ def load(path: Path) -> Any:
 
 
 def contents(path: Path) -> bytes:
-    """Of a file. Raises UnreadableRecord, naming it. A link is not followed: it may lead to another trial."""
+    """The bytes of a file. Raises UnreadableRecord, naming it. A link is not followed: it may lead to another trial."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -126,7 +126,7 @@ def _value(text: bytes, path: Path) -> Any:
 
 
 def _plain_numbers(values: list[Any]) -> bool:
-    """Whether every number in them is surely within bounds, as an infinite one is not."""
+    """True where every number inside is surely within bounds; an infinite one is not."""
     left: list[Any] = [values]
     while left:
         many = left.pop()
@@ -284,7 +284,7 @@ class AveragingRound:
 
 @dataclass(frozen=True)
 class RankReport:
-    """What one rank measured. Times are seconds, sizes bytes."""
+    """Measurements of one rank. Times are seconds, sizes bytes."""
 
     __pydantic_config__ = STRICT | {"extra": "forbid"}
 
@@ -322,20 +322,20 @@ class RankReport:
     own_cpu_seconds: float | None = None  # CPU time of this process over the timed window
     host_cpu_seconds: float | None = None  # CPU time of all cores of its host over the same time
     stages: list[Stage] = field(default_factory=list)  # of a pipeline, on this rank
-    timeline: list[list[Any]] = field(default_factory=list)  # its instrumented steps' events (measure/timeline.py)
+    timeline: list[list[Any]] = field(default_factory=list)  # its instrumented steps' events (measure/training.py)
     epochs: list[Epoch] = field(default_factory=list)  # where whole ones were asked for
     network: list[Transfer] = field(default_factory=list)  # of a probe of the network
-    gradients: list[list[float]] = field(default_factory=list)  # [bytes, seconds into backward] (measure/arrivals.py)
-    forward_flops_per_sample: float | None = None  # of the unsplit model (workloads/flops.py)
-    peak_flops_per_second: float | None = None  # that this rank's device reached in a microbenchmark (measure/peak.py)
+    gradients: list[list[float]] = field(default_factory=list)  # [bytes, seconds into backward] (measure/inspected.py)
+    forward_flops_per_sample: float | None = None  # of the unsplit model (workloads/workload.py)
+    peak_flops_per_second: float | None = None  # that its device reached in a microbenchmark (measure/inspected.py)
     peak_bytes_per_second: float | None = None  # likewise, of memory
     setup_peak_memory_bytes: int | None = None  # of a GPU's allocator, before the timed window
     gpu_uuids: list[str] = field(default_factory=list)  # of the GPUs that this rank computes on, sorted
     tf32: bool | None = None  # whether its fp32, and that of its peak, may be TF32
-    warmup_skipped_steps: int | None = None  # before the window, that an fp16 loss scaler left out (measure/skipped.py)
+    warmup_skipped_steps: int | None = None  # before the window, that an fp16 loss scaler left out
     skipped_steps: int | None = None  # likewise, of the timed window
-    transport: str = ""  # of the counted step: shared memory, TCP or RDMA; empty: not known (measure/carrier.py)
-    overlap: float | None = None  # share of the time with a collective in flight that computed (measure/overlap.py)
+    transport: str = ""  # of the counted step: shared memory, TCP or RDMA; empty: not known (measure/inspected.py)
+    overlap: float | None = None  # share of the time with a collective in flight that computed (measure/inspected.py)
     nccl_kernels: int | None = None  # that ran in one step, on GPUs of several workers
     training: dict[str, Any] = field(default_factory=dict)  # of a run that is trained to a result (docs/record.md)
     rounds: list[AveragingRound] = field(default_factory=list)  # of decentralised training
@@ -358,7 +358,7 @@ class RankReport:
 
 @dataclass(frozen=True)
 class Record:
-    """What came of one trial. `ranks` is empty unless every rank left a whole report.
+    """The outcome of one trial. `ranks` is empty unless every rank left a whole report.
 
     Its JSON has the keys of `trial` and, beside them, those of its `window` (to_dict).
     """
@@ -379,14 +379,14 @@ class Record:
     command: str = ""  # one shell line
     commit: str = ""  # of this project, "+changes" if the tree was not clean
     machine: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)  # variables that decide speed (provenance.py)
+    environment: dict[str, str] = field(default_factory=dict)  # variables that decide speed (settings.py)
     planned_repeats: int | None = None  # how many repeats were asked for before any was seen
     notes: list[str] = field(default_factory=list)
     ranks: list[RankReport] = field(default_factory=list)
     parity: str = ""  # of a parity trial: "passed", or the first fault
     found: dict[str, Any] = field(default_factory=dict)  # of find: {"max_batch": 208, "tries": {"32": "ok", ...}}
-    attempts: int = 1  # how often it was started: more than once after a transient failure (transient.py)
-    job: dict[str, Any] = field(default_factory=dict)  # of Slurm, in which it ran (allocation.py): {"job": "41", ...}
+    attempts: int = 1  # how often it was started: more than once after a transient failure (decisions.py)
+    job: dict[str, Any] = field(default_factory=dict)  # of Slurm, in which it ran (hosts/hosts.py): {"job": "41", ...}
     hosts: list[str] = field(default_factory=list)  # that it ran over, with their workers: ["h1:2", "h2:2"]
     machine_file: dict[str, Any] = field(default_factory=dict)  # what was given of one (machine_file.py)
     launch: str = ""  # that it shared with others: number/batch-group, "3/0-1-horovod" (stats/launches.py)
@@ -409,7 +409,7 @@ LAST_KEY = re.compile(rb'"schema":\s*%d\s*\}\s*\Z' % SCHEMA)  # of records, as w
 
 
 def implied(status: str, reason: str) -> bool:
-    """Whether a trial was not run because a smaller batch of the same was out of memory."""
+    """True where a trial was not run because a smaller batch of the same was out of memory."""
     return status == "oom" and reason.startswith(IMPLIED)
 
 

@@ -1,4 +1,4 @@
-"""What the driver keeps in memory of a finished trial: its record without the seconds of every step.
+"""Summaries of finished trials, which the driver keeps in memory: a record without the seconds of every step.
 
 A sweep of a thousand trials, or one of a hundred thousand steps, needs no more memory than its plan; whatever needs
 the raw samples (the analysis) reads them from the disk.

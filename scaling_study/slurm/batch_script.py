@@ -1,4 +1,4 @@
-"""What a job asks of Slurm, as text: its options, what one trial needs of its nodes, the batch script. Pure.
+"""Requests to Slurm as text: a job's options, what one trial needs of its nodes, the batch script. Pure.
 
     partition=gpu,nodes=4,time=2:00:00  ->  parse_options  ->  #SBATCH --partition=gpu ...  ->  batch_script
 

@@ -5,7 +5,7 @@
                                                                what means the same runs once
 
 Repeats interleave: every configuration once in a seeded random order, then every one again in another, so that drift
-of the machine falls on all alike. A sentinel (sentinel.py), where the study names one, stands at equal distances.
+of the machine falls on all alike. A sentinel (`spread`), where the study names one, stands at equal distances.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def spread(others: Sequence[T], sentinel: Sequence[T]) -> Iterator[T]:
 #                                                                what means the same runs once
 #
 # Repeats interleave: every configuration once in a seeded random order, then every one again in another, so that drift
-# of the machine falls on all alike. A sentinel (sentinel.py), where the study names one, stands at equal distances.
+# of the machine falls on all alike. A sentinel (`spread`), where the study names one, stands at equal distances.
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Draft:
 
     @cached_property
     def data_named(self) -> set[str]:
-        """What the trials say of their data: names of data sets, `auto`, `synthetic`."""
+        """The values of `data` in the trials: names of data sets, `auto`, `synthetic`."""
         return {trial.data for trial, _ in self.trials}
 
     @cached_property
@@ -227,7 +227,7 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
 
 
 def seeds_of(trial: Trial, sweep: Sweep) -> tuple[int, ...]:
-    """Of the repeats of a trial that is trained to a result: as the study lists them, or from its `seed` on."""
+    """The seeds of the repeats of a training to a result: those of the study, else from the trial's `seed` on."""
     if not trial.trained:
         return ()
     return sweep.seeds or tuple(range(trial.seed, trial.seed + sweep.measure.repeats))

@@ -157,7 +157,7 @@ CYCLES = ("one_cycle", "triangular")
 
 
 def libraries(trial: Trial) -> dict[str, str]:
-    """What a training needs beside its framework -> the extra that installs it; nothing where a trial is timed."""
+    """Library that a training needs beside its framework -> extra that installs it; empty where a trial is timed."""
     extra = {"wandb": "export"}
     needed = ("torchmetrics", *logs(vars(trial))) if trial.trained else ()
     return {library: extra.get(library, "training") for library in needed}

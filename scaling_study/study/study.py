@@ -63,7 +63,7 @@ class Measure(Strict):
     max_repeats: int = Field(default=10, ge=1, le=1000)
     target_interval: float = Field(default=0.02, ge=1e-4, lt=1)  # half-width of the 95 % interval over the mean
     timeout_seconds: float = Field(default=600.0, gt=0, le=MOST_SECONDS)
-    retries: int = Field(default=2, ge=0, le=10)  # after failures to find a port or each other (transient.py)
+    retries: int = Field(default=2, ge=0, le=10)  # after failures to find a port or each other (launch/decisions.py)
 
     @model_validator(mode="after")
     def _ordered(self) -> Measure:
@@ -193,7 +193,7 @@ class Sweep:
 
     @cached_property
     def window(self) -> Window:
-        """What `measure` says of a run's timed window."""
+        """The timed window of a run, from `measure`."""
         return Window(**{f.name: getattr(self.measure, f.name) for f in WINDOW_FLAGS})
 
 

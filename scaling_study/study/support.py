@@ -1,4 +1,4 @@
-"""What a machine, its hosts and libraries can run, and if not, why; and the parity gates behind a trial. Pure."""
+"""Support of trials by a machine, its hosts and libraries, with reasons; and the parity gates behind a trial. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Cluster:
 
     hosts: tuple[Host, ...] = ()
     file: MachineFile = field(default_factory=MachineFile)
-    exports: tuple[str, ...] = ()  # variables of this environment that ranks on other hosts are to have (exported.py)
+    exports: tuple[str, ...] = ()  # variables of this environment that ranks on other hosts are to have (hosts.py)
     in_job: bool = False  # of Slurm: here, or where a job is to run what is planned
 
     def hosts_of(self, trial: Trial) -> tuple[Host, ...]:
@@ -72,7 +72,7 @@ class Cluster:
         return list(flags.get(launcher, ()))
 
     def fingerprint(self, hardware: str) -> str:
-        """Of the machine that trials are planned for: its hardware, and what the machine file makes of it."""
+        """The fingerprint of the machine that trials are planned for: of its hardware and its machine file."""
         return f"{hardware}-{self.file.fingerprint}" if self.file.fingerprint else hardware
 
     def to_dict(self) -> dict[str, Any]:

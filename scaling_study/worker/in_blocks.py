@@ -159,7 +159,7 @@ def changed(settings: Mapping[str, Any]) -> list[str]:
 #     block by     threads, processes and open files that are more after each of several blocks in a row; memory
 #     block        that has grown by a quarter of a gigabyte
 #
-# What can be put back is (global_state.py). What cannot would be run, held or paid for by all that share the process.
+# What can be put back is (`GlobalState`). What cannot would be run, held or paid for by all that share the process.
 
 GROWING_BLOCKS = 5  # in a row, after which what grew in each is taken for a leak: pools of threads fill by and by
 LEAK_BYTES = 256 << 20  # by which memory has grown over these blocks; a C library keeps half as much of what was freed

@@ -87,7 +87,7 @@ def total(values: Sequence[float]) -> list[float]:
 
 
 def dense(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same memory in the order in which it lies: Horovod refuses a tensor whose channels come last otherwise."""
+    """Views of tensors in the order of their memory: Horovod refuses a tensor whose channels come last otherwise."""
     return {name: _dense(tensor) for name, tensor in tensors.items()}
 
 

@@ -135,7 +135,7 @@ def library_feed(library: str, images: Images, trial: Trial, ranks: Ranks, side:
 
 
 def shaped_data(data: Data, shaped: Shaped) -> Data:
-    """The same data, each batch of which is shaped for the model."""
+    """`data` with each batch shaped for the model; its feed is changed in place."""
     fetch, held_out = data.feed.fetch, data.held_out
     data.feed.fetch = lambda ids: shaped(fetch(ids))
     if held_out is None:

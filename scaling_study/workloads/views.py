@@ -123,7 +123,7 @@ Views = Callable[[torch.Tensor], Sequence[View]]  # of the samples of a batch, (
 
 
 def same(view: View) -> Views:
-    """The same view of every sample."""
+    """Views that give every sample one and the same view."""
     return lambda ids: [view] * len(ids)
 
 

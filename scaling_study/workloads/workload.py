@@ -31,7 +31,7 @@ def nothing(batch: Batch) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True)
 class Chain:
-    """The same computation as `Workload.loss(model, batch)`, layer by layer: what a pipeline cuts into stages.
+    """Layers that a pipeline cuts into stages; in order they compute what `Workload.loss(model, batch)` does.
 
         batch --inputs--> layer 1 --> layer 2 --> ... --> layer n --output--> loss(output, target)
                             ^           ^                    ^
@@ -132,7 +132,7 @@ def recipe(trial: Trial, own: Make, multiplied_by: int) -> Make:
 
 
 def by_part(trial: Trial, model: nn.Module, own: Make) -> Make:
-    """The same optimiser with a group for each part of the model, at its own rate where the trial gives one.
+    """Let `own` make the optimiser with a group for each part of the model, at the part's own rate where given.
 
     A parameter that asks for no gradient is in none. Groups that are made already (grouped) stay as they are.
     """
