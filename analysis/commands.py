@@ -124,7 +124,7 @@ def report_command(results: ResultsFolder, out: Out = None) -> int:
 # For CI the exit code is the answer. A check that could never fail is none: where nothing could be tested, it is 3.
 
 NO_REGRESSION, REGRESSION, COMPARE_REFUSED, CANNOT_TELL = 0, 1, 2, 3
-# Of differences that --expect names, for --help.
+# The differences that --expect names, for --help.
 EXPECTABLE = ("machine", "driver", "versions", "commit", "environment", "window", "backend", "data")
 EXPECT = f"Differences that are meant, no reason to refuse: {', '.join(EXPECTABLE)}, or a name such as torch."
 

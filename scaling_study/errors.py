@@ -7,7 +7,7 @@ import reprlib
 import sys
 from collections.abc import Sequence
 
-# What others wrote, made fit to be shown: nothing that a terminal would obey, and never more than a line or two.
+# Text of others, made safe to show: nothing that a terminal would obey, and never more than a line or two.
 #
 # A key of a study file, a message of a failing rank, a folder's name: each may hold an escape sequence that clears
 # the screen, or a megabyte. It is shown all the same, for the message is about it.

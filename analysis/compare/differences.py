@@ -15,7 +15,7 @@ from scaling_study.models import MODELS
 from scaling_study.records import store
 from scaling_study.records.store import Record, UnreadableRecord
 
-# What a record says of where and with what it was measured: facts, each a name with a value as text.
+# Facts of a record about the place and the means of its measurement: each a name with a value as text.
 #
 #     Origins = configuration -> fact -> every value that its trials have
 #

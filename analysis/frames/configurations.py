@@ -197,7 +197,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b) if known(a) and known(b) else known(a) == known(b)
 
 
-# Whose speed may be set beside that of others, and the sentences that say whose may not.
+# Configurations whose speed may not be compared: their signs, and the sentences that name them.
 #
 # †  failed parity: it trains something else, so its speed answers another question
 # ‡  runs here in a way that holds it back (frameworks.py: not_comparable_on_cpu): its parity and memory still count

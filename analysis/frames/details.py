@@ -104,7 +104,7 @@ def _row(record: Record, index: int) -> Row:
     )
 
 
-# What each rank's record says of where its steps went and of what its device can do: one row a rank.
+# Times of each rank's steps by phase, and the peaks of its device: one row a rank.
 #
 #     seconds of its phases, of a timed and of an instrumented step; FLOPs of a sample; its device's measured peaks;
 #     what its worker costs
@@ -167,7 +167,7 @@ def _price(machine_file: dict[str, Any]) -> float | None:
     return float(price) if usable else None  # type: ignore[arg-type]
 
 
-# What a record says of how its trial was run that no column of results.csv holds: one row a trial.
+# Facts about how a trial was run that no column of results.csv holds: one row a trial.
 #
 # warm-up steps, the first timed step, cores, threads, the learning rate it had, the size of its epoch,
 # whose collectives it used, units of a sharded model, timed steps that were left out, the program's and the
@@ -355,9 +355,9 @@ def _whose(record: Record, rank: RankReport, stage: int) -> Row:
     return printable(record.configuration), record.trial.repeat, replica, worker, rank.rank
 
 
-# What records hold that no column of results.csv could, as frames: timelines, stages, epochs, notes, step times, ...
+# Frames of what no column of results.csv could hold: timelines, stages, epochs, notes, step times, ...
 #
-# Of every trial that is ok and is no gate; each frame begins with the `configuration` and the `repeat` it is of.
+# They cover every trial that is ok and is no gate. Each frame begins with its `configuration` and `repeat`.
 
 
 class Epoch(NamedTuple):

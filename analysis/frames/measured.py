@@ -139,7 +139,7 @@ def _failure(each: Sequence[AveragingRound]) -> str:
     return next((one.failure for one in each if one.failure), "")
 
 
-# What the ranks of one trial measured, folded into its row of results.csv: slowest, sum, mean or largest.
+# Measurements of a trial's ranks, folded into its row of results.csv: slowest, sum, mean or largest.
 
 PHASES = ("data", "forward", "backward", "communication", "matchmaking", "averaging", "optimizer", "unattributed")
 # Parts of these go on while batches compute: what blocks the step is the phase.

@@ -32,7 +32,7 @@ from scaling_study.records.maps import COLUMNS, METHODS, SCORED
 from scaling_study.records.store import UnreadableRecord
 from scaling_study.targets import ENDS
 
-# What tells configurations of one model and batch size apart: the columns of a table, the lines of a figure.
+# Series tell configurations of one model and batch size apart: columns of a table, lines of a figure.
 
 ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16", "int8")
 MAIN_KEYS = ("framework", "workers", "allreduce")
@@ -261,7 +261,7 @@ def _pictures(folder: Path) -> dict[str, NDArray[Any]]:
     return maps.read_panels(folder)
 
 
-# What is derived from a study's results is derived once, however many tables and figures ask for it.
+# Values derived from a study's results are derived once, however many tables and figures ask for them.
 
 P = ParamSpec("P")
 T = TypeVar("T")

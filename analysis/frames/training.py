@@ -57,7 +57,7 @@ def noise_rows(record: Record) -> list[Row]:
     return [row for row in made if math.isfinite(row[6]) and math.isfinite(row[7])]
 
 
-# What a run that was trained to a result says of that training, rank by rank: `training` of its report (record.md).
+# A training to a result, rank by rank: `training` of the rank's report (docs/record.md).
 #
 # Nothing here is timed, and nothing of it is in results.csv. views/training_flaws.py looks in it for the flaws of
 # published trainings.
@@ -128,7 +128,7 @@ def _map(training: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
     return list(value.items())
 
 
-# What trainings to a result came to: a row of each, and a row of each of their evaluations.
+# Results of trainings: a row for each training, and a row for each of its evaluations.
 
 METRICS = tuple(targets.METRICS)
 SHOWN = tuple(  # beside other figures of a training: what pairs of parts and triplet scores come to has its own table

@@ -26,7 +26,7 @@ from scaling_study.records.store import MissingRecord, Record, UnreadableRecord
 from scaling_study.stats.launches import LAUNCH_NAME
 from scaling_study.study import support
 
-# What the gates behind a trial say of it: `passed`, the first fault, or `not checked`.
+# The verdict of the gates behind a trial: `passed`, the first fault, or `not checked`.
 #
 # A gate (scaling_study/study/support.py) is a trial with a record of its own. It measures nothing: it is a row of
 # results.csv and of nothing else, and its verdict is a column of every trial whose numbers stand or fall with it.

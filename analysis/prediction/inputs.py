@@ -27,7 +27,7 @@ from scaling_study.stats.network import AlphaBeta
 from scaling_study.study.rules import MATCHMAKING_SECONDS
 from scaling_study.targets import ENDS
 
-# What can be predicted of a study: each way of sharing gradients that it ran, over one worker's step.
+# Predictable cases of a study: each way of sharing gradients that it ran, over one worker's step.
 #
 # configurations of data-parallel frameworks, whatever their workers and wire   -->  a way: framework, batch, knobs
 # the framework's own run with one worker; without one, plain PyTorch's         -->  whose step it is
@@ -284,7 +284,7 @@ def _report(trial: Path) -> RankReport | None:
         return None
 
 
-# What the workers of one host do to each other's computing: they share its memory, its caches and its clock.
+# Workers of one host slow each other's computing: they share its memory, its caches and its clock.
 #
 # A run with one worker has the host to itself. Forward communicates nothing, so where a study ran a configuration with
 # one worker and with w on one host, seconds of forward with w over seconds with one is what crowding costs; the

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-# What a person types for a network: `25Gbit`, `3GB/s`, `5us`, `64MiB`, `4,8,512`. Nonsense is one line that says so.
+# Values typed for a network: `25Gbit`, `3GB/s`, `5us`, `64MiB`, `4,8,512`. Nonsense is one line that says so.
 #
 # Bits and bytes are told apart by what the field writes: Gbit, Gbps and Gb/s are bits, GB/s is bytes. Of `25gb` nobody
 # knows which it is.

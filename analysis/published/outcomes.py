@@ -277,7 +277,7 @@ def _beside(
         }
 
 
-# What trainings came to as published, beside what they came to here, and the flaws that each published one earned.
+# Published results of trainings beside those measured here, and the flaws of each published one.
 
 published_outcomes_table = table
 HEADER = (

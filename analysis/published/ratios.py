@@ -92,7 +92,7 @@ def read_file(name: str, text: bool = False) -> pd.DataFrame:
         return pd.read_csv(stream, dtype=str if text else None, keep_default_na=False)
 
 
-# What was published, as ratios: each names the two configurations of one study that it divides.
+# Published figures as ratios: each names the two configurations of one study that it divides.
 #
 # speed-up         2 workers / 1 worker, all else equal 16-bit gain      16 bits / 32: of the allreduce (Horovod), or of
 # compute and allreduce together (FSDP) larger batch     a batch size / the next smaller one epoch            seconds of

@@ -27,7 +27,7 @@ from analysis.views import view as views
 from analysis.views.view import Drawing, Gap
 from analysis.views.warnings import all_findings
 
-# What a report is made of, before it is HTML or Markdown: sections, and in them a few kinds of parts.
+# A report before it is HTML or Markdown: sections, and in them a few kinds of parts.
 #
 # A text is one paragraph. Of its characters only `**bold**` and `` `code` `` mean anything; all else is shown as it is.
 
@@ -267,7 +267,7 @@ def _values(column: pd.Series[Any], factor: float) -> list[Any]:
     return ["" if pd.isna(value) else str(value) for value in column]
 
 
-# What sections are written from.
+# The material that sections are written from.
 
 
 @dataclass(frozen=True)

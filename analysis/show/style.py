@@ -286,7 +286,7 @@ def alone(framework: str) -> bool:
     return framework in FRAMEWORKS and FRAMEWORKS[framework].axes.get("workers") == (1,)
 
 
-# What panels have in common: labels at the ends of lines, intervals, and the strip of what was not measured.
+# Elements that panels share: labels at the ends of lines, intervals, and the strip of what was not measured.
 
 GAP = SMALL * 1.45 / 72  # inches between two labels
 STRIP_ROW = 0.165  # inches
@@ -476,7 +476,7 @@ def ticks(axis: Axes, at: Sequence[float], names: Sequence[str], panel_width: fl
     axis.xaxis.set_minor_locator(NullLocator())
 
 
-# What every figure says of itself in its footnote: how to read it, the study, the machine, the date, the data.
+# The footnote of every figure: how to read it, the study, the machine, the date, the data.
 
 MEAN, RATIO = "mean", "ratio of means"  # what a point is
 BETWEEN_REPEATS = "between repeats (Student t)"

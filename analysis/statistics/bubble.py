@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis.frames.details import BACKWARD, FORWARD, INPUT, WEIGHT
 
-# What a schedule's bubble should be, in closed form, and how fast an unbalanced cut can be at most.
+# The bubble of a schedule in closed form, and the highest speed of an unbalanced cut.
 #
 #     p  workers along the pipeline     v  stages that each holds (virtual stages)     m  micro-batches
 #

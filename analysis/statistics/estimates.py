@@ -168,7 +168,7 @@ def _crossing(profile: object, best: float, threshold: float, side: int) -> floa
     return float(optimize.brentq(lambda at: profile(at) - threshold, best, best + side * reach))  # type: ignore[operator]
 
 
-# What `target_interval` asks of each configuration: how wide the interval is, and how many repeats would narrow it.
+# Each configuration against `target_interval`: the width of its interval, and the repeats that would narrow it.
 #
 #     in rounds    of its ratio to the baseline, which what came over all at once leaves alone (launches.py)
 #     else         of its throughput

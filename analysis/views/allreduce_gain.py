@@ -29,7 +29,7 @@ from analysis.show.style import RATIO
 from analysis.statistics.ranking import Uncertainty, holm
 from analysis.views.view import Detector, Drawing, Gap, StudyTable, View
 
-# What a 16-bit allreduce gains over fp32: the ratio of throughputs, everything else equal, with its interval.
+# The gain of a 16-bit allreduce over fp32: the ratio of throughputs, everything else equal, with its interval.
 #
 # Faster and slower hold for all pairs of a study together: where nothing differs, any pair is called either in at most
 # 5 % of studies (Holm). "No difference" is a test of equivalence: the whole 95 % interval of the ratio lies within the
@@ -125,7 +125,7 @@ def _call_changes(
             pairs[at]["verdict"] = FASTER if pairs[at]["gain"] > 1 else SLOWER
 
 
-# What 16-bit allreduce gains over fp32: a panel for each model, a row for each pair, its ratio and interval.
+# The figure: a panel for each model, a row for each pair, with its ratio and interval.
 
 ROW = 0.23  # inches
 MOST_ROWS = 40

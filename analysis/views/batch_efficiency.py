@@ -415,7 +415,7 @@ def _workers(count: int) -> str:
     return f"{count} worker{'s' * (count != 1)}"
 
 
-# What a larger batch costs: throughput beside goodput, and samples to the target with the critical batch size.
+# The cost of a larger batch: throughput beside goodput, and samples to the target with the critical batch size.
 #
 # Left, the two as lines of one colour each way of sharing the work; where they part, more speed is lost to more
 # samples.

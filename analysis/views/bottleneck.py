@@ -36,7 +36,7 @@ from analysis.views.steps import (
 )
 from analysis.views.view import Drawing, Gap, StudyTable, View
 
-# What takes most of a step, and the numbers that say so.
+# The bottleneck of a step, and its evidence in numbers.
 #
 #     compute         forward and backward, less what is told apart of them below
 #     launch          the part of them that no batch size changes: launching kernels
@@ -224,7 +224,7 @@ def listing(results: Results) -> Listing | None:
     return notes.listing(results, "Bottlenecks", header, rows, lines, signs=True)
 
 
-# What would help most: how much faster a configuration could be at most, if one part of its step were less.
+# The change that would help most: the highest speed of a configuration if one part of its step were less.
 #
 #     gain <= 1 / (1 - saved share of the step) - 1        Amdahl, AFIPS 30, 1967
 #

@@ -21,7 +21,7 @@ from analysis.text import megabytes
 from analysis.views.memory import one_batch
 from analysis.views.view import Detector, ModelTable, View
 
-# What a worker hands to collectives in one step, by kind, counted at the call: docs/record.md, communication_bytes.
+# Bytes that a worker hands to collectives in one step, by kind, counted at the call (docs/record.md).
 #
 # With p bytes of fp32 parameters an allreduce hands over p, in fp16 p/2. FSDP gathers the parameters twice and reduces
 # the gradients once: 3p, and with fp16 gradients 2p + p/2 = 5/6 of it. ZeRO-1 and -2 send the new parameters once: 3/4.
@@ -76,7 +76,7 @@ def _ratios(row: ConfigurationRow, full: int | None) -> dict[str, Any]:
     return {"of_fp32": int(sent) / full if full else None, "bytes_per_parameter": each}
 
 
-# What a worker hands to collectives in one step, by kind, as a table.
+# The table of these bytes.
 
 
 @once

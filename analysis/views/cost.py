@@ -22,7 +22,7 @@ from analysis.statistics import ranking
 from analysis.text import number
 from analysis.views.view import Drawing, Gap, StudyTable, View
 
-# What a million samples cost: worker-hours, and money where a machine file gave the price of one.
+# The cost of a million samples: worker-hours, and money where a machine file gave the price of one.
 #
 #     worker-hours = workers x 1e6 / samples a second / 3600        money = worker-hours x price of a worker-hour
 #

@@ -23,7 +23,7 @@ from analysis.views.view import Detector, StudyTable, View
 from scaling_study.models import MODELS
 from scaling_study.stats.intervals import ratio
 
-# What makes an epoch say less than it seems to: a mark for the row, and a sentence that says it loudly.
+# Faults of an epoch's ratio: a mark for the row, and a sentence that names the fault loudly.
 #
 # A row here is one of table.COLUMNS, or the mapping that becomes one.
 
@@ -289,7 +289,7 @@ def _legend(results: Results) -> list[str]:
     ]
 
 
-# What the table of epochs marks (analysis/views/epochs.py), as findings: F9, F10, F13, F17, and F8 for "≠".
+# The marks of the table of epochs as findings: F9, F10, F13, F17, and F8 for "≠".
 
 TITLES = {
     UNEQUAL_WORK: ("F9", "Epochs of unlike work", WRONG, "Quote the ratio at equal work."),

@@ -435,7 +435,7 @@ def _footnote(shown: Sequence[Spread], every: Sequence[Spread], of: int, results
     return [what, f"{notes.source(results)}."]
 
 
-# What repeats say of the machine, in a sentence each.
+# Sentences about the machine, from repeats.
 
 
 def machine(results: Results) -> list[str]:

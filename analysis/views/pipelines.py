@@ -421,7 +421,7 @@ def _legend(pipelines: pd.DataFrame) -> list[str]:
     return lines
 
 
-# What a pipeline's cut allows. F16: shares of 24, 21, 48 and 6.5 % cap every schedule at 2.08 x. Nobody said so.
+# The limit of a pipeline's cut. F16: shares of 24, 21, 48 and 6.5 % cap every schedule at 2.08 x. Nobody said so.
 
 
 def unbalanced_cuts(evidence: Evidence) -> Iterator[Finding]:
@@ -445,7 +445,7 @@ def unbalanced_cuts(evidence: Evidence) -> Iterator[Finding]:
         yield findings.about("F16", "A cut that caps the speed-up", text, DOUBT, ours)
 
 
-# What each stage did when: a step of a pipeline as a picture, and the schedules of a model below each other.
+# The figure: one step of a pipeline, stage by stage, and the schedules of a model below each other.
 #
 #     stage 0   F0 F1 F2 F3 ..... B0 B1 B2 B3        boxes: forward, backward (or its two halves), with the number
 #     stage 1   .. F0 F1 F2 F3 B0 B1 B2 B3 ..        of the micro-batch; grey: the worker is idle

@@ -207,7 +207,7 @@ def _lags(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], whol
     return (slowest - np.bincount(repeat, own, len(whole)) / np.bincount(repeat)) / whole
 
 
-# What the ranks of a pipeline wait for other stages, taken out of the phases in which they stood meanwhile.
+# Waiting of a pipeline's ranks for other stages, taken out of the phases in which they stood meanwhile.
 #
 #     worker 0   F0 F1 .  .  B0 B1 norm update        the norm of all gradients needs every stage's,
 #     worker 1   .  F0 F1 B0 B1 norm........ update   so what worker 1 waits at the end lies in its update
@@ -257,7 +257,7 @@ def beyond_shortest(update: Vector, repeat: NDArray[np.int64], replica: NDArray[
 
 Row = ConfigurationRow
 LEAST_RANGE = 1.5  # of batch sizes, largest over smallest: below, a line says nothing of where it begins
-# What decides how fast the same kernels run; the framework and what it sends do not.
+# Keys that decide how fast the same kernels run; the framework and what it sends do not.
 SURROUNDINGS = (
     "model",
     "workers",

@@ -161,7 +161,7 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None, least_spread: float) 
     return result
 
 
-# Who reaches the target soonest, or at least cost, and which are tied with that (95 %).
+# The configuration that reaches the target soonest, or at least cost, and those tied with it (95 %).
 #
 # As of throughput (statistics/ranking.py) the lowest mean of many is partly luck, so the best is a set: what is not
 # shown to be slower than another. Compared are logarithms of geometric means over the seeds, all pairs of a study at

@@ -304,7 +304,7 @@ def _counted(counts: Counter[str]) -> str:
     return ", ".join(shown) + (", ..." if len(counts) > MOST_VERSIONS else "")
 
 
-# What is not in the results: records that cannot be read, and configurations of the study without any.
+# Gaps in the results: records that cannot be read, and configurations of the study without any.
 #
 # The fastest may be among them, and nothing else on a page would say so.
 

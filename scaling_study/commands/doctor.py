@@ -34,7 +34,7 @@ from scaling_study.study import rules
 from scaling_study.study.support import ALONE, Cluster, unsupported
 from scaling_study.trial import Trial, Window
 
-# What this machine lacks for a trial, and what would bring it.
+# Parts that this machine lacks for a trial, and the command that installs each.
 
 PACKAGES = {"mpirun": "openmpi-bin", "srun": "slurm-client"}  # of Debian and Ubuntu
 
@@ -142,7 +142,7 @@ def launcher_paths() -> dict[str, str]:
     return {name: shutil.which(name, path=path) or "" for name in names}
 
 
-# What works on this machine, found out by trying: every framework, by each of its launchers, trains one step.
+# The check by trying: every framework, by each of its launchers, trains one step on this machine.
 #
 #     works      it was tried here, and its record is one that a sweep would keep
 #     fails      it was tried here as a sweep would start it; with the line of the log to look at

@@ -149,7 +149,7 @@ def grouped(command: Callable[..., int]) -> Callable[..., int]:
     return from_words
 
 
-# What the options of a command mean: the trials they select, the hosts they name, and the plan of the study.
+# Meaning of a command's options: the trials they select, the hosts they name, and the plan of the study.
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ def shell_line(words: Collection[str], script: Path) -> str:
     return shlex.join(["python", os.path.relpath(script), *words])
 
 
-# What the command line takes from the analysis, which is imported when it is needed: pandas alone takes a second.
+# Parts of the analysis for the command line. They are imported when needed: pandas alone takes a second.
 
 
 def render(folder: Path, console: Console | None) -> None:

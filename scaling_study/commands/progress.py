@@ -34,7 +34,7 @@ from scaling_study.study.plan import Plan, Planned
 from scaling_study.sweep import Run
 from scaling_study.trial import Trial
 
-# What the driver prints before and after a sweep, and the plan of a dry run.
+# Output of the driver before and after a sweep, and the plan of a dry run.
 
 COLUMNS = ("framework", "model", "batch_per_worker", "workers", "allreduce")
 NUMBERS = ("batch_per_worker", "workers")

@@ -262,7 +262,7 @@ def _counts(text: str) -> list[int]:
 
 PREFIXES = (*DECISIVE, "GLOO_", "TP_", "UCX_", "FI_", "TORCHINDUCTOR_", "PYTHON", "SCALING_STUDY_", "LC_")
 NAMES = (MARK, "TMPDIR", "DATA_ROOT", "DATA_PATH", "LD_LIBRARY_PATH", "LANG")
-# What the launcher itself, and the ssh that it calls, need on this host.
+# Variables that the launcher itself, and the ssh that it calls, need on this host.
 AT_HOME = (
     "PATH",
     "HOME",

@@ -18,7 +18,7 @@ from scaling_study.records import store
 from scaling_study.records.store import SCHEMA, UnreadableRecord
 from scaling_study.trial import Window
 
-# What became of a study since it was last run into the same folder, in a few lines for a person. Pure.
+# Changes of a study since it was last run into the same folder, in a few lines for a person. Pure.
 #
 # A study may be edited between two runs. The window of `measure` is part of what a trial is: under another window it
 # is

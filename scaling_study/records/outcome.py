@@ -157,7 +157,7 @@ def _with_itself(report: RankReport) -> Iterator[str]:
             yield f"{who} {name}: {count}"
 
 
-# What came of a trial: how it exited, its ranks' reports and their errors -> a record.
+# The outcome of a trial: its exit, its ranks' reports and their errors -> a record.
 #
 # Pure but for reading the ranks' files. The order of the questions is the point: a complete measurement stands
 # even if the process then died in a library's exit handler; a peer's complaint never hides the first error.

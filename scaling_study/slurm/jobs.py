@@ -18,7 +18,7 @@ from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import Record
 from scaling_study.trial import STRICT
 
-# The one module that talks to Slurm: sbatch, squeue, sacct, sinfo. Their output is parsed elsewhere.
+# Every call of Slurm's commands: sbatch, squeue, sacct, sinfo. Their output is parsed further below.
 
 TIMEOUT_SECONDS = 60.0  # for one answer
 JOBS_PER_QUERY = 500  # command lines have a maximum length
@@ -102,7 +102,7 @@ def _batches(jobs: Sequence[str]) -> list[Sequence[str]]:
     return [jobs[start : start + JOBS_PER_QUERY] for start in range(0, len(jobs), JOBS_PER_QUERY)]
 
 
-# What Slurm reports of jobs, and what that means for a trial whose job left no record. Pure.
+# Slurm's reports of jobs, and the outcome of a trial whose job left no record. Pure.
 #
 #     squeue -O "JobID:32|,..."   while the controller remembers: 5 minutes after a job's end (MinJobAge), by default
 #     sacct -p -o JobIDRaw,...    for ever, where there is accounting; `sacct -c` where jobs' ends are kept in a file

@@ -28,7 +28,7 @@ from scaling_study.trial import LAUNCHERS
 
 FOLDER = "machines"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Of each rank, or of each trial: who sets them for all would set them wrong.
+# Variables of each rank or trial: one value for all of them would be wrong.
 NOT_FOR_ALL = (
     "RANK",
     "LOCAL_RANK",

@@ -11,7 +11,7 @@ from scaling_study.models import IMAGE_KEYS, OURS, Model
 from scaling_study.targets import ENDS, Target, logs, trains
 from scaling_study.trial import Trial
 
-# What is wrong about peers that average once they together have a target batch, in one combination of keys. Pure.
+# Faults in one combination of keys, of peers that average once they together have a target batch. Pure.
 
 MATCHMAKING_SECONDS, AVERAGING_TIMEOUT_SECONDS = 3.0, 60.0  # where a trial names none; the latter is Hivemind's own
 
@@ -55,7 +55,7 @@ def peer_problems(framework: str, workers: int, batch: int, keys: Mapping[str, A
 #     replica 0    worker 0 -> worker 1    each replica reads data of its own, batch_per_worker samples a step,
 #     replica 1    worker 2 -> worker 3    in micro_batches parts; gradients are averaged down each column
 #
-# What a study or a command line leaves open is filled in here, and contradictions are reported with both values.
+# Defaults for keys that a study or a command line leaves open. Contradictions are reported with both values.
 
 SHAPE = ("stages", "replicas", "schedule", "virtual_stages", "micro_batches", "stage_cut")
 DEFAULT_SCHEDULE = "1f1b"
@@ -146,7 +146,7 @@ def _uncut(stage_cut: str, parts: int) -> str:
     return "" if min(layers) > 0 else f"stage_cut={stage_cut}: every stage needs a layer"
 
 
-# What is wrong about training to a result, in one combination of keys. Pure.
+# Faults in one combination of keys, of training to a result. Pure.
 
 INSTEAD = ("epochs", "warmup_epochs", "find")
 GPU_ONLY = "it needs a GPU, and training to a result by it was tried on none: it can only be timed"

@@ -17,7 +17,7 @@ from scaling_study.study import rules
 from scaling_study.study.machine_file import MachineFile
 from scaling_study.trial import TRAIN_KEYS, Trial, Window
 
-# What a trial asks that an installed library is too old for: `unsupported`, never an AttributeError.
+# Values that an installed library is too old for make a trial `unsupported`, never an AttributeError.
 
 V_SCHEDULES = ("zbv_zero_bubble", "dualpipev")  # before, a worker sends to itself what its next stage is to take
 OLDEST = {("schedule", name): ("torch", "2.10") for name in V_SCHEDULES}  # key, value -> library, oldest that was tried
@@ -34,7 +34,7 @@ def too_old(trial: Trial, libraries: Mapping[str, str]) -> str:
     return ""
 
 
-# What launchers must know of the hosts that a study runs on: which, and their settings in the machine file. Pure.
+# The hosts that a study runs on, and their settings in the machine file, as launchers need them. Pure.
 
 # Variables that name the network interface to torch's and NVIDIA's libraries; Horovod and Open MPI have options.
 INTERFACE_OF = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
@@ -220,7 +220,7 @@ def verdict(trial: Trial, known: Mapping[str, str]) -> str:
     return (failures or [verdict for verdict in verdicts if verdict != "passed"] or ["passed"])[0]
 
 
-# Whether a machine, its hosts and a framework can run a trial, and if not, why. Pure.
+# Reasons why a machine, its hosts or a framework cannot run a trial. Pure.
 
 EXTRAS = ("deepspeed", "fairscale", "hivemind", "lightning")  # of setup.cfg, each named like what it installs
 

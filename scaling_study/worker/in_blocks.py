@@ -36,7 +36,7 @@ from scaling_study.records import store
 from scaling_study.trial import Trial
 from scaling_study.worker.script import joined, write_error
 
-# What a process has one of, and any configuration may change: each configuration of a launch has its own.
+# Global state of a process, which any configuration may change: each configuration of a launch has its own.
 #
 #     before a block   what was so when this configuration was built is put back, its random numbers go on
 #     after a block    what the block itself changed is named
@@ -50,7 +50,7 @@ def _of(owner: Any, name: str) -> Setting:
     return lambda: getattr(owner, name), lambda value: setattr(owner, name, value)
 
 
-# Of which format fp32 is multiplied in, for all and by backend and kind. torch before 2.9 has only the older settings.
+# The formats that fp32 is multiplied in, for all and by backend and kind. torch before 2.9 has only older settings.
 FORMATS = [
     ("generic", "all"),
     *((backend, kind) for backend in ("cuda", "mkldnn") for kind in ("all", "matmul", "conv", "rnn")),
@@ -152,14 +152,14 @@ def changed(settings: Mapping[str, Any]) -> list[str]:
     return [name for name, (read, _) in SETTINGS.items() if read() != settings[name]]
 
 
-# What a configuration leaves in its process that nobody can take back: its launch then ends.
+# Leftovers of a configuration in its process that nobody can take back: its launch then ends.
 #
 #     at once      hooks that every model or optimiser runs, modes of torch, tracers; of a block also exit handlers and
 #                  process groups, which building may make
 #     block by     threads, processes and open files that are more after each of several blocks in a row; memory
 #     block        that has grown by a quarter of a gigabyte
 #
-# What can be put back is (`GlobalState`). What cannot would be run, held or paid for by all that share the process.
+# `GlobalState` restores what can be restored. The rest would be run, held or paid for by all that share the process.
 
 GROWING_BLOCKS = 5  # in a row, after which what grew in each is taken for a leak: pools of threads fill by and by
 LEAK_BYTES = 256 << 20  # by which memory has grown over these blocks; a C library keeps half as much of what was freed

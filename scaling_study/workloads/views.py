@@ -45,7 +45,7 @@ KINDS: Mapping[str, Kind] = {
     "resized_crop": Kind(0.5, (0.25, 1.0), (3 / 4, 4 / 3)),
     "near_square_crop": Kind(0.3, (0.25, 1.0), (0.9, 1.1)),  # as the published DeepSpeed study had DALI do it
 }
-# Of files of any size: ImageNet's rectangles are smaller (Szegedy et al., arXiv 1409.4842, section 6).
+# Files of any size are read: ImageNet's rectangles are smaller (Szegedy et al., arXiv 1409.4842, section 6).
 OF_FILES: Mapping[str, Kind] = {**KINDS, "resized_crop": Kind(0.5, (0.08, 1.0), (3 / 4, 4 / 3))}
 SQUARE = 7 / 8  # of the shorter side of a file's image: ImageNet's 224 of 256 pixels
 
