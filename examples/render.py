@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
 import re
 import sys
 import tempfile
@@ -60,7 +59,7 @@ def main(studies: Sequence[str]) -> None:
     files = sorted(RESULTS.glob(f"*{pack.SUFFIX}"))
     for file in [file for file in files if pack.folder_of(file).name in (studies or FIGURES)]:
         with tempfile.TemporaryDirectory() as made:
-            analysis.write(file, processes=os.cpu_count() or 1, out=Path(made), page=True)
+            analysis.write(file, out=Path(made), page=True)
             render(Path(made), pack.folder_of(file))
         print(pack.folder_of(file))
 

@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.request import Request, urlopen
 
-from filelock import FileLock
-
 from scaling_study.errors import HostError
 from scaling_study.settings import CACHE, data_path, data_root
 
@@ -99,6 +97,8 @@ def fetch_archive(name: str, address: str, members: Sequence[str], folder: Path)
 
     One rank of a host fetches at a time. Raises NoData that says how to get the files by hand.
     """
+    from filelock import FileLock  # here: a laptop that only analyses need not have it
+
     first = folder / Path(members[0]).name
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -130,6 +130,8 @@ def packed(folder: Path, make: Callable[[], T], write: Callable[[Path, T], objec
     """
     if folder.is_dir():
         return None
+    from filelock import FileLock
+
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first

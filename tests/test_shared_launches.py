@@ -62,7 +62,7 @@ def test_each_configuration_has_a_record_of_each_launch(swept: tuple[Plan, Path,
         assert [block.round for block in record.ranks[0].blocks] == [0, 1]
         assert sum(block.steps for block in record.ranks[0].blocks) == len(record.ranks[0].step_seconds) >= 4
         assert record.launch_seconds is None and not record.notes
-        assert re.fullmatch(rf"{record.trial['repeat']}/0-[01]-{record.trial['framework']}", record.launch)
+        assert re.fullmatch(rf"{record.trial.repeat}/0-[01]-{record.trial.framework}", record.launch)
         assert record.total_seconds and record.total_seconds < 600
         assert "--rounds" not in record.command and "resnet8" in record.command
         assert all(rank.memory["parameters"] and "resident" not in rank.memory for rank in record.ranks)

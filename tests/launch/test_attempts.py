@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from scaling_study.frameworks import FRAMEWORKS, Framework
-from scaling_study.launch import attempts, launchers
+from scaling_study.launch import attempts, decisions, launchers
 from scaling_study.launch.attempts import Attempt, Attempts
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes.process import Exit, Interruption
@@ -96,7 +96,7 @@ def test_a_port_that_is_given_back_meanwhile(
 def test_a_port_that_stays_taken_fails_with_its_kind_after_the_retries(
     running: Callable[..., Attempt], held: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempts, "BACK_OFF_SECONDS", (0.1, 0.2))
+    monkeypatch.setattr(decisions, "BACK_OFF_SECONDS", (0.1, 0.2))
     attempt = running("listen", retries=1)
     assert (attempt.outcome.status, attempt.number) == ("failed", 2)
     assert attempt.outcome.reason == "port: rank 0: [Errno 98] Address already in use"
@@ -108,7 +108,7 @@ def test_a_port_that_stays_taken_fails_with_its_kind_after_the_retries(
 def test_who_asks_the_sweep_to_end_is_not_kept_waiting(
     running: Callable[..., Attempt], held: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempts, "BACK_OFF_SECONDS", (600.0,))
+    monkeypatch.setattr(decisions, "BACK_OFF_SECONDS", (600.0,))
 
     def soon() -> None:
         while not (tmp_path / "trial" / "ranks" / "error-0.json").exists():

@@ -30,19 +30,19 @@ def test_small_frames_have_maps_as_fine_as_large_ones(
         with torch.no_grad():
             features = made.layers.eval()(torch.zeros(1, 3, height, width))
         assert features.shape == (1, channels, *places) and made.channels == channels
-        assert tripnet.backbones_places(made.layers, height, width) == places[0] * places[1]
+        assert tripnet.places_of_map(made.layers, height, width) == places[0] * places[1]
         assert any(isinstance(module, made.blocks) for module in made.layers.modules())
 
 
 def test_the_large_resnet_halves_once_less_too() -> None:
     made = backbone("resnet50", 128)
-    assert tripnet.backbones_places(made.layers, 128, 32) == 8 * 2 and made.channels == 2048
+    assert tripnet.places_of_map(made.layers, 128, 32) == 8 * 2 and made.channels == 2048
 
 
 def test_frames_that_are_too_small_are_refused() -> None:
     made = backbone("squeezenet", 96)
     with pytest.raises(ValueError, match="frames of 8 x 8 pixels are too small"):
-        tripnet.backbones_places(made.layers, 8, 8)
+        tripnet.places_of_map(made.layers, 8, 8)
 
 
 @pytest.fixture
