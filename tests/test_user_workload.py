@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 import torch
 from planted_leaks import LEAKS
 
+import scaling_study
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 
@@ -230,3 +232,24 @@ def test_without_the_package_its_model_is_unknown():
     """What is installed above reached neither the environment nor the checkout."""
     done = forked.run([sys.executable, CHECKOUT / "data_parallel/single.py", "--model", "sine_mlp"])
     assert done.returncode == 2 and "invalid choice: 'sine_mlp'" in done.stderr
+
+
+@pytest.mark.parametrize("former", sorted(scaling_study.MOVED))
+def test_a_module_that_moved_is_found_under_its_former_name(former: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = importlib.import_module(scaling_study.MOVED[former])
+    spec = now.__spec__
+    monkeypatch.delitem(sys.modules, former, raising=False)
+    with pytest.warns(DeprecationWarning, match=f"{former} is now {now.__name__}"):
+        assert importlib.import_module(former) is now
+    assert now.__spec__ is spec and now.__name__ == scaling_study.MOVED[former]
+
+
+def test_names_that_users_imported_before_are_there() -> None:
+    for former, names in {
+        "scaling_study.measure.phases": ("Phase",),
+        "scaling_study.measure.rounds": ("Rounds",),
+        "scaling_study.worker.ddp_settings": ("ddp_settings",),
+        "scaling_study.workloads.chain": ("Chain",),
+        "scaling_study.workloads.sampling": ("batches_of_indices", "steps_per_epoch"),
+    }.items():
+        assert all(hasattr(importlib.import_module(former), name) for name in names), former
