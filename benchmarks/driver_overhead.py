@@ -52,7 +52,7 @@ class Quiet(Watch):
 
     def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
         if record.status != "ok":
-            raise SystemExit(f"a planted trial failed: {record.reason} {record.error}")
+            raise SystemExit(f"a planted trial failed: {record.reason}")
 
 
 def run(options: Options) -> list[Finding]:

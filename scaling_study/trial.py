@@ -192,16 +192,6 @@ class Window:
         return max(1, round(seconds / step_seconds), math.ceil(fewest - SLACK))
 
 
-# One trial: one configuration, run once. Frozen, hashable into an id, and the same thing as a command line.
-#
-#     study file --> Trial --to_argv()--> `horovodrun -np 2 python script.py --model resnet18 ...`
-#                      ^                                                       |
-#                      +--------------------- from_argv() ---------------------+
-#
-# The driver and a person at a prompt start the same script with the same flags. Nothing here imports more
-# than the standard library: every script pays for this import.
-
-
 def offered(axis: str) -> tuple[Any, ...]:
     """Every value of an axis that some framework has."""
     return tuple(dict.fromkeys(value for table in FRAMEWORKS.values() for value in table.axes.get(axis, ())))

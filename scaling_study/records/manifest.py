@@ -66,11 +66,6 @@ def _count(configurations: Collection[str]) -> str:
     return "1 configuration is" if len(configurations) == 1 else f"{len(configurations)} configurations are"
 
 
-# study.json, which every results folder has: what an analysis and the next sweep must know that no record holds.
-#
-# One model writes it, reads it and is compared with what a study has become (`changes`). Keys that an older version did
-# not write have defaults; keys of a newer one are ignored.
-
 FILE = "study.json"
 TARGET_INTERVAL = 0.02
 LONGEST = 200  # characters of what is wrong

@@ -61,8 +61,6 @@ def run(folder: Path, cluster: Cluster) -> int:
     return 0 if record else INTERRUPTED
 
 
-# --slurm: a study -> jobs. Scripts are written, submitted with sbatch, and noted on disk before and after.
-
 FRONT_DOOR = str(CHECKOUT / "run_sweep.py")
 SUBMITTER_FLAGS = ("--per-trial", "--json", "--slurm-print")  # of the command line, not passed on to the job
 SUBMITTER_OPTIONS = ("--slurm",)  # the same, with a value

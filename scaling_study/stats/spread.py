@@ -36,30 +36,6 @@ def three_digits(value: float) -> str:
     return f"{float(f'{value:.3g}'):,.10g}"
 
 
-# How much repeats vary: believed of each configuration partly from its own few, partly from all the others'.
-#
-# Three repeats say little about their own spread, so a test that rests on them alone finds little. One spread pooled
-# over
-# all configurations finds much more, and cries wolf where some are noisier than others. Between the two lies the usual
-# model of many small groups (Smyth, "Linear Models and Empirical Bayes Methods", Stat. Appl. Genet. Mol. Biol. 3,
-# 2004):
-#
-#     variance of a configuration ~ scale x likeness / chi-squared(likeness)        likeness = infinity: all are one
-#
-# Smyth takes the one likeness and scale that fit best, which is too sure of itself with few configurations. Here a
-# grid
-# of both is averaged over, each point weighted by how well it explains the spreads that were seen, and what is then
-# known
-# of each configuration's spread is put as a variance with degrees of freedom. One configuration by itself gets
-# Student's
-# t; many alike ones, nearly the normal distribution of a pooled spread. Where they are so unlike that the others add
-# next
-# to nothing, the model is not trusted (quiet and noisy ones are no one family): each then has the degrees of freedom
-# of
-# its own repeats. What all this does to false alarms and to power is simulated in tests/analysis/test_detection.py.
-#
-# Everything is on the logarithm, where a spread of 0.01 is one of 1 % whatever the throughput.
-
 Values = NDArray[np.float64]
 Term = tuple[NDArray[np.intp], ArrayLike]  # of a difference: (q,) configurations, (q,) factors of their variances
 

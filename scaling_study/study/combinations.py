@@ -92,9 +92,6 @@ def _kind(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     return tuple(names), tuple(entry[name] for name in names)
 
 
-# A study -> every combination of keys that it asks for, checked for what is wrong on every machine. Pure.
-
-
 def checked(study: Study) -> list[tuple[Keys, Sweep]]:
     """Every combination with its sweep. Raises StudyError with file, line and both values for whatever is wrong."""
     refuse_too_many(study)

@@ -57,16 +57,6 @@ def spread(others: Sequence[T], sentinel: Sequence[T]) -> Iterator[T]:
     yield from others[done:]
 
 
-# Study + machine -> the ordered trials. Pure: the same arguments give the same plan, and nothing is started.
-#
-#     matrix --product--> combinations --exclude--> --include--> --resolve--> configurations --repeats--> trials
-#                                                                device, cores, data, launcher;
-#                                                                what means the same runs once
-#
-# Repeats interleave: every configuration once in a seeded random order, then every one again in another, so that drift
-# of the machine falls on all alike. A sentinel (`spread`), where the study names one, stands at equal distances.
-
-
 @dataclass(frozen=True)
 class Planned:
     """A configuration (as its first repeat), how it is measured, and why it cannot run here, if so."""

@@ -173,8 +173,6 @@ class StudyModel(Strict):
     _keys_given = field_validator("baseline", "sentinel", mode="before")(_not_empty)
 
 
-# A study file -> a validated `Study`. Every problem is reported at once, with its file, line and remedy.
-
 LONGEST_SLIP = 40  # characters of a word that could be meant for one of ours
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scaling_study.settings import CHECKOUT
 from tests.net import examples, frozen
 
 SLOW = ("distributed_dl_tripnet", "framework-tax", "time-to-60-percent", "time-to-accuracy")
@@ -19,6 +20,11 @@ def check(where: str, before: frozen.Texts, after: frozen.Texts) -> None:
     if before != after:
         lines = list(frozen.differences(where, before, after)) or [f"{where}: the text changed, no cell did"]
         pytest.fail("\n".join([*lines[:10], f"{len(lines)} differences; {HOW}"]), pytrace=False)
+
+
+def test_the_net_was_made_with_the_pinned_versions_so_that_make_test_skips_none_of_it() -> None:
+    pinned = dict(line.split("==") for line in (CHECKOUT / "constraints.txt").read_text().splitlines() if "==" in line)
+    assert {name: pinned[name].split(";")[0].strip() for name in frozen.COMPUTE} == frozen.held()["versions"], HOW
 
 
 def test_the_net_holds_every_example_and_every_study_file() -> None:
