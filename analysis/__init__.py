@@ -30,7 +30,7 @@ def write(
     Warns analysis.frames.trials.SkippedRecord, with its name, of each record that cannot be read.
     """
     from analysis import outputs, terminal
-    from analysis.frames.source import opened
+    from analysis.frames.study import opened
 
     with opened(results, out) as source:
         read, origins = outputs.read_folder(source.folder)

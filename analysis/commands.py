@@ -170,7 +170,7 @@ def _compare(
 
     from analysis import execution
     from analysis.compare import report
-    from analysis.frames.source import opened
+    from analysis.frames.study import opened
 
     with opened(a) as before, opened(b) as now:
         comparison = report.compare(before.folder, now.folder, threshold, expected, anyway)
@@ -234,7 +234,7 @@ def _export(results: Path, tool: str, folder: Path) -> int:
     """Raises NotResults, OSError."""
     from analysis.export import WRITERS, AlreadyThere, Missing, runs
     from analysis.frames import results as frames
-    from analysis.frames.source import opened
+    from analysis.frames.study import opened
 
     with opened(results) as source:
         study = frames.read(source.folder)
@@ -328,7 +328,7 @@ def write_prediction(
     CannotPredict, OSError."""
     from analysis import execution
     from analysis.frames import results as frames
-    from analysis.frames.source import opened
+    from analysis.frames.study import opened
     from analysis.prediction import predict
     from analysis.show import layout
     from analysis.views import figures, prediction

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from analysis.frames.results import Results
-from analysis.frames.row_types import ConfigurationRow, Named
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 
 WRONG, DOUBT, NOTE = SEVERITIES = ("wrong", "doubt", "note")
 MOST_NAMES = 3
@@ -42,17 +41,17 @@ class Finding:
             raise ValueError(f"severity {self.severity!r} is none of {', '.join(SEVERITIES)}")
 
 
-def about(flaw: str, title: str, text: str, severity: str, rows: Iterable[Named]) -> Finding:
+def about(flaw: str, title: str, text: str, severity: str, rows: Iterable[ConfigurationRow]) -> Finding:
     """A finding about these configurations."""
     return Finding(flaw, title, text, severity, tuple(dict.fromkeys(str(row["configuration"]) for row in rows)))
 
 
-def name_of(row: Named) -> str:
+def name_of(row: ConfigurationRow) -> str:
     """`resnet18, horovod, 2 workers, fp32, batch 32`."""
     return f"{row['model']}, {row['series']}, batch {row['batch']}"
 
 
-def named(rows: Sequence[Named], among: Sequence[Named] = ()) -> str:
+def named(rows: Sequence[ConfigurationRow], among: Sequence[ConfigurationRow] = ()) -> str:
     """`resnet18, horovod, 2 workers, fp32, batch 32; ... and 5 more`; `all` where it is all of `among`."""
     if 1 < len(among) == len(rows):
         return "all"

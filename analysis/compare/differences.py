@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.compare.verdicts import Pair, Row
-from analysis.frames.configurations import known, value_of
+from analysis.frames.configurations import known
 from scaling_study.errors import printable, shortened
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
@@ -196,7 +196,7 @@ def _used(row: Row) -> set[str]:
 
 
 def _value(row: Row, key: str) -> str:
-    return str(value) if known(value := value_of(row, key)) else "none"
+    return str(value) if known(value := row[key]) else "none"
 
 
 def _source(row: Row) -> str:

@@ -46,7 +46,6 @@ from analysis.compare.verdicts import (
 from analysis.frames import results
 from analysis.frames.configurations import known
 from analysis.frames.results import Results
-from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.show import layout
 from analysis.show.layout import Listing
@@ -97,7 +96,7 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
     Raises NotResults for a folder that is none, NothingToCompare; warns SkippedRecord.
     """
     read_a, read_b = (results.read(folder) for folder in (a, b))
-    rows: list[list[Row]] = [as_rows(read.configurations, ConfigurationRow) for read in (read_a, read_b)]
+    rows: list[list[Row]] = [as_rows(read.configurations) for read in (read_a, read_b)]
     from_a, from_b = (
         origins(folder, (str(row["configuration"]) for row in side)) for folder, side in zip((a, b), rows, strict=True)
     )

@@ -14,10 +14,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.frames import configurations
-from analysis.frames.configurations import KEYS, known, same, value_of, values, values_of
+from analysis.frames.configurations import KEYS, known, same, values, values_of
 from analysis.frames.results import Results
-from analysis.frames.row_types import ConfigurationRow, Outcome
-from analysis.frames.rows import as_rows, typed
+from analysis.frames.rows import ConfigurationRow, as_rows, typed
 from analysis.statistics.ranking import holm
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 from scaling_study.stats.spread import Spread, believed
@@ -48,7 +47,7 @@ class Pair:
     @property
     def differing(self) -> list[str]:
         """The keys in which they differ all the same."""
-        return [key for key in COMPARED if not same(value_of(self.a, key), value_of(self.b, key))]
+        return [key for key in COMPARED if not same(self.a[key], self.b[key])]
 
 
 @dataclass(frozen=True)
@@ -105,20 +104,15 @@ def _without(rows: Iterable[Row], taken: Iterable[Row]) -> list[Row]:
 # was never run (an implied oom), tell nothing of the program.
 
 
-class FailedTrial(Outcome):
-    configuration: str
-    repeat: int
-
-
 NO_FAULT = ("ok", "cancelled", configurations.IMPLIED)
-Trials = Sequence[FailedTrial]  # of one configuration
+Trials = Sequence[Row]  # of one configuration
 MOST_REASONS = 2  # that are told of one configuration
 
 
 def failed_trials(runs: pd.DataFrame) -> dict[str, Trials]:
     """Configuration -> its failed trials in `runs` (columns.TRIALS), by repeat."""
-    failed: dict[str, list[FailedTrial]] = {}
-    for trial in as_rows(runs.loc[runs.status != "ok", list(FailedTrial.__annotations__)], FailedTrial):
+    failed: dict[str, list[Row]] = {}
+    for trial in as_rows(runs.loc[runs.status != "ok", ["configuration", "repeat", "status", "reason"]]):
         if configurations.word(trial) not in NO_FAULT:
             failed.setdefault(str(trial["configuration"]), []).append(trial)
     return {name: sorted(trials, key=lambda failure: int(failure["repeat"])) for name, trials in failed.items()}

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 import pandas as pd
 
 from analysis.frames import columns
-from analysis.frames.row_types import Judged, Outcome
-from analysis.frames.rows import as_rows, typed
+from analysis.frames.rows import ConfigurationRow, as_rows, typed
 from analysis.frames.study import StudyInfo
 from analysis.frames.trials import NOT_CHECKED, PASSED
 from scaling_study.frameworks import FRAMEWORKS
@@ -41,12 +40,12 @@ from scaling_study.study.groups import ALIKE
 IMPLIED = "oom (implied)"
 
 
-def word(row: Outcome) -> str:
+def word(row: ConfigurationRow) -> str:
     """The status of a trial or a configuration; IMPLIED where it follows from a smaller batch out of memory."""
     return IMPLIED if implied(row) else str(row["status"])
 
 
-def implied(row: Outcome) -> bool:
+def implied(row: ConfigurationRow) -> bool:
     return store.implied(str(row["status"]), str(row["reason"]) if known(row["reason"]) else "")
 
 
@@ -129,9 +128,9 @@ def find(
     return ranked[0]
 
 
-def candidates(among: Iterable[Configuration], study: StudyInfo) -> dict[str, list[Configuration]]:
+def candidates(among: Iterable[Row], study: StudyInfo) -> dict[str, list[Row]]:
     """Model -> those of it that can be a baseline: all that find() need look at."""
-    by_model: dict[str, list[Configuration]] = {}
+    by_model: dict[str, list[Row]] = {}
     for c in among:
         if study.baseline is not None and _is_baseline(c, study.baseline):
             by_model.setdefault(str(c.get("model")), []).append(c)
@@ -180,11 +179,6 @@ def known(value: T | None) -> TypeGuard[T]:
     return value is not None and not pd.isna(value)  # type: ignore[call-overload]
 
 
-def value_of(row: Mapping[str, object], key: str) -> Any:
-    """For keys that are known at run time only: a TypedDict takes literal ones."""
-    return row[key]
-
-
 def values_of(row: Mapping[Any, Any], keys: Iterable[str]) -> tuple[Any, ...]:
     """Equal for two rows where `same` holds of each of these keys: to look one up among thousands."""
     return tuple(value if known(value := row[key]) else None for key in keys)
@@ -230,19 +224,19 @@ def own_algorithm(row: Mapping[Any, Any]) -> str:
     return how if how in UPDATES else ""
 
 
-def failed(row: Judged) -> bool:
+def failed(row: ConfigurationRow) -> bool:
     """True where the configuration failed parity."""
     return row["parity"] not in (PASSED, NOT_CHECKED)
 
 
-def sign(row: Judged) -> str:
+def sign(row: ConfigurationRow) -> str:
     """One of SIGNS, shown beside the numbers and the name of a configuration; empty where it may be compared."""
     if not row["not_comparable"]:
         return ""
     return FAILED_SIGN if failed(row) else UPDATES_SIGN if row["not_comparable"].startswith(OTHERWISE) else HERE_SIGN
 
 
-def sign_of_work(row: Judged) -> str:
+def sign_of_work(row: ConfigurationRow) -> str:
     """The sign beside bytes: FAILED_SIGN, else empty. Bytes count at any speed, unless something else is trained."""
     return FAILED_SIGN if sign(row) == FAILED_SIGN else ""
 
@@ -287,9 +281,7 @@ def checked(rows: pd.DataFrame) -> list[str]:
 
 
 def _signs(rows: pd.DataFrame) -> pd.Series[Any]:
-    return pd.Series(
-        [sign(row) for row in as_rows(rows[["not_comparable", "parity"]], Judged)], index=rows.index, dtype=object
-    )
+    return pd.Series([sign(row) for row in as_rows(rows[["not_comparable", "parity"]])], index=rows.index, dtype=object)
 
 
 def of_gates(gates: pd.DataFrame) -> list[str]:
@@ -464,8 +456,8 @@ def _configuration(group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, A
     # Those that were planned first, as what comes after them is there for their spread; ids put r10 before r2.
     group = sorted(group, key=lambda t: (not _planned(t), int(t["repeat"])))
     good, bad = ([t for t in group if (t["status"] == "ok") is ok] for ok in (True, False))
-    bad.sort(key=lambda t: implied(_outcome(t)))  # what was measured speaks first
-    failed = [word(_outcome(t)) for t in bad]
+    bad.sort(key=lambda t: implied(t))  # what was measured speaks first
+    failed = [word(t) for t in bad]
     counts = {name: failed.count(name) for name in (*STATUSES, IMPLIED)}
     speeds = [float(t["samples_per_second"]) for t in good]
     first = sum(map(_planned, good))
@@ -499,15 +491,11 @@ def _planned(trial: Mapping[Any, Any]) -> bool:
     return not known(trial["planned_repeats"]) or int(trial["repeat"]) <= int(trial["planned_repeats"])
 
 
-def _outcome(row: Mapping[Any, Any]) -> Outcome:
-    return {"status": row["status"], "reason": row["reason"]}
-
-
-def _speedup(row: dict[Any, Any], baselines: list[Configuration], study: StudyInfo) -> dict[Any, Any]:
+def _speedup(row: dict[Any, Any], baselines: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, Any]:
     """Speed-up and efficiency of one row, or the reason why there is none."""
     reference = find(row, baselines, study)
     if study.baseline is not None and not row["n"]:
-        return {"speedup_reason": f"not measured: {word(_outcome(row))}"}
+        return {"speedup_reason": f"not measured: {word(row)}"}
     if row["not_comparable"]:
         return {"speedup_reason": row["not_comparable"]}
     if isinstance(reference, str):
@@ -519,7 +507,7 @@ def _speedup(row: dict[Any, Any], baselines: list[Configuration], study: StudyIn
         whose = "" if row["oversubscribed"] else "its baseline is "
         return name | {"speedup_reason": f"{whose}oversubscribed: more workers than the machine has room for"}
     if not reference["n"]:
-        why = f"its baseline is not ok: {word(_outcome(reference))} ({reference['configuration']})"
+        why = f"its baseline is not ok: {word(reference)} ({reference['configuration']})"
         return name | {"speedup_reason": why}
     if reference is row:  # 1 by definition, without any doubt that an interval could express
         return name | {"speedup": 1.0, "efficiency": 1.0, "speedup_reason": ""}

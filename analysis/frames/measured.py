@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.frames.row_types import Means
+from analysis.frames.rows import ConfigurationRow
 from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.store import AveragingRound, RankReport, Record, samples_per_second
@@ -153,9 +153,9 @@ MEMORY_COLUMNS = tuple(f"{kind}_bytes" for kind in MEMORY)
 COMMUNICATION_COLUMNS = tuple(f"communication_{kind}_bytes" for kind in COLLECTIVES)
 
 
-def phase_seconds(row: Means) -> dict[str, float]:
+def phase_seconds(row: ConfigurationRow) -> dict[str, float]:
     """Phase -> its seconds of a step, of the phases that were measured; in the order of PHASES."""
-    seconds = {phase: float(row[name]) for phase, name in zip(PHASES, PHASE_COLUMNS, strict=True)}  # type: ignore[literal-required]
+    seconds = {phase: float(row[name]) for phase, name in zip(PHASES, PHASE_COLUMNS, strict=True)}
     return {phase: value for phase, value in seconds.items() if not math.isnan(value)}
 
 

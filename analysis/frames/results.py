@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from analysis.frames import configurations, details, study, trials
 from analysis.frames.configurations import KEYS, UPDATES, has, known, same
 from analysis.frames.details import Details
-from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import as_rows, distinct
+from analysis.frames.rows import ConfigurationRow, as_rows, distinct
 from analysis.frames.study import StudyInfo, workers_text
 from analysis.frames.trials import SkippedRecord
 from scaling_study.datasets import SCENES
@@ -314,7 +313,7 @@ class Results:
     def rows(self) -> list[ConfigurationRow]:
         """`configurations`, a mapping each: made once, as taking a frame apart costs more than most of what is asked of
         it. Not to be written to."""
-        return as_rows(self.configurations, ConfigurationRow)
+        return as_rows(self.configurations)
 
     @cached_property
     def series_keys(self) -> list[str]:

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, TypeVar, get_type_hints, overload
+from typing import Any, get_type_hints
 
 import numpy as np
 import pandas as pd
 
-Row = TypeVar("Row")
+# A row of configurations.csv, results.csv or a table made of them, by the columns that columns.py declares. What is
+# unknown is None in a row of as_rows, but NaN in a column of floats.
+ConfigurationRow = dict[str, Any]
 
 
-@overload
-def as_rows(frame: pd.DataFrame) -> list[dict[Any, Any]]: ...
-@overload
-def as_rows(frame: pd.DataFrame, kind: type[Row]) -> list[Row]: ...
-def as_rows(frame: pd.DataFrame, kind: Any = None) -> Any:
-    """The rows of `frame`, as `frame.to_dict("records")`, with Python's own numbers and None for pandas' NA.
-
-    `kind`: the TypedDict of a row, whose columns the frame has.
-    """
+def as_rows(frame: pd.DataFrame) -> list[dict[Any, Any]]:
+    """The rows of `frame`, as `frame.to_dict("records")`, with Python's own numbers and None for pandas' NA."""
     columns = [_values(column) for _, column in frame.items()]
     names = list(frame.columns)
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -1,32 +1,28 @@
-"""The study of a results folder, read from results/<study>/study.json, which the sweep left there."""
+"""The study of a results folder or of a packed study: what its study.json says, and where its results are read from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import contextlib
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from scaling_study.records import manifest, store
+from scaling_study.records import manifest, pack, store
+from scaling_study.records.manifest import Manifest
+from scaling_study.records.pack import PackError
 
 
 class NotResults(Exception):
     """The folder holds no results of a study. The message is one clear sentence and names the folder."""
 
 
-@dataclass(frozen=True)
-class StudyInfo:
-    """The part of a study that the analysis must know and no record holds."""
+class StudyInfo(Manifest):
+    """study.json, with the words in which tables and figures tell of it."""
 
-    name: str
-    scaling: str  # weak: batch_per_worker is held fixed; strong: global_batch is
-    baseline: Mapping[str, Any] | None  # a partial match; None: no speed-ups are claimed
-    machine: Mapping[str, Any] = field(default_factory=dict)  # cores, cpu, gpus, memory_bytes, fingerprint
-    target_interval: float = 0.02  # half-width of the 95 % interval over the mean
-    configurations: tuple[str, ...] | None = None  # of the study as it is now; None: all there are
-    alone: tuple[str, ...] = ()  # the same, not warm, of which there are records where those failed among others
-    sentinel: str | None = None  # the configuration that was repeated through the whole sweep
-    stopped: str = ""  # the signal that ended its last run before its time
+    @property
+    def name(self) -> str:
+        return self.study
 
     @property
     def batch_key(self) -> str:
@@ -61,24 +57,52 @@ def workers_text(workers: int) -> str:
 
 def read(results: Path) -> StudyInfo:
     """Raises NotResults if `results` is not a folder with a whole study.json."""
-    path = results / "study.json"
     if not results.is_dir():
         raise NotResults(f"{results} is not a folder" if results.exists() else f"{results} does not exist")
-    if not path.exists():
-        raise NotResults(f"{results} is not a results folder: it has no study.json")
+    if not (results / manifest.FILE).exists():
+        raise NotResults(f"{results} is not a results folder: it has no {manifest.FILE}")
     try:
-        about = manifest.read(results)
+        return StudyInfo(**manifest.read(results).model_dump())
     except store.UnreadableRecord as error:
         raise NotResults(str(error)) from error
-    configurations = None if about.configurations is None else tuple(about.configurations)
-    return StudyInfo(
-        about.study,
-        about.scaling,
-        about.baseline,
-        about.machine,
-        about.target_interval,
-        configurations,
-        tuple(about.alone),
-        about.sentinel,
-        about.stopped,
-    )
+
+
+@dataclass(frozen=True)
+class Source:
+    """One study's results: `folder` to read, `out` to write to, and `named`, which the user wrote."""
+
+    folder: Path
+    out: Path
+    named: Path
+
+    def text(self, message: str) -> str:
+        """A message with the path that the user wrote."""
+        return message if self.folder == self.named else message.replace(str(self.folder), str(self.named))
+
+
+@contextlib.contextmanager
+def opened(results: Path, out: Path | None = None) -> Iterator[Source]:
+    """The results in a folder or a packed study, for as long as they are read. Raises NotResults, OSError.
+
+    A packed study is read from a temporary folder, and what is made of it is written beside the file, into X/ of
+    X.study.zip. Messages name the file, never the temporary folder.
+    """
+    if not results.is_file():
+        yield Source(results, out or results, results)
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(pack.unpacked(results))
+        except PackError as error:
+            raise NotResults(f"{results} is not a folder, and no packed study: {error}") from error
+        source = Source(folder, out or pack.folder_of(results), results)
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                yield source
+        except Exception as error:
+            error.args = tuple(source.text(part) if isinstance(part, str) else part for part in error.args)
+            raise
+        finally:
+            for warning in caught:
+                warnings.warn(source.text(str(warning.message)), warning.category, stacklevel=3)

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import results as series
-from analysis.frames.configurations import KEYS, known, same, value_of, values_of
+from analysis.frames.configurations import KEYS, known, same, values_of
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results
-from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow
 from analysis.prediction.network import Link, Network
 from analysis.prediction.simulate import AFTERWARDS, DDP, HOROVOD, Fusion, Gradient, Step
 from analysis.statistics import network
@@ -133,7 +133,7 @@ def _ways(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _trained(row: Row) -> bool:
-    return any(known(value_of(row, end)) for end in ENDS)
+    return any(known(row[end]) for end in ENDS)
 
 
 def _trained_ways(rows: Iterable[Row]) -> list[Mapping[str, Any]]:
@@ -151,7 +151,7 @@ def _as(ways: Sequence[Mapping[str, Any]], rows: Iterable[Row]) -> list[Row]:
 
 def _differing(row: Row, other: Row, keys: Sequence[str]) -> int:
     """In how many of the keys."""
-    return sum(not same(value_of(row, key), value_of(other, key)) for key in keys)
+    return sum(not same(row[key], other[key]) for key in keys)
 
 
 def _base(way: Row, rows: Sequence[Row]) -> Row | str:
@@ -308,7 +308,7 @@ def crowding_ratios(rows: Sequence[Row], workers_per_host: int, without: Sequenc
             other
             for other in rows
             if other["workers"] == 1 and other["framework"] == row["framework"] and known(other["forward_seconds"])
-            if all(same(value_of(other, key), value_of(row, key)) for key in ALIKE)
+            if all(same(other[key], row[key]) for key in ALIKE)
         ]
         ratios += [float(row["forward_seconds"]) / float(alone[0]["forward_seconds"])] if alone else []
     return ratios

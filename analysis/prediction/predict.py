@@ -14,7 +14,7 @@ import pandas as pd
 
 from analysis.frames.configurations import over, same
 from analysis.frames.results import Results
-from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow
 from analysis.frames.study import workers_text
 from analysis.prediction import inputs
 from analysis.prediction.inputs import ALIKE, KNOBS, OneWorker, Target, hosts_of

@@ -13,8 +13,7 @@ import pandas as pd
 
 from analysis.frames.configurations import known
 from analysis.frames.results import Results
-from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.frames.study import workers_text
 from analysis.published import ratios
 from analysis.show import notes

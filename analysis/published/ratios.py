@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from analysis.frames.configurations import KEYS, SPREADING_KEYS, has, known, over, same, value_of
+from analysis.frames.configurations import KEYS, SPREADING_KEYS, has, known, over, same
 from analysis.frames.results import Results
-from analysis.frames.row_types import ComparedEpoch, ConfigurationRow, Named
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.views import epochs
@@ -210,7 +209,7 @@ def _workers(count: int) -> str:
 
 # Published ratios beside the same ratios of a study, with its intervals, wherever it measured both configurations.
 
-Row = TypeVar("Row", bound=Named)
+Row = TypeVar("Row", bound=ConfigurationRow)
 Kinds = dict[tuple[str, str], list[Row]]
 AGREES, DIFFERS, NO_INTERVAL = "agrees", "differs", "no interval"
 COLUMNS = (
@@ -238,8 +237,8 @@ def table(results: Results) -> pd.DataFrame:
     """
     shown = results.configurations
     usable = shown[(shown.n > 0) & ~shown.oversubscribed.fillna(False) & (shown.not_comparable.fillna("") == "")]
-    rows = _by_kind(as_rows(usable, ConfigurationRow))
-    timed = _by_kind(as_rows(epochs.table(results), ComparedEpoch))
+    rows = _by_kind(as_rows(usable))
+    timed = _by_kind(as_rows(epochs.table(results)))
     rows_made: list[dict[str, Any]] = []
     for claim in published():
         rows_made += _epochs(claim, _of(claim.of, timed)) if claim.kind == EPOCH else _rates(claim, rows)
@@ -250,7 +249,7 @@ def _by_kind(rows: Sequence[Row]) -> Kinds[Row]:
     """(framework, model) -> rows: what every claim names."""
     kinds: Kinds[Row] = {}
     for row in rows:
-        kinds.setdefault((str(value_of(row, "framework")), str(row["model"])), []).append(row)
+        kinds.setdefault((str(row["framework"]), str(row["model"])), []).append(row)
     return kinds
 
 
@@ -267,12 +266,12 @@ def _rates(claim: Claim, rows: Kinds[ConfigurationRow]) -> Iterator[dict[str, An
     alike = [key for key in KEYS if key not in {*divided, *spread, "global_batch"}]
     for row, other in product(_of(claim.of, rows), _of(claim.over, rows)):
         shared = (key for key in alike if all(has(str(side["framework"]), key) for side in (row, other)))
-        if all(same(value_of(row, key), value_of(other, key)) for key in shared):
+        if all(same(row[key], other[key]) for key in shared):
             gain = over(row, other)
             yield _row(claim, row, str(other["configuration"]), gain.mean, gain.low, gain.high)
 
 
-def _epochs(claim: Claim, rows: Sequence[ComparedEpoch]) -> Iterator[dict[str, Any]]:
+def _epochs(claim: Claim, rows: Sequence[ConfigurationRow]) -> Iterator[dict[str, Any]]:
     """A row for each configuration that ran epochs as the claim's did, against its baseline."""
     for row in rows:
         if known(row["epoch_ratio"]) and row["epoch_baseline"] != row["configuration"]:
@@ -281,7 +280,7 @@ def _epochs(claim: Claim, rows: Sequence[ComparedEpoch]) -> Iterator[dict[str, A
             yield columns | {"equal_work": row["equal_work_ratio"]}
 
 
-def _row(claim: Claim, row: Named, reference: str, ratio: float, low: Any, high: Any) -> dict[str, Any]:
+def _row(claim: Claim, row: ConfigurationRow, reference: str, ratio: float, low: Any, high: Any) -> dict[str, Any]:
     verdict = NO_INTERVAL if low is None else AGREES if low <= claim.value <= high else DIFFERS
     return {
         "study": claim.study,

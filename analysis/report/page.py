@@ -15,9 +15,9 @@ from analysis.findings import Finding
 from analysis.frames import columns
 from analysis.frames import configurations as outcomes
 from analysis.frames.columns import Column
-from analysis.frames.configurations import known, value_of
+from analysis.frames.configurations import known
 from analysis.frames.results import Results
-from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow
 from analysis.report.origins import Origins
 from analysis.show import layout
 from analysis.show.layout import ASIDE, FAILED, WORST, Cell, Grid
@@ -219,7 +219,7 @@ def place_of(row: ConfigurationRow) -> Place:
 
 def _shares(rows: Sequence[ConfigurationRow], value: str) -> dict[Place, float]:
     """Each value as a share of the largest; empty where none is positive."""
-    numbers = {place_of(row): float(number) for row in rows if known(number := value_of(row, value))}
+    numbers = {place_of(row): float(number) for row in rows if known(number := row[value])}
     most = max(numbers.values(), default=0.0)
     return {place: size / most for place, size in numbers.items()} if most > 0 else {}
 

@@ -11,7 +11,7 @@ from analysis.frames import configurations
 from analysis.frames.configurations import is_pipeline, known
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results, once, unit
-from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
 from scaling_study.records.store import BUSY_CORES

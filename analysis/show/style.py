@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from analysis.frames import configurations
 from analysis.frames.results import Results
-from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.frames.study import workers_text
 from analysis.show import notes
 from scaling_study.frameworks import FRAMEWORKS
@@ -237,7 +236,7 @@ class Look:
 
 def series_looks(rows: pd.DataFrame) -> dict[str, Look]:
     """Series -> look, in the order of the series."""
-    first = as_rows(rows.sort_values("series_order").drop_duplicates("series"), ConfigurationRow)
+    first = as_rows(rows.sort_values("series_order").drop_duplicates("series"))
     names = [str(row["series"]) for row in first]
     kinds = [name.removeprefix(f"{row['framework']}, ") for name, row in zip(names, first, strict=True)]
     if len(names) <= MOST_COLOURS:

@@ -20,7 +20,7 @@ import pandas as pd
 
 from analysis.frames.configurations import KEYS, known, values_of
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow
 from analysis.frames.training import METRICS
 from scaling_study.records.maps import OWN
 from scaling_study.stats.intervals import Interval, between_repeats

@@ -14,7 +14,7 @@ from scipy import stats
 
 from analysis.frames.configurations import DECIDING_KEYS, own_algorithm, values_of
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow
 from analysis.frames.training import evaluation_steps, rounding
 from analysis.statistics import estimates
 from analysis.statistics.estimates import LogEstimate, censored_mean

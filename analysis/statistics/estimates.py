@@ -12,7 +12,7 @@ from scipy import optimize, stats
 
 from analysis.frames import configurations
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow
 from scaling_study.stats.intervals import welch_satterthwaite
 
 # Products and ratios of positive quantities, each known only so well: speed x efficiency, predicted / measured.

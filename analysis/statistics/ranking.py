@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from analysis.frames import configurations, results
 from analysis.frames.configurations import known, values, values_of
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import typed
+from analysis.frames.rows import ConfigurationRow, typed
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 from scaling_study.stats.launches import total
 from scaling_study.stats.spread import Spread, believed
@@ -276,7 +275,7 @@ def _competes(row: ConfigurationRow, by: str) -> bool:
 def _value(row: ConfigurationRow, by: str) -> float:
     if by == "samples_per_worker_second":
         return float(row["samples_per_second"]) / int(row["workers"])
-    return row["efficiency"] if by == "efficiency" else row["samples_per_second"]
+    return float(row["efficiency" if by == "efficiency" else "samples_per_second"])
 
 
 def _verdict(index: int, high: float | None) -> str:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.frames import results as series
-from analysis.frames.configurations import BATCH_KEYS, KEYS, known, value_of, values, values_of
+from analysis.frames.configurations import BATCH_KEYS, KEYS, known, values, values_of
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow as Row
+from analysis.frames.rows import ConfigurationRow as Row
 from scaling_study.frameworks import FRAMEWORKS
 
 # A law gives the worker-seconds of a sample as a sum of terms in n, the number of workers:
@@ -213,7 +213,7 @@ def _hosts(row: Row) -> str:
 def _label(row: Row, names: list[str], held: str) -> str:
     """`horovod, fp32, batch 64`, with what else tells this study's configurations apart."""
     wire = [str(row["allreduce"])] if row["allreduce"] != "none" else []
-    batch = f"{'global ' * (held == 'global_batch')}batch {int(value_of(row, held))}"
+    batch = f"{'global ' * (held == 'global_batch')}batch {int(row[held])}"
     return ", ".join([str(row["framework"]), *wire, batch, *series.words(row, names)])
 
 

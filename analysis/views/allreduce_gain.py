@@ -21,8 +21,7 @@ from analysis.frames import configurations as outcomes
 from analysis.frames import results as series
 from analysis.frames.configurations import KEYS, over, values_of
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import as_rows, typed
+from analysis.frames.rows import ConfigurationRow, as_rows, typed
 from analysis.frames.study import workers_text
 from analysis.show import style
 from analysis.show.style import RATIO
@@ -78,7 +77,7 @@ def table(configurations: pd.DataFrame, threshold: float) -> pd.DataFrame:
     `verdict` is faster, slower, "no difference" (within `threshold` of 1, 0.02: 2 %), "not resolved", "no interval"
     (fewer than 3 repeats), "not comparable", or, where one of the two was not measured, which and why: "fp16: oom".
     """
-    rows = as_rows(configurations[[*KEYS, *OF_EACH]], ConfigurationRow)
+    rows = as_rows(configurations[[*KEYS, *OF_EACH]])
     alike = [key for key in KEYS if key != "allreduce"]
     references: dict[tuple[Any, ...], ConfigurationRow] = {}
     for row in rows:

@@ -35,7 +35,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from analysis.frames.configurations import known, values_of
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.text import file_name

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from scipy import stats
 
 from analysis.frames import results as series
-from analysis.frames.configurations import SPREADING_KEYS, known, same, value_of, values_of
+from analysis.frames.configurations import SPREADING_KEYS, known, same, values_of
 from analysis.frames.results import Results
 from analysis.show import notes, style
 from analysis.show.layout import Listing
@@ -89,7 +89,7 @@ def table(results: Results) -> pd.DataFrame:
 
 
 def _row(one: Trained, recipe: Recipe, number: int) -> dict[str, Any]:
-    made: dict[str, Any] = {name: one.row[name] for name in NAMES}  # type: ignore[literal-required]
+    made: dict[str, Any] = {name: one.row[name] for name in NAMES}
     made |= {"target": recipe.target, "recipe": number, "seeds": one.seeds, "reached": one.reached}
     made |= {"noise_unknown": one.unknown, "noise_rows": one.noise.rows if one.noise else 0}
     made |= _bounded("samples_per_second", one.speed)
@@ -308,7 +308,7 @@ def name(recipe: Recipe, results: Results) -> str:
     """`resnet8 to accuracy=0.6`, with what else tells this study's recipes apart."""
     row = recipe.trained[0].row
     others = [other.trained[0].row for other in recipes(results) if other.model == recipe.model]
-    differing = (key for key in RECIPE_KEYS if any(not same(value_of(row, key), value_of(one, key)) for one in others))
+    differing = (key for key in RECIPE_KEYS if any(not same(row[key], one[key]) for one in others))
     keys = [key for key in differing if key != "train_target"]
     wire = [f"gradients in {row['allreduce']}"] if row["allreduce"] not in ("none", "fp32") else []
     return ", ".join([f"{recipe.model} to {recipe.target}", *series.words(row, keys), *wire])

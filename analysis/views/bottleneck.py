@@ -14,8 +14,7 @@ from analysis.frames import configurations
 from analysis.frames.configurations import known, over, values_of
 from analysis.frames.measured import of_peers, samples_of_step
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.text import file_name, number, percent, three_digits

@@ -13,8 +13,7 @@ from analysis.frames import configurations
 from analysis.frames.configurations import BATCH_KEYS, KEYS, known, values_of
 from analysis.frames.measured import COMMUNICATION_COLUMNS
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.text import megabytes
@@ -51,7 +50,7 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
 
     `of_fp32` is the ratio to the fp32 row of the same framework, otherwise the same; None where there is none.
     """
-    parallel = [row for row in as_rows(rows, ConfigurationRow) if row["n"] and row["workers"] > 1]
+    parallel = [row for row in as_rows(rows) if row["n"] and row["workers"] > 1]
     full: dict[tuple[Any, ...], int] = {}
     for row in parallel:
         if row["allreduce"] == "fp32" and known(row["communication_bytes"]):

@@ -13,8 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from analysis.frames.configurations import known, over, values_of
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
@@ -94,7 +93,7 @@ def _all(results: Results, price: float | None) -> list[Cost]:
     fit = rows[(rows.n > 0) & ~rows.oversubscribed.fillna(False) & (rows.not_comparable.fillna("") == "")]
     return [
         _cost(row, *(given.get(str(row["configuration"]), (None, NO_PRICE)) if price is None else _price(price, price)))
-        for row in as_rows(fit, ConfigurationRow)
+        for row in as_rows(fit)
     ]
 
 

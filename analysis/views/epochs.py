@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,10 +12,9 @@ from analysis import findings
 from analysis.findings import DOUBT, WRONG, Evidence, Finding
 from analysis.frames import configurations
 from analysis.frames import configurations as baseline
-from analysis.frames.configurations import known, value_of
+from analysis.frames.configurations import known
 from analysis.frames.results import Results
-from analysis.frames.row_types import ComparedEpoch, Named
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.text import number
@@ -30,7 +29,7 @@ from scaling_study.stats.intervals import ratio
 UNEQUAL_WORK, OTHER_MODEL, OTHER_STEPS, LOADING, UNSTEADY = "F9", "F10", "F13", "F17", "≠"
 STEADY = 0.05  # of running seconds: beyond it the two ways of measuring disagree
 MOST_LOADING = 0.1  # of running seconds
-Row = ComparedEpoch
+Row = ConfigurationRow
 Fault = tuple[str, str]  # mark, sentence
 
 
@@ -130,12 +129,8 @@ def table(results: Results) -> pd.DataFrame:
     """
     mine = measured(results)
     configurations = results.rows
-    rows = [
-        cast("ComparedEpoch", {**row, **mine[row["configuration"]]})
-        for row in configurations
-        if row["configuration"] in mine
-    ]
-    compared = [cast("ComparedEpoch", {**row, **NO_RATIO, **_compared(row, rows, results)}) for row in rows]
+    rows = [{**row, **mine[row["configuration"]]} for row in configurations if row["configuration"] in mine]
+    compared = [{**row, **NO_RATIO, **_compared(row, rows, results)} for row in rows]
     for row in compared:
         row["flags"] = ";".join(mark for mark, _ in faults_of(row, compared))
     frame = pd.DataFrame(compared, columns=list(COLUMNS), dtype=object)
@@ -225,7 +220,7 @@ def listing(results: Results) -> Listing | None:
         return None
     ours = results.configurations[results.configurations.configuration.isin(epochs.configuration)]
     signs = {row["configuration"]: configurations.sign(row) for row in results.rows}
-    several, rows = epochs.model.nunique() > 1, as_rows(epochs, ComparedEpoch)
+    several, rows = epochs.model.nunique() > 1, as_rows(epochs)
     names = {
         row["configuration"]: (f"{row['model']}, " if several else "") + f"{row['series']}, batch {row['global_batch']}"
         for row in rows
@@ -250,8 +245,8 @@ def _cells(row: Row) -> tuple[str, ...]:
         published = "1 (baseline)"
     share = row["data_seconds"] / row["running_seconds"] if row["running_seconds"] else None
     return (
-        *(f"{value_of(row, key):,}" for key in ("workers", "global_batch", "steps", "samples")),
-        *(number(value_of(row, key)) for key in SECONDS),
+        *(f"{row[key]:,}" for key in ("workers", "global_batch", "steps", "samples")),
+        *(number(row[key]) for key in SECONDS),
         "" if share is None else f"{100 * share:.1f} %",
         published,
         factor(row["equal_work_ratio"]),
@@ -305,10 +300,10 @@ def epoch_faults(evidence: Evidence) -> Iterator[Finding]:
         return
     marked = table(evidence.results)
     batch = evidence.results.study.batch_key
-    rows = as_rows(marked, ComparedEpoch)
+    rows = as_rows(marked)
     for row in rows:
-        row["batch"] = value_of(row, batch)
-    rows_of: dict[Fault, list[Named]] = {}
+        row["batch"] = row[batch]
+    rows_of: dict[Fault, list[ConfigurationRow]] = {}
     for row in rows:
         for fault in faults_of(row, rows):
             rows_of.setdefault(fault, []).append(row)

@@ -14,11 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from analysis.frames import configurations
-from analysis.frames.configurations import BATCH_KEYS, KEYS, known, over, same, value_of, values_of
+from analysis.frames.configurations import BATCH_KEYS, KEYS, known, over, same, values_of
 from analysis.frames.measured import MEMORY_COLUMNS
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow, TrialRow
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel, Failure, Look
@@ -57,12 +56,6 @@ COLUMNS = (
 )
 
 
-class Memory(ConfigurationRow):
-    """A configuration with what a worker holds of parameters, gradients and optimiser."""
-
-    state_bytes: int
-
-
 def stage_of(row: ConfigurationRow) -> int | None:
     """The ZeRO stage of a configuration, 0 to 3: as asked for, or its framework's own; None where unknown."""
     if known(row["zero_stage"]):
@@ -83,9 +76,9 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     `state_bytes` are parameters, gradients and optimiser; `saved` is their share that is missing against those of
     `reference`, and `theory` what that share should be. Both are None where there is nothing to compare with.
     """
-    measured = [row for row in as_rows(rows, Memory) if row["n"] and known(value_of(row, MEMORY_COLUMNS[0]))]
+    measured = [row for row in as_rows(rows) if row["n"] and known(row[MEMORY_COLUMNS[0]])]
     for row in measured:
-        row["state_bytes"] = sum(int(size) for kind in STATE if known(size := value_of(row, kind)))
+        row["state_bytes"] = sum(int(size) for kind in STATE if known(size := row[kind]))
     with_savings = [{**row, **_saved(row, measured)} for row in measured]
     frame = pd.DataFrame(with_savings, columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
@@ -109,23 +102,19 @@ def one_batch(frame: pd.DataFrame) -> pd.DataFrame:
     return nearest.drop_duplicates("series").sort_values("series_order", ignore_index=True).drop(columns="common")
 
 
-def _saved(row: Memory, among: Sequence[Memory]) -> dict[str, Any]:
+def _saved(row: ConfigurationRow, among: Sequence[ConfigurationRow]) -> dict[str, Any]:
     right = [r for r in among if not configurations.failed(r) and same(r["precision"], row["precision"])]
     names = [name for name in REFERENCES if any(r["framework"] == name for r in right)]
     if not names:
         return {"reference": None, "saved": None, "theory": None}
     near = ("workers", "batch_per_worker", "allreduce", "accumulation", "compile")
 
-    def likeness(other: Memory) -> tuple[bool, ...]:
-        return tuple(same(value_of(other, key), value_of(row, key)) for key in near)
+    def likeness(other: ConfigurationRow) -> tuple[bool, ...]:
+        return tuple(same(other[key], row[key]) for key in near)
 
     reference = max((r for r in right if r["framework"] == names[0]), key=likeness)
     whole, stage = reference["state_bytes"], stage_of(row)
-    should = (
-        None
-        if stage is None
-        else held([float(value_of(reference, kind)) for kind in STATE], stage, int(row["workers"]))
-    )
+    should = None if stage is None else held([float(reference[kind]) for kind in STATE], stage, int(row["workers"]))
     return {
         "reference": names[0],
         "saved": 1 - row["state_bytes"] / whole,
@@ -257,15 +246,15 @@ def families(results: Results, model: str | None = None) -> list[Family]:
 def _every(results: Results) -> list[Family]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     ordered = results.configurations.sort_values(["series_order", "batch_per_worker"], kind="stable")
-    for row in as_rows(ordered, Row):
+    for row in as_rows(ordered):
         groups.setdefault(values_of(row, ALIKE), []).append(row)
     searching = results.trials[(results.trials["find"] == FIND_MAX) & (results.trials.status == "ok")]
-    searches = as_rows(searching, TrialRow)
+    searches = as_rows(searching)
     families = [_family(rows, searches) for rows in groups.values()]
     return [family for family in families if family.rows or family.out]
 
 
-def _family(rows: Sequence[Row], searches: Sequence[TrialRow]) -> Family:
+def _family(rows: Sequence[Row], searches: Sequence[ConfigurationRow]) -> Family:
     about = rows[0]
     out = [row for row in rows if not row["n"] and row["status"] == OOM]
     alike = [trial["max_batch"] for trial in searches if values_of(trial, AS_LARGE) == values_of(about, AS_LARGE)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.frames.configurations import known, over, value_of, values
+from analysis.frames.configurations import known, over, values
 from analysis.frames.results import Results
 from analysis.show import notes
 from analysis.show.layout import Listing
@@ -172,7 +172,7 @@ def _no_room(count: int, room: int | None) -> str:
 def _keys(family: Family, workers: int) -> dict[str, Any]:
     about = family.about
     batch = "global_batch" if family.strong else "batch_per_worker"
-    return {key: value_of(about, key) for key in ("framework", "model", "allreduce", batch)} | {"workers": workers}
+    return {key: about[key] for key in ("framework", "model", "allreduce", batch)} | {"workers": workers}
 
 
 def _name(row: Row) -> str:

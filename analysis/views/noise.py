@@ -20,8 +20,7 @@ from analysis import findings
 from analysis.findings import DOUBT, NOTE, Evidence, Finding, count, grouped
 from analysis.frames import configurations as launches
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.style import EndLabel
 from analysis.statistics import noise_levels
@@ -303,7 +302,7 @@ def draw_distributions(results: Results) -> dict[str, Figure]:
         rows = rows[rows.n > 0]
         if len(rows):
             batch = max(rows.batch, key=lambda size: (int((rows.batch == size).sum()), int(size)))
-            ours = as_rows(rows[rows.batch == batch].sort_values("series_order", kind="stable"), ConfigurationRow)
+            ours = as_rows(rows[rows.batch == batch].sort_values("series_order", kind="stable"))
             every = [
                 distribution for distribution in (spread(results, row) for row in ours) if distribution is not None
             ]

@@ -16,11 +16,10 @@ from analysis import findings
 from analysis.findings import DOUBT, Evidence, Finding, grouped
 from analysis.frames import configurations as comparability
 from analysis.frames import results as series
-from analysis.frames.configurations import known, value_of
+from analysis.frames.configurations import known
 from analysis.frames.details import BACKWARD, FORWARD, INPUT, WEIGHT
 from analysis.frames.results import Results
-from analysis.frames.row_types import ConfigurationRow, Pipeline
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.statistics import bubble
@@ -318,7 +317,7 @@ def listing(results: Results) -> Listing | None:
         *_legend(pipelines),
         notes.source(results),
     ]
-    shown = zip(first, as_rows(pipelines, Pipeline), strict=True)
+    shown = zip(first, as_rows(pipelines), strict=True)
     rows = [(name, *_cells(row, by_name[row["configuration"]])) for name, row in shown]
     return Listing(f"Pipelines ({results.heading})", ("configuration", *HEADER), tuple(rows), tuple(lines))
 
@@ -350,7 +349,7 @@ def _name(row: ConfigurationRow, names: list[str], several_models: bool) -> str:
     return f"{model}{label} {comparability.sign(row)}".rstrip()
 
 
-def _cells(row: Pipeline, configuration: ConfigurationRow) -> tuple[str, ...]:
+def _cells(row: ConfigurationRow, configuration: ConfigurationRow) -> tuple[str, ...]:
     measured = percent_to_a_tenth(row["bubble"])
     if measured:
         measured += f" ({100 * row['bubble_low']:.1f} to {100 * row['bubble_high']:.1f})"
@@ -399,7 +398,7 @@ def _legend(pipelines: pd.DataFrame) -> list[str]:
         "measured seconds of each stage. Measured = replay with equal stages + what the cut adds + what transfers and "
         "overhead add, in percentage points.",
     ]
-    rows = as_rows(pipelines.drop_duplicates(["schedule", "theory_formula", "theory_why"]), Pipeline)
+    rows = as_rows(pipelines.drop_duplicates(["schedule", "theory_formula", "theory_why"]))
     reasons = [f" [none claimed: {row['theory_why']}]" if row["theory_why"] else "" for row in rows]
     formulas = [f"{row['schedule']}: {row['theory_formula']}{why}" for row, why in zip(rows, reasons, strict=True)]
     lines.append(f"Theory, with p workers, v stages each, m micro-batches: {'; '.join(formulas)}.")
@@ -510,7 +509,7 @@ def draw(results: Results) -> dict[str, Figure]:
 
 
 def _panels(results: Results) -> list[Panel]:
-    rows = as_rows(table(results), Pipeline)
+    rows = as_rows(table(results))
     shown = [(row, events) for row in rows if not (events := events_of(row, results)).empty]
     names = [file_name(row) for row, _ in shown]
     titles = _titles([row for row, _ in shown])
@@ -524,9 +523,9 @@ def _panels(results: Results) -> list[Panel]:
     return panels
 
 
-def _titles(rows: Sequence[Pipeline]) -> list[str]:
+def _titles(rows: Sequence[ConfigurationRow]) -> list[str]:
     """`1f1b, m = 8, 2 stages: bubble 14 % (theory 11 %)`, with cut and batch where they vary."""
-    cuts, batches = ({value_of(row, key) for row in rows} for key in ("stage_cut", "global_batch"))
+    cuts, batches = ({row[key] for row in rows} for key in ("stage_cut", "global_batch"))
     titles = []
     for row in rows:
         words = shape_words(row, cut=len(cuts) > 1) + (f", batch {row['global_batch']}" if len(batches) > 1 else "")

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from analysis.frames.configurations import same, value_of
+from analysis.frames.configurations import same
 from analysis.frames.results import Results
 from analysis.prediction import predict
 from analysis.prediction.network import Link, Network
@@ -85,7 +85,7 @@ def _alike(recipe: Recipe, prediction: Prediction) -> bool:
     row, other = recipe.trained[0].row, prediction.target.row
     narrow = [str(one.row["allreduce"]) for one in recipe.trained if one.row["allreduce"] not in ("none", "fp32")]
     wire = narrow[0] if narrow else "fp32"
-    return wire == prediction.allreduce and all(same(value_of(row, key), value_of(other, key)) for key in ALIKE)
+    return wire == prediction.allreduce and all(same(row[key], other[key]) for key in ALIKE)
 
 
 def _speed(prediction: Prediction) -> LogEstimate:

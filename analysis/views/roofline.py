@@ -15,8 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from analysis.frames.configurations import known, values_of
 from analysis.frames.measured import of_peers, samples_of_step
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel

@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis.frames.configurations import KEYS, known, own_algorithm, same, values_of
 from analysis.frames.results import Results
-from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow
 from analysis.frames.training import METRICS, evaluation_steps
 from analysis.show import notes
 from analysis.show.layout import Listing

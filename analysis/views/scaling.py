@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from analysis.frames.configurations import known, value_of
+from analysis.frames.configurations import known
 from analysis.frames.results import Results, once, unit
 from analysis.show import notes, style
 from analysis.show.layout import Listing
@@ -85,8 +85,8 @@ def returns_table(results: Results) -> pd.DataFrame:
 
 def _keys(family: Family) -> dict[str, Any]:
     held = "global_batch" if family.strong else "batch_per_worker"
-    keys = {key: value_of(family.about, key) for key in ("framework", "allreduce")}
-    return {"model": family.model, "family": family.label, **keys, held: int(value_of(family.about, held))}
+    keys = {key: family.about[key] for key in ("framework", "allreduce")}
+    return {"model": family.model, "family": family.label, **keys, held: int(family.about[held])}
 
 
 def laws_listing(results: Results) -> Listing | None:

@@ -15,8 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 from analysis.frames import configurations
 from analysis.frames.configurations import is_pipeline, known
 from analysis.frames.results import ALLREDUCE_ORDER, Results, once, words
-from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Table
 from analysis.show.style import DASHES, RATIO, EndLabel, Failure, Look

@@ -16,7 +16,7 @@ from analysis.frames.configurations import BATCH_KEYS, KEYS, values, values_of
 from analysis.frames.details import PHASE_COLUMNS
 from analysis.frames.measured import PHASES, of_peers, samples_of_step
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow
 from analysis.statistics.bubble import RANK, idle_seconds
 from analysis.views import pipelines
 from scaling_study.frameworks import FRAMEWORKS

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from analysis.frames import configurations
 from analysis.frames.configurations import known, own_algorithm, values_of
 from analysis.frames.results import Results
-from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow
 from analysis.frames.training import METRICS, SHOWN, evaluation_steps, rounding
 from analysis.show import notes, style
 from analysis.show.layout import Listing

@@ -15,8 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from analysis.frames import configurations
 from analysis.frames.configurations import known, values
 from analysis.frames.results import ALLREDUCE_ORDER, Results, once, unit
-from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import ALIKE, BEST, FAILED, Cell, Table
 from analysis.show.style import MEAN, EndLabel, Failure, Look
@@ -358,7 +357,7 @@ def _frameworks_rows(data: pd.DataFrame) -> pd.DataFrame:
     """The batch size that most series have: what may be compared by speed, then what may not, then what failed."""
     count = data[data.n > 0].groupby("batch").series.nunique()
     rows: pd.DataFrame = data[data.batch == max(count.index, key=lambda batch: (count[batch], batch))]
-    typed = as_rows(rows, ConfigurationRow)
+    typed = as_rows(rows)
     signs = [configurations.sign(row) for row in typed]
     rows = rows.assign(
         sign=signs,
@@ -369,13 +368,8 @@ def _frameworks_rows(data: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(["place", "samples_per_second"], ascending=[True, False], kind="stable")
 
 
-class Shown(ConfigurationRow):
-    sign: str
-    text: str
-
-
 def _frameworks_panel(axis: Axes, rows: pd.DataFrame, colour: dict[int, str]) -> None:
-    for index, row in enumerate(as_rows(rows, Shown)):
+    for index, row in enumerate(as_rows(rows)):
         edge = style.GREY if row["sign"] else colour[int(row["workers"])]
         marker = "s" if row["allreduce"] in ALLREDUCE_ORDER[2:] else "o"
         if known(row["interval_low"]):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from analysis import findings
 from analysis.findings import DOUBT, MOST_NAMES, NOTE, WRONG, Evidence, Finding, Row, grouped, simultaneous
 from analysis.frames import configurations
-from analysis.frames.configurations import known, over, value_of, values_of
+from analysis.frames.configurations import known, over, values_of
 from analysis.frames.trials import NOT_CHECKED
 from analysis.views.same_training import RECIPE
 from analysis.views.view import Detector, View
@@ -81,7 +81,7 @@ def _unlike_data(evidence: Evidence) -> Iterator[Finding]:
 def _same_data(row: Row) -> tuple[object, ...]:
     """Values that decide how many samples an epoch has; a training to a result leaves out its validation samples."""
     keys = ("model", "data", "sequence_length", "image_size", "image_width", "train_validation")
-    return (*values_of(row, keys), any(known(value_of(row, end)) for end in ENDS))
+    return (*values_of(row, keys), any(known(row[end]) for end in ENDS))
 
 
 # Was the thing trained that its name says? Parameter counts, variants, lost weights, and what parity said.

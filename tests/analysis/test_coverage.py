@@ -20,7 +20,7 @@ from scaling_study.stats.intervals import ratio, repeats_for
 
 PAIRS, AT_ONCE = times(400, 10_000), 40
 TRUE, SPEEDUP, WORKERS = 400.0, 1.62, 2
-STUDY = StudyInfo("simulated", "weak", {"framework": "single"}, MACHINE)
+STUDY = StudyInfo(schema=1, study="simulated", baseline={"framework": "single"}, machine=MACHINE)
 LOW, HIGH = 0.93, 0.97
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from planted import Planted, plant, rank_report, record
 
 from analysis.frames import columns, results, trials
-from analysis.frames.row_types import ConfigurationRow, TrialRow
 from scaling_study.records.store import write_record
 from scaling_study.trial import Trial
 
@@ -30,18 +28,6 @@ def made(*ranks: dict[str, object], one: Planted = HOROVOD, steps: tuple[list[fl
     seconds = steps or ([0.1] * 60,) * len(ranks)
     reports = [rank_report(trial, i, seconds[i], **changes) for i, changes in enumerate(ranks)]
     return trials.row(replace(base, ranks=reports))
-
-
-@pytest.mark.parametrize(
-    ("row", "listed"),
-    [(TrialRow, columns.TRIALS), (ConfigurationRow, [*columns.of_configurations(), *columns.SHOWN])],
-    ids=["trials", "configurations"],
-)
-def test_row_types_have_the_types_of_the_columns(row: type, listed: Sequence[columns.Column]) -> None:
-    kinds = {column.name: column.type for column in listed}
-    for name, kind in get_type_hints(row).items():
-        (plain,) = {*get_args(kind)} - {type(None)} or {kind}
-        assert kinds[name] is plain, name
 
 
 def test_the_frames_have_the_columns_and_no_other(tmp_path: Path) -> None:
