@@ -316,6 +316,15 @@ class Results:
         return as_rows(self.configurations)
 
     @cached_property
+    def by_name(self) -> dict[str, ConfigurationRow]:
+        """Configuration -> its row. Not to be written to."""
+        return {row["configuration"]: row for row in self.rows}
+
+    def among(self, names: Iterable[str]) -> pd.DataFrame:
+        """The `configurations` of these names."""
+        return self.configurations[self.configurations.configuration.isin(list(names))]
+
+    @cached_property
     def series_keys(self) -> list[str]:
         """The trial keys that tell series apart."""
         return keys(self.configurations)

@@ -63,6 +63,11 @@ def _dtype(kind: Any) -> Any:
     return pd.api.types.pandas_dtype(kind)
 
 
+def bounded(name: str, value: Any, low: Any, high: Any) -> dict[str, Any]:
+    """The columns of a value and its interval: `name`, `name_low` and `name_high`."""
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
 def distinct(column: pd.Series[Any]) -> set[Any]:
     """The values of a column, all unknown ones as None."""
     return {None if value != value else value for value in _values(column)}

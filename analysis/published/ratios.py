@@ -238,7 +238,7 @@ def table(results: Results) -> pd.DataFrame:
     shown = results.configurations
     usable = shown[(shown.n > 0) & ~shown.oversubscribed.fillna(False) & (shown.not_comparable.fillna("") == "")]
     rows = _by_kind(as_rows(usable))
-    timed = _by_kind(as_rows(epochs.table(results)))
+    timed = _by_kind(as_rows(epochs.epochs_table(results)))
     rows_made: list[dict[str, Any]] = []
     for claim in published():
         rows_made += _epochs(claim, _of(claim.of, timed)) if claim.kind == EPOCH else _rates(claim, rows)

@@ -92,6 +92,11 @@ class Listing:
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
 
+    @classmethod
+    def from_rows(cls, title: str, rows: Sequence[Mapping[str, str]], notes: Iterable[str]) -> Listing:
+        """A table of rows that map each column's header to its text. All have the same headers."""
+        return cls(title, tuple(rows[0]) if rows else (), tuple(tuple(row.values()) for row in rows), tuple(notes))
+
     def grid(self) -> Grid:
         """Without marks."""
         return Grid(self.title, self.header, tuple(tuple(map(Cell, row)) for row in self.rows), self.notes)

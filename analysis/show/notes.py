@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -85,6 +85,20 @@ def series_and_batch(row: ConfigurationRow, results: Results) -> tuple[str, str]
     model = f"{row['model']}, " if len(results.models) > 1 else ""
     sign = configurations.sign(row) if known(row["not_comparable"]) else ""
     return f"{model}{row['series']} {sign}".rstrip(), str(row["batch"])
+
+
+def signed_names(results: Results, rows: Sequence[Mapping[Any, Any]]) -> list[str]:
+    """The first cells of rows, `resnet8, horovod, 2 workers, batch 64 †`: with the model where these rows have several,
+    and with the sign of what may not be compared."""
+    names = named_with_batch(rows)
+    signs = [configurations.sign(results.by_name[row["configuration"]]) for row in rows]
+    return [f"{name} {sign}".rstrip() for name, sign in zip(names, signs, strict=True)]
+
+
+def named_with_batch(rows: Sequence[Mapping[Any, Any]]) -> list[str]:
+    """`horovod, 2 workers, batch 64` of each row, its global batch; with the model where these rows have several."""
+    several = len({row["model"] for row in rows}) > 1
+    return [(f"{row['model']}, " if several else "") + f"{row['series']}, batch {row['global_batch']}" for row in rows]
 
 
 def _span(values: pd.Series[Any], form: str) -> str:

@@ -416,6 +416,25 @@ def gutter(texts: Iterable[str], titles: Iterable[str] = (), panel_width: float 
     return max(0.35 + max((inches(text, SMALL) for text in texts), default=0.0), beyond)
 
 
+def colour_key(axis: Axes, entries: Iterable[tuple[str, str]], left: float, line: float, gap: float) -> None:
+    """Write (colour, name) entries below each other, right of a panel. `left`, `line`, `gap`: points from the panel to
+    the squares, from one entry to the next, and from a square to its name."""
+    for index, (colour, name) in enumerate(entries):
+        for right, text, ink in ((left, "■", colour), (left + gap, name, DARK)):
+            axis.annotate(
+                text,
+                xy=(1, 1),
+                xycoords="axes fraction",
+                xytext=(right, -(index + 0.5) * line),
+                textcoords="offset points",
+                va="center",
+                ha="left",
+                fontsize=SMALL,
+                color=ink,
+                annotation_clip=False,
+            )
+
+
 def failure_text(name: str, statuses: Sequence[tuple[str, str]]) -> str:
     """`fp32: oom at 256, 512; timeout at 1024` from (status, where) pairs."""
     where = {status: [at for word, at in statuses if word == status] for status, _ in statuses}

@@ -18,58 +18,20 @@ from analysis.text import megabytes, number, percent
 from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import between_repeats
 
-COLUMNS = (
-    "configuration",
-    "model",
-    "series",
-    "batch",
-    "workers",
-    "target_batch",
-    "runs",
-    "achieved_over_target",
-    "achieved_low",
-    "achieved_high",
-    "achieved_most",
-    "rounds",
-    "failed",
-    "local",
-    "peers",
-    "round_seconds",
-    *SECONDS,
-    "blocked_share",
-    "weights_share",
-    "communication_bytes",
-    "failure",
-)
-HEADER = (
-    "configuration",
-    "batch",
-    "target batch",
-    "achieved / target",
-    "rounds",
-    "failed",
-    "peers",
-    "round s",
-    "matchmaking s",
-    "of it blocked",
-    "averaging s",
-    "blocked",
-    "both of a round",
-    "weights averaged",
-    "MB a round",
-)
+ABOUT = ("configuration", "model", "series", "batch", "workers")
 
 
-def table(results: Results) -> pd.DataFrame:
-    """COLUMNS, a row for each configuration that has rounds. `rounds`: timed, of the `runs` that are ok; `failed` and
-    `local`: of all runs, as one in which a round failed is not ok. Seconds are means over ranks, rounds and runs.
+def rounds_table(results: Results) -> pd.DataFrame:
+    """A row for each configuration that has rounds. `rounds`: timed, of the `runs` that are ok; `failed` and `local`:
+    of all runs, as one in which a round failed is not ok. Seconds are means over ranks, rounds and runs.
 
     `blocked_share`: of a round, in which it did nothing but look for peers and average.
     """
     details = results.details.rounds
-    by_name = {str(name): rows for name, rows in details.groupby("configuration", sort=False)}
-    rows = [_row(row, by_name[row["configuration"]]) for row in results.rows if row["configuration"] in by_name]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    by_name = {str(name): runs for name, runs in details.groupby("configuration", sort=False)}
+    return pd.DataFrame(
+        [_row(row, by_name[row["configuration"]]) for row in results.rows if row["configuration"] in by_name]
+    )
 
 
 def _row(row: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
@@ -78,10 +40,10 @@ def _row(row: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
     achieved = between_repeats(good.achieved_over_target.tolist()) if len(good) else None
     blocked = sum(means[f"{part}_blocked_seconds"] or 0.0 for part in ("matchmaking", "averaging"))
     return {
-        **{key: row[key] for key in ("configuration", "model", "series", "batch", "workers", "communication_bytes")},
-        **means,
+        **{key: row[key] for key in ABOUT},
         "target_batch": row["global_batch"],
         "runs": len(good),
+        "achieved_over_target": means["achieved_over_target"],
         "achieved_low": achieved and achieved.low,
         "achieved_high": achieved and achieved.high,
         "achieved_most": float(good.achieved_most.max()) if len(good) else None,
@@ -89,45 +51,51 @@ def _row(row: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
         "failed": int(runs.failed.sum()),
         "local": int(runs.local.sum()),
         "peers": int(runs.peers.min()),
+        "round_seconds": means["round_seconds"],
+        **{name: means[name] for name in SECONDS},
         "blocked_share": blocked / means["round_seconds"] if means["round_seconds"] else None,
+        "weights_share": means["weights_share"],
+        "communication_bytes": row["communication_bytes"],
         "failure": next((str(why) for why in runs.failure if why), ""),
     }
 
 
 def listing(results: Results) -> Listing | None:
     """A row for each configuration that has rounds; None where none has."""
-    rows = table(results)
+    rows = rounds_table(results)
     if rows.empty:
         return None
-    several = len(results.models) > 1
-    signs = {row["configuration"]: configurations.sign(row) for row in results.rows}
-    cells = tuple(_cells(row, several, signs[row["configuration"]]) for row in as_rows(rows))
-    title = f"Rounds of decentralised training ({results.heading})"
-    return Listing(title, HEADER, cells, tuple(_lines(results, rows)))
+    cells = [
+        _cells(row, notes.series_and_batch(results.by_name[row["configuration"]], results)) for row in as_rows(rows)
+    ]
+    return Listing.from_rows(f"Rounds of decentralised training ({results.heading})", cells, _lines(results, rows))
 
 
-def _cells(row: Mapping[Any, Any], several: bool, sign: str) -> tuple[str, ...]:
-    model = f"{row['model']}, " if several else ""
+def _cells(row: Mapping[Any, Any], name: tuple[str, str]) -> dict[str, str]:
     bounds = f" [{row['achieved_low']:.3f}, {row['achieved_high']:.3f}]" if known(row["achieved_low"]) else ""
-    achieved = f"{row['achieved_over_target']:.3f}{bounds}" if known(row["achieved_over_target"]) else ""
-    failed = f"{row['failed']}" + (f" ({row['local']} alone)" if row["local"] else "")
-    return (
-        f"{model}{row['series']} {sign}".rstrip(),
-        str(row["batch"]),
-        f"{row['target_batch']:,}",
-        achieved,
-        str(row["rounds"]),
-        failed,
-        f"{row['peers']} of {row['workers']}",
-        *(number(row[name]) if known(row[name]) else "" for name in ("round_seconds", *SECONDS)),
-        *(percent(row[name]) if known(row[name]) else "" for name in ("blocked_share", "weights_share")),
-        megabytes(row["communication_bytes"]),
-    )
+    shown = {key: number(row[key]) if known(row[key]) else "" for key in ("round_seconds", *SECONDS)}
+    shares = {key: percent(row[key]) if known(row[key]) else "" for key in ("blocked_share", "weights_share")}
+    return {
+        "configuration": name[0],
+        "batch": name[1],
+        "target batch": f"{row['target_batch']:,}",
+        "achieved / target": f"{row['achieved_over_target']:.3f}{bounds}" if known(row["achieved_over_target"]) else "",
+        "rounds": str(row["rounds"]),
+        "failed": f"{row['failed']}" + (f" ({row['local']} alone)" if row["local"] else ""),
+        "peers": f"{row['peers']} of {row['workers']}",
+        "round s": shown["round_seconds"],
+        "matchmaking s": shown["matchmaking_seconds"],
+        "of it blocked": shown["matchmaking_blocked_seconds"],
+        "averaging s": shown["averaging_seconds"],
+        "blocked": shown["averaging_blocked_seconds"],
+        "both of a round": shares["blocked_share"],
+        "weights averaged": shares["weights_share"],
+        "MB a round": megabytes(row["communication_bytes"]),
+    }
 
 
 def _lines(results: Results, rows: pd.DataFrame) -> Iterator[str]:
-    ours = results.configurations[results.configurations.configuration.isin(rows.configuration)]
-    yield from configurations.sentences(ours)
+    yield from configurations.sentences(results.among(rows.configuration))
     yield (
         "A step is a round: peers read batches until they together have the target, then average. Achieved: samples of "
         "all peers over the target, mean of the timed rounds [95 % between runs]; warm-up rounds are apart. Each peer "
@@ -150,4 +118,4 @@ def _lines(results: Results, rows: pd.DataFrame) -> Iterator[str]:
     yield notes.source(results)
 
 
-VIEW = View("What happens in a round of averaging?", (StudyTable("rounds", listing, table),))
+VIEW = View("What happens in a round of averaging?", (StudyTable("rounds", listing, rounds_table),))

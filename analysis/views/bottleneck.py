@@ -463,7 +463,8 @@ def _figure(model: str, every: Sequence[Bottleneck], results: Results) -> Figure
     sheet = style.sheet(1, 1, layout, title, _footnote(shown, ours, every, results))
     axis, _ = sheet.at(0)
     _panel(axis, shown, names, texts)
-    _key(axis, present, max(style.inches(text, style.SMALL) for text in texts))
+    beside = max(style.inches(text, style.SMALL) for text in texts)
+    style.colour_key(axis, [(COLOURS[kind], NAMES[kind]) for kind in present], 72 * (beside + 0.4), ROW * 72, gap=11)
     return sheet.figure
 
 
@@ -509,25 +510,6 @@ def _panel(axis: Axes, shown: Sequence[Bottleneck], names: Sequence[str], texts:
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
     axis.set_xlabel("share of a step")
     axis.grid(False)
-
-
-def _key(axis: Axes, present: Sequence[str], beside: float) -> None:
-    """Draw the key of the colours right of the steps' lengths, which are `beside` inches wide."""
-    for index, kind in enumerate(present):
-        down = -(index + 0.5) * ROW * 72
-        for right, text, ink in ((0.0, "■", COLOURS[kind]), (11.0, NAMES[kind], style.DARK)):
-            axis.annotate(
-                text,
-                xy=(1, 1),
-                xycoords="axes fraction",
-                xytext=(72 * (beside + 0.4) + right, down),
-                textcoords="offset points",
-                va="center",
-                ha="left",
-                fontsize=style.SMALL,
-                color=ink,
-                annotation_clip=False,
-            )
 
 
 def _footnote(

@@ -11,10 +11,9 @@ import pandas as pd
 from analysis import findings
 from analysis.findings import DOUBT, WRONG, Evidence, Finding
 from analysis.frames import configurations
-from analysis.frames import configurations as baseline
 from analysis.frames.configurations import known
 from analysis.frames.results import Results
-from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows, bounded
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.text import number
@@ -22,9 +21,7 @@ from analysis.views.view import Detector, StudyTable, View
 from scaling_study.models import MODELS
 from scaling_study.stats.intervals import ratio
 
-# Faults of an epoch's ratio: a mark for the row, and a sentence that names the fault loudly.
-#
-# A row here is one of table.COLUMNS, or the mapping that becomes one.
+# Faults of an epoch's ratio: a mark for the row, and a sentence that names the fault. A row is one of epochs_table().
 
 UNEQUAL_WORK, OTHER_MODEL, OTHER_STEPS, LOADING, UNSTEADY = "F9", "F10", "F13", "F17", "≠"
 STEADY = 0.05  # of running seconds: beyond it the two ways of measuring disagree
@@ -87,16 +84,9 @@ def factor(value: Any) -> str:
 
 # One row a configuration that ran epochs: its last one, and what it is against the baseline's.
 
+ABOUT = ("configuration", "series", "series_order", "model", "framework", "workers", "batch_per_worker", "global_batch")
 SECONDS = ("data_seconds", "training_seconds", "running_seconds")
-COLUMNS = (
-    "configuration",
-    "series",
-    "series_order",
-    "model",
-    "framework",
-    "workers",
-    "batch_per_worker",
-    "global_batch",
+MEASURED = (
     "steps",
     "samples",
     *SECONDS,
@@ -105,35 +95,35 @@ COLUMNS = (
     "epoch_repeats",
     "samples_per_epoch_second",
     "used_learning_rate",
-    "epoch_baseline",
-    "epoch_ratio",
-    "epoch_ratio_low",
-    "epoch_ratio_high",
-    "equal_work_ratio",
-    "same_batch_baseline",
-    "same_batch_ratio",
-    "why_no_ratio",
-    "flags",
-    "parity",
-    "not_comparable",
 )
-NO_RATIO = dict.fromkeys(("epoch_baseline", "epoch_ratio", "equal_work_ratio", "same_batch_ratio"))
+NO_RATIO = dict.fromkeys(
+    (
+        "epoch_baseline",
+        "epoch_ratio",
+        "epoch_ratio_low",
+        "epoch_ratio_high",
+        "equal_work_ratio",
+        "same_batch_baseline",
+        "same_batch_ratio",
+        "why_no_ratio",
+    )
+)
 
 
-def table(results: Results) -> pd.DataFrame:
-    """COLUMNS, for every configuration that ran epochs: means over its repeats of the last epoch.
+def epochs_table(results: Results) -> pd.DataFrame:
+    """ABOUT, MEASURED and NO_RATIO of every configuration that ran epochs: means over its repeats of the last epoch.
 
     Samples are summed over the ranks, seconds are of the rank whose epoch lasted longest. `unsteady` is
     running_seconds / steady_seconds - 1. Ratios are None with the reason in `why_no_ratio`; `same_batch_ratio` is the
     epoch ratio to a baseline with the same global batch, where the other was chosen by another. `flags`: `F9;F13`.
     """
     mine = measured(results)
-    configurations = results.rows
-    rows = [{**row, **mine[row["configuration"]]} for row in configurations if row["configuration"] in mine]
+    rows = [{**row, **mine[row["configuration"]]} for row in results.rows if row["configuration"] in mine]
     compared = [{**row, **NO_RATIO, **_compared(row, rows, results)} for row in rows]
     for row in compared:
         row["flags"] = ";".join(mark for mark, _ in faults_of(row, compared))
-    frame = pd.DataFrame(compared, columns=list(COLUMNS), dtype=object)
+    columns = [*ABOUT, *MEASURED, *NO_RATIO, "flags", "parity", "not_comparable"]
+    frame = pd.DataFrame(compared, columns=columns, dtype=object)
     return frame.sort_values(["model", "series_order", "global_batch"], kind="stable", ignore_index=True)
 
 
@@ -174,85 +164,75 @@ def _compared(row: Row, rows: Sequence[Row], results: Results) -> dict[str, Any]
     if reference is row:
         return columns | {"epoch_ratio": 1.0, "equal_work_ratio": 1.0}
     gain = ratio(reference["values"], row["values"], first=(int(reference["planned"]), int(row["planned"])))
-    columns |= {"epoch_ratio": gain.mean, "epoch_ratio_low": gain.low, "epoch_ratio_high": gain.high}
-    columns |= {"equal_work_ratio": row["samples_per_epoch_second"] / reference["samples_per_epoch_second"]}
+    columns |= bounded("epoch_ratio", gain.mean, gain.low, gain.high)
+    columns["equal_work_ratio"] = row["samples_per_epoch_second"] / reference["samples_per_epoch_second"]
     if row["global_batch"] != reference["global_batch"]:
         other = _baseline(row, rows, results, batch="global_batch")
         if not isinstance(other, str) and not other["not_comparable"]:
-            columns |= {"same_batch_baseline": other["configuration"]}
-            columns |= {"same_batch_ratio": ratio(other["values"], row["values"]).mean}
+            columns["same_batch_baseline"] = other["configuration"]
+            columns["same_batch_ratio"] = ratio(other["values"], row["values"]).mean
     return columns
 
 
 def _baseline(row: Row, rows: Sequence[Row], results: Results, batch: str | None = None) -> Row | str:
     """Its own model's, or that of the model it is a variant of."""
-    reference = baseline.find(row, rows, results.study, batch=batch)
+    reference = configurations.find(row, rows, results.study, batch=batch)
     like = MODELS[str(row["model"])].like if str(row["model"]) in MODELS else ""
     if isinstance(reference, str) and like:
-        original = baseline.find(row, rows, results.study, model=like, batch=batch)
+        original = configurations.find(row, rows, results.study, model=like, batch=batch)
         return reference if isinstance(original, str) else original
     return reference
 
 
 # The table of epochs: the ratio as published, and beside it the same ratio at equal work.
 
-HEADER = (
-    "configuration",
-    "workers",
-    "global batch",
-    "steps",
-    "samples",
-    "data s",
-    "training s",
-    "running s",
-    "of which data",
-    "epoch ratio, as published",
-    "at equal work",
-    "against steady state",
-    "flags",
-)
-
 
 def listing(results: Results) -> Listing | None:
     """A row for each configuration that ran epochs; None where none did."""
-    epochs = table(results)
-    if epochs.empty:
+    rows = as_rows(epochs_table(results))
+    if not rows:
         return None
-    ours = results.configurations[results.configurations.configuration.isin(epochs.configuration)]
-    signs = {row["configuration"]: configurations.sign(row) for row in results.rows}
-    several, rows = epochs.model.nunique() > 1, as_rows(epochs)
-    names = {
-        row["configuration"]: (f"{row['model']}, " if several else "") + f"{row['series']}, batch {row['global_batch']}"
-        for row in rows
-    }
-    cells = [(f"{names[row['configuration']]} {signs[row['configuration']]}".rstrip(), *_cells(row)) for row in rows]
+    ours = results.among(row["configuration"] for row in rows)
+    names = dict(zip((row["configuration"] for row in rows), notes.named_with_batch(rows), strict=True))
+    cells = [_cells(row, name) for row, name in zip(rows, notes.signed_names(results, rows), strict=True)]
     lines = [
         *configurations.sentences(ours),
         *_flagged(rows, names),
-        *_without(rows, names),
+        *(  # where no other sentence says why
+            f"No ratio: {row['why_no_ratio']} ({names[row['configuration']]})."
+            for row in rows
+            if row["why_no_ratio"] and not row["not_comparable"]
+        ),
         *configurations.checked(ours),
-        *_legend(results),
+        "The last epoch, after the warm-up ones: samples of all data-parallel ranks, seconds of the slowest rank, "
+        "means over the repeats. Data: waiting for batches; training: in the step; running: wall time of both.",
+        f"Epoch ratio: running seconds of {results.study.baseline_text or 'a baseline'} / these, as published studies "
+        "have it [95 % interval between repeats, Welch]; at equal work: samples per second of the epoch / the "
+        "baseline's. Against steady state: running seconds against steps x the mean timed step; beyond ±5 % marked "
+        f"{UNSTEADY}.",
         notes.source(results),
     ]
-    return Listing(f"Epochs ({results.heading})", HEADER, tuple(cells), tuple(lines))
+    return Listing.from_rows(f"Epochs ({results.heading})", cells, lines)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, name: str) -> dict[str, str]:
     published = factor(row["epoch_ratio"])
     if known(row["epoch_ratio_low"]):
         published += f" [{row['epoch_ratio_low']:.2f}, {row['epoch_ratio_high']:.2f}]"
-    if row["epoch_baseline"] == row["configuration"]:
-        published = "1 (baseline)"
     share = row["data_seconds"] / row["running_seconds"] if row["running_seconds"] else None
-    return (
-        *(f"{row[key]:,}" for key in ("workers", "global_batch", "steps", "samples")),
-        *(number(row[key]) for key in SECONDS),
-        "" if share is None else f"{100 * share:.1f} %",
-        published,
-        factor(row["equal_work_ratio"]),
-        f"{100 * row['unsteady']:+.1f} %",
-        row["flags"].replace(";", ", "),
-    )
+    return {
+        "configuration": name,
+        "workers": f"{row['workers']:,}",
+        "global batch": f"{row['global_batch']:,}",
+        "steps": f"{row['steps']:,}",
+        "samples": f"{row['samples']:,}",
+        **{key.replace("_seconds", " s"): number(row[key]) for key in SECONDS},
+        "of which data": "" if share is None else f"{100 * share:.1f} %",
+        "epoch ratio, as published": "1 (baseline)" if row["epoch_baseline"] == row["configuration"] else published,
+        "at equal work": factor(row["equal_work_ratio"]),
+        "against steady state": f"{100 * row['unsteady']:+.1f} %",
+        "flags": row["flags"].replace(";", ", "),
+    }
 
 
 def _flagged(rows: Sequence[Row], names: Mapping[str, str]) -> list[str]:
@@ -262,26 +242,6 @@ def _flagged(rows: Sequence[Row], names: Mapping[str, str]) -> list[str]:
         for fault in faults_of(row, rows):
             whom.setdefault(fault, []).append(names[row["configuration"]])
     return [f"**{mark}** {'; '.join(who)}: {sentence}." for (mark, sentence), who in whom.items()]
-
-
-def _without(rows: Sequence[Row], names: Mapping[str, str]) -> list[str]:
-    """Sentences for the rows without a ratio, where no other sentence says why."""
-    return [
-        f"No ratio: {row['why_no_ratio']} ({names[row['configuration']]})."
-        for row in rows
-        if row["why_no_ratio"] and not row["not_comparable"]
-    ]
-
-
-def _legend(results: Results) -> list[str]:
-    return [
-        "The last epoch, after the warm-up ones: samples of all data-parallel ranks, seconds of the slowest rank, "
-        "means over the repeats. Data: waiting for batches; training: in the step; running: wall time of both.",
-        f"Epoch ratio: running seconds of {results.study.baseline_text or 'a baseline'} / these, as published studies "
-        "have it [95 % interval between repeats, Welch]; at equal work: samples per second of the epoch / the "
-        "baseline's. Against steady state: running seconds against steps x the mean timed step; beyond ±5 % marked "
-        f"{UNSTEADY}.",
-    ]
 
 
 # The marks of the table of epochs as findings: F9, F10, F13, F17, and F8 for "≠".
@@ -296,15 +256,10 @@ TITLES = {
 
 
 def epoch_faults(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.results.details.epochs.empty:
-        return
-    marked = table(evidence.results)
-    batch = evidence.results.study.batch_key
-    rows = as_rows(marked)
+    rows = as_rows(epochs_table(evidence.results))
+    rows_of: dict[Fault, list[Row]] = {}
     for row in rows:
-        row["batch"] = row[batch]
-    rows_of: dict[Fault, list[ConfigurationRow]] = {}
-    for row in rows:
+        row["batch"] = row[evidence.results.study.batch_key]
         for fault in faults_of(row, rows):
             rows_of.setdefault(fault, []).append(row)
     for (mark, sentence), of in rows_of.items():
@@ -314,6 +269,6 @@ def epoch_faults(evidence: Evidence) -> Iterator[Finding]:
 
 VIEW = View(
     "How long does an epoch take?",
-    (StudyTable("epochs", listing, table),),
+    (StudyTable("epochs", listing, epochs_table),),
     detectors=(Detector(epoch_faults, 2),),
 )

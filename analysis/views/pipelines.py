@@ -481,10 +481,6 @@ class Panel:
         return float(self.step.end_seconds.max())
 
     @property
-    def kinds(self) -> set[str]:
-        return set(self.step.kind)
-
-    @property
     def rows(self) -> float:
         return max(self.places().values()) + 0.5
 
@@ -556,7 +552,9 @@ def _figure(panels: Sequence[Panel], title: str, results: Results) -> Figure:
         _panel(axis, panel, 1000 * longest)
         axis.tick_params(labelbottom=panel is shown[-1])
     axis.set_xlabel("time in the step (ms)")
-    _key(sheet.at(0)[0], [kind for kind in NAMES if any(kind in panel.kinds for panel in shown)])
+    kinds = [kind for kind in NAMES if any(kind in set(panel.step.kind) for panel in shown)]
+    entries = [*((COLOURS[kind], NAMES[kind]) for kind in kinds), (IDLE, "idle")]
+    style.colour_key(sheet.at(0)[0], entries, left=6, line=style.SMALL * style.LINE, gap=10)
     return sheet.figure
 
 
@@ -624,26 +622,6 @@ def _labels(panel: Panel) -> list[str]:
     held = dict(zip(panel.step.stage.astype(int), panel.step.worker.astype(int), strict=True))
     several = len(held) > len(set(held.values()))
     return [f"worker {held[stage]}: stage {stage}" if several else f"stage {stage}" for stage in panel.places()]
-
-
-def _key(axis: Axes, kinds: Sequence[str]) -> None:
-    """Draw the key of the colours at the right of the first panel."""
-    entries = [*((COLOURS[kind], NAMES[kind]) for kind in kinds), (IDLE, "idle")]
-    for index, (colour, name) in enumerate(entries):
-        down = -(index + 0.5) * style.SMALL * style.LINE
-        for right, text, ink in ((6, "■", colour), (16, name, style.DARK)):
-            axis.annotate(
-                text,
-                xy=(1, 1),
-                xycoords="axes fraction",
-                xytext=(right, down),
-                textcoords="offset points",
-                va="center",
-                ha="left",
-                fontsize=style.SMALL,
-                color=ink,
-                annotation_clip=False,
-            )
 
 
 VIEW = View(

@@ -56,7 +56,7 @@ def updates(how: str, **changes: object) -> Peers:
 
 def test_a_row_says_what_rounds_had_and_waited_for(tmp_path: Path) -> None:
     made = read(tmp_path, Peers())
-    (row,) = averaging_rounds.table(made).to_dict("records")
+    (row,) = averaging_rounds.rounds_table(made).to_dict("records")
     assert row["target_batch"] == 512 and row["runs"] == 3 and row["peers"] == row["workers"] == 2
     assert row["achieved_over_target"] == pytest.approx(1.0625) and row["achieved_most"] == pytest.approx(1.125)
     assert (row["rounds"], row["failed"], row["local"], row["failure"]) == (24, 0, 0, "")
@@ -74,10 +74,10 @@ def test_achieved_has_an_interval_between_runs_and_none_of_one(tmp_path: Path) -
     for repeat, most in ((1, 1.0), (2, 1.1), (3, 1.2)):
         made = of_peers(Peers(achieved=(most,)), HIVEMIND.trial(repeat))
         store.write_record(folder / "trials" / made.id, made)
-    (row,) = averaging_rounds.table(results.read(folder)).to_dict("records")
+    (row,) = averaging_rounds.rounds_table(results.read(folder)).to_dict("records")
     assert row["achieved_low"] < 1.0 < 1.2 < row["achieved_high"]
     assert row["achieved_over_target"] == pytest.approx(1.1, abs=0.002)
-    alone = averaging_rounds.table(read(tmp_path / "one", Peers(replace(HIVEMIND, repeats=1))))
+    alone = averaging_rounds.rounds_table(read(tmp_path / "one", Peers(replace(HIVEMIND, repeats=1))))
     assert alone.achieved_low.isna().all() and alone.achieved_over_target[0] == pytest.approx(1.0625)
 
 
@@ -88,7 +88,7 @@ def test_a_run_with_a_failed_round_is_failed_and_its_rounds_are_counted(tmp_path
     assert run.reason == (
         "rank 0: 2 of 8 rounds were not averaged over all peers; round 3: AllreduceException: a peer left"
     )
-    (row,) = averaging_rounds.table(made).to_dict("records")
+    (row,) = averaging_rounds.rounds_table(made).to_dict("records")
     assert (row["runs"], row["rounds"], row["failed"], row["local"]) == (0, 0, 6, 6)
     shown = layout.markdown(averaging_rounds.listing(made))
     assert "6 rounds failed, 6 of them applied with a peer's own gradients alone" in shown
@@ -103,7 +103,7 @@ def test_an_averaging_that_was_under_way_at_the_end_says_nothing(tmp_path: Path)
     ranks = [replace(rank, rounds=[*rank.rounds[:-1], replace(rank.rounds[-1], **last)]) for rank in made.ranks]
     folder = plant_rounds(tmp_path, [])
     store.write_record(folder / "trials" / made.id, replace(made, ranks=ranks))
-    (row,) = averaging_rounds.table(results.read(folder)).to_dict("records")
+    (row,) = averaging_rounds.rounds_table(results.read(folder)).to_dict("records")
     assert row["peers"] == 2 and row["local"] == 0 and row["rounds"] == 8
     assert row["matchmaking_seconds"] == pytest.approx(2.05) and row["achieved_over_target"] == pytest.approx(1.0625)
 
