@@ -34,7 +34,7 @@ from scaling_study.launch.shared_launch import Watch
 from scaling_study.machine import this_machine
 from scaling_study.processes import process
 from scaling_study.records import store
-from scaling_study.records.summary import Summary
+from scaling_study.records.results import Summary
 from scaling_study.settings import CHECKOUT
 from scaling_study.study.documents import Document
 from scaling_study.study.plan import Plan, Planned

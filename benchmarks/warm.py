@@ -27,7 +27,7 @@ from benchmarks import over_links
 from benchmarks.options import Options
 from benchmarks.paired import MET, MISSED, Bar, Finding, ratio
 from scaling_study.machine import this_machine
-from scaling_study.records import store, summary
+from scaling_study.records import store
 from scaling_study.records.store import Record
 from scaling_study.settings import CACHE
 from scaling_study.stats.intervals import Interval
@@ -126,7 +126,7 @@ def joules_a_sample(record: Record) -> float:
     return (rank.energy_joules or 0.0) / rank.samples_seen
 
 
-COMPARED: Mapping[str, Callable[[Record], float]] = {"samples/s": lambda record: summary.throughput(record) or 0.0}
+COMPARED: Mapping[str, Callable[[Record], float]] = {"samples/s": lambda record: store.throughput(record) or 0.0}
 COMPARED_ON_A_GPU: Mapping[str, Callable[[Record], float]] = {
     **COMPARED,
     "peak memory": lambda record: max(rank.peak_memory_bytes for rank in record.ranks),

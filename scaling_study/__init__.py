@@ -12,8 +12,10 @@ __version__ = "0.1.0"
 # Modules that users' own workloads and frameworks import (docs/adding-a-workload.md, docs/adding-a-framework.md):
 # the name before -> the name now.
 MOVED = {
+    "scaling_study.launch.repeats": "scaling_study.launch.decisions",
     "scaling_study.measure.phases": "scaling_study.measure.training",
     "scaling_study.measure.rounds": "scaling_study.measure.averaging_rounds",
+    "scaling_study.records.summary": "scaling_study.records.results",
     "scaling_study.worker.ddp_settings": "scaling_study.worker.script",
     "scaling_study.workloads.chain": "scaling_study.workloads.workload",
     "scaling_study.workloads.read_ahead": "scaling_study.workloads.feed",

@@ -12,7 +12,7 @@ from statistics import median
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
-from scaling_study.records.summary import Summary
+from scaling_study.records.results import Summary
 from scaling_study.study.plan import Planned
 from scaling_study.study.rules import MATCHMAKING_SECONDS
 from scaling_study.trial import Trial, Window

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,14 @@ from typing import Any
 from scaling_study import settings
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts
-from scaling_study.launch import launch_folders, launchers, repeats, shared_launch
-from scaling_study.launch.attempts import Attempts
+from scaling_study.launch import decisions, launch_folders, launchers, shared_launch
+from scaling_study.launch.attempts import Attempt, Attempts
 from scaling_study.launch.decisions import Limits
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes import leftovers, process
-from scaling_study.records import results, store, summary
-from scaling_study.records.store import Record
-from scaling_study.records.summary import Summary
+from scaling_study.records import results, store
+from scaling_study.records.results import Summary
+from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.trial import Trial
@@ -78,17 +78,19 @@ class Run:
                 if known := self.kept(trial):
                     display.finished(trial, planned, known, again=True)
                     continue
-                if trial.id not in self._launched and (supervisor.signal is not None or self._left() <= 0):
+                launched = trial.id in self._launched
+                if not launched and (supervisor.signal is not None or self._left() <= 0):
                     if not self._launched:  # of a launch that was interrupted, some have records
                         return
                     continue
                 display.starts(trial, planned)
-                if trial.id not in self._launched and trial.find == "parity":
+                shares = self.shares(trial, planned)
+                if not launched and trial.find == "parity":
                     self._launched |= self._gates(trial, attempts)
-                elif trial.id not in self._launched and self.shares(trial, planned):
+                elif not launched and shares:
                     self._launched |= self._launch(trial, attempts, display)
                 record = self._launched.pop(trial.id, None)
-                if record is None and not self.shares(trial, planned):
+                if record is None and not shares:
                     record = self.run_trial(trial, planned, attempts)
                 if record is None:  # interrupted: it stays unfinished, the next run takes it up again
                     continue
@@ -120,18 +122,18 @@ class Run:
 
     def totals(self) -> dict[str, int]:
         """Configuration -> how many repeats it gets in all, decided once, from its planned ones."""
-        return repeats.totals(*self._measured())
+        return decisions.total_repeats(self.plan.configurations, self._known, *self._held_against())
 
     def wanted_for(self, target: float) -> dict[str, int]:
         """How many repeats would bring configurations that have their planned ones to this target; none of others."""
-        return repeats.wanted(*self._measured(), target)
+        return decisions.wanted_repeats(self.plan.configurations, self._known, *self._held_against(), target)
 
-    def _measured(self) -> tuple[Sequence[Planned], repeats.Known, repeats.Against]:
-        def known(planned: Planned, repeat: int) -> Summary | None:
-            return self.records.get(planned.at(repeat).id) if self.wanted(planned.trial) else None
+    def _known(self, planned: Planned, repeat: int) -> Summary | None:
+        return self.records.get(planned.at(repeat).id) if self.wanted(planned.trial) else None
 
-        baseline = [trial.configuration for trial in self.plan.baseline]
-        return self.plan.configurations, known, repeats.Against(baseline, self.plan.study.scaling)
+    def _held_against(self) -> tuple[set[str], str]:
+        """The baseline's configurations, and how others are paired with them."""
+        return {trial.configuration for trial in self.plan.baseline}, self.plan.study.scaling
 
     def wanted(self, trial: Trial) -> bool:
         """True where a trial matches --where."""
@@ -151,10 +153,23 @@ class Run:
         return self._limits.implied(trial) if self.prune else ""
 
     def run_trial(self, trial: Trial, planned: Planned, attempts: Attempts) -> Summary | None:
-        """Run one trial to its record; None if it was interrupted."""
+        """Run one trial to its record, if it can be and need be run; None if it was interrupted.
+
+        Raises HostError where the results can no longer be written.
+        """
         with self._own(trial) as folder:
-            record = self._outcome(trial, planned, folder, attempts)
-            return None if record is None else self._finish(folder, record)
+            record = self._begin(trial, planned, folder)
+            if planned.unsupported:
+                return self._finish(folder, record)
+            if reason := self.implied(trial):
+                return self._finish(folder, dataclasses.replace(record, status="oom", reason=reason))
+            run = attempts.find_largest_batch if trial.find == "max_batch" else attempts.run_with_retries
+            attempt, verdict = run(trial, folder, planned.measure), ""
+            if trial.find == "parity" and attempt.outcome.status == "ok":
+                [verdict] = attempts.judge_parity([folder], planned.measure.timeout_seconds, folder)
+            if attempt.outcome.status == "cancelled" or (verdict and attempts.supervisor.signal is not None):
+                return None
+            return self._finish(folder, record, attempt, verdict)
 
     def shares(self, trial: Trial, planned: Planned) -> bool:
         """True where a trial is measured in a launch with others, and is to be run at all."""
@@ -168,10 +183,10 @@ class Run:
         pairs = [(t, p) for p in asked if self.wanted(t := p.at(first.repeat))]
         new = [(t, p) for t, p in pairs if self.shares(t, p) and t.id not in self._launched and not self.kept(t)]
         due = sorted(new, key=lambda pair: pair[0] != first)
-        against, again = {trial.configuration for trial in self.plan.baseline}, list[tuple[Trial, Planned]]()
+        (against, scaling), again = self._held_against(), list[tuple[Trial, Planned]]()
         if self.max_trials is None:
             held = [(trial, planned) for trial, planned in pairs if trial.configuration in against]
-            again = shared_launch.again([trial for trial, _ in due], held, known, self.plan.study.scaling)
+            again = shared_launch.again([trial for trial, _ in due], held, known, scaling)
         else:
             due = due[: int(self._left())]
         due = sorted(due + again, key=lambda pair: (pair[0] != first, pair[0].configuration not in against))
@@ -187,9 +202,7 @@ class Run:
             for name, attempt in sorted(done.items(), key=lambda item: item[1].outcome.status == "failed"):
                 if name in extra and attempt.outcome.status != "ok":
                     continue  # nobody asked for it
-                if attempt.outcome.status == "failed":
-                    results.raise_if_unwritable(self.folder, attempt.outcome.rank_errors)
-                found[name] = self._finish(folders[name], attempt.completed(begun[name]))
+                found[name] = self._finish(folders[name], begun[name], attempt)
             record.end()
             self.records |= {name: found.pop(name) for name in extra & found.keys()}
             return found
@@ -222,7 +235,7 @@ class Run:
             if attempts.supervisor.signal is not None:
                 return {}
             return {
-                due[at].trial.id: self._finish(folders[at], tried[at].judged(verdict).completed(begun[at], verdict))
+                due[at].trial.id: self._finish(folders[at], begun[at], tried[at], verdict)
                 for at, verdict in zip(fine, verdicts, strict=True)
                 if (folders[at] / "parity.json").exists()
             }
@@ -238,11 +251,18 @@ class Run:
         except OSError as error:
             raise results.write_error(self.folder, error) from error
 
-    def _finish(self, folder: Path, record: Record) -> Summary:
-        """Write the record: from here on the trial is finished. Raises OSError, also for a folder that is gone."""
+    def _finish(self, folder: Path, record: Record, attempt: Attempt | None = None, verdict: str = "") -> Summary:
+        """Write the record with what came of it: from here on the trial is finished.
+
+        Raises OSError, also for a folder that is gone; HostError where it failed as the results cannot be written.
+        """
+        if attempt:
+            record = attempt.completed(record, verdict)
+            if record.status == "failed":
+                results.raise_if_unwritable(self.folder, attempt.outcome.rank_errors)
         (folder / store.BEGUN).stat()  # or the results were moved, and ranks have made the folder anew
         store.write_record(folder, record)
-        return summary.summarize(record)
+        return results.summarize(record)
 
     def _begin(self, trial: Trial, planned: Planned, folder: Path, next_up: bool = True) -> Record:
         """Leave what is asked for in the trial's folder; the record that is to be completed."""
@@ -250,28 +270,6 @@ class Run:
         # Where a job is killed with all of its processes, `--collect` finishes what it was about to run, and no other.
         store.write_begun(folder, record if next_up else dataclasses.replace(record, job={}))
         return record
-
-    def _outcome(self, trial: Trial, planned: Planned, folder: Path, attempts: Attempts) -> Record | None:
-        """The record of a trial, which is run now if it can be and need be; None if it was interrupted.
-
-        Raises HostError for a failure of the results folder.
-        """
-        record = self._begin(trial, planned, folder)
-        if planned.unsupported:
-            return record
-        if reason := self.implied(trial):
-            return dataclasses.replace(record, status="oom", reason=reason)
-        run = attempts.find_largest_batch if trial.find == "max_batch" else attempts.run_with_retries
-        attempt, verdict = run(trial, folder, planned.measure), ""
-        if trial.find == "parity" and attempt.outcome.status == "ok":
-            [verdict] = attempts.judge_parity([folder], planned.measure.timeout_seconds, folder)
-            attempt = attempt.judged(verdict)
-        result = attempt.outcome
-        if result.status == "cancelled" or (verdict and attempts.supervisor.signal is not None):
-            return None
-        if result.status == "failed":
-            results.raise_if_unwritable(self.folder, result.rank_errors)
-        return attempt.completed(record, verdict)
 
     def begun(self, trial: Trial, planned: Planned) -> Record:
         """The record of a trial, but for what is to come of it."""
@@ -298,4 +296,4 @@ class Run:
         """Learn from a finished trial which others would be out of memory."""
         ours = known.trial.framework in FRAMEWORKS and known.trial.configuration == known.configuration
         if ours:  # else of a version with other keys: not comparable
-            self._limits.learn(known.trial, known.status, known.reason)
+            self._limits.learn(known)

@@ -11,7 +11,7 @@ from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.launch.shared_launch import Watch
 from scaling_study.machine import Machine
 from scaling_study.processes import process
-from scaling_study.records.summary import Summary
+from scaling_study.records.results import Summary
 from scaling_study.study.documents import Document
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.study.study import Measure, Study

@@ -33,7 +33,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch import launchers
 from scaling_study.machine import Machine
 from scaling_study.models import MODELS
-from scaling_study.records import outcome, summary
+from scaling_study.records import outcome, results
 from scaling_study.records.results import manifest_of
 from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
@@ -365,5 +365,5 @@ def test_what_ranks_say_reaches_the_terminal_as_text_alone() -> None:
     assert made.error.replace("\n", "").isprintable() and "\nc" in made.error
     trial = Trial()
     record = Record("a", trial.id, trial.configuration, trial, "failed", said, parity=said)
-    again = summary.summarize(record)  # a record from elsewhere
+    again = results.summarize(record)  # a record from elsewhere
     assert again.reason.isprintable() and again.parity.isprintable()

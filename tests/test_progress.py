@@ -13,7 +13,7 @@ from rich.console import Console
 
 from scaling_study.commands.progress import Progress, clock, describe
 from scaling_study.estimate import Estimate
-from scaling_study.records.summary import Summary
+from scaling_study.records.results import Summary
 from scaling_study.trial import Trial
 
 PIPELINE = Trial(

@@ -18,7 +18,7 @@ from scaling_study import sweep
 from scaling_study.commands import progress
 from scaling_study.errors import HostError
 from scaling_study.processes import process
-from scaling_study.records import results, store, summary
+from scaling_study.records import results, store
 from scaling_study.records.store import Record
 from scaling_study.study.plan import Plan
 from scaling_study.trial import Trial
@@ -28,7 +28,7 @@ def outcome_of(plan: Plan, tmp_path: Path) -> Record:
     seen, _ = run(plan, tmp_path / "results")
     (ended,) = seen.ended
     record = store.read_trial(tmp_path / "results" / "trials" / ended.id)
-    assert summary.summarize(record) == ended
+    assert results.summarize(record) == ended
     return record
 
 
@@ -41,7 +41,7 @@ def test_a_good_trial_is_recorded_with_all_that_reproduces_it(plan_for, tmp_path
     assert results.command_of(tmp_path / "results", record.id[:-1]) == record.command
     assert "take_a_second.py --model resnet18 --batch-per-worker 32" in record.command
     assert record.machine["fingerprint"] == MACHINE.fingerprint
-    assert summary.throughput(record) == pytest.approx(320.0)
+    assert store.throughput(record) == pytest.approx(320.0)
 
 
 @pytest.mark.slow
@@ -453,6 +453,6 @@ def test_the_log_that_is_named_is_of_the_processes_that_failed(tmp_path, logs, n
         (tmp_path / log).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / log).touch()
     assert (
-        progress._log(tmp_path, summary.Summary("a", "a", Trial(), "failed", "", "", 1.0, 1.0, None, "gates-2"))
+        progress._log(tmp_path, results.Summary("a", "a", Trial(), "failed", "", "", 1.0, 1.0, None, "gates-2"))
         == tmp_path / named
     )

@@ -25,7 +25,7 @@ from scaling_study.launch.shared_launch import Watch
 from scaling_study.processes import process
 from scaling_study.records import results as results_folder
 from scaling_study.records import store
-from scaling_study.records.summary import Summary
+from scaling_study.records.results import Summary
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.trial import Trial
 

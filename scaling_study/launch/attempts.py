@@ -69,14 +69,11 @@ class Attempt:
         clock = ["the clock was stepped while it was starting: launch_seconds is unknown"] if stepped else []
         return [*self.notes, *clock, *self.outcome.notes]
 
-    def judged(self, verdict: str) -> Attempt:
-        """A gate's with its verdict: what trains otherwise has failed."""
-        failed = replace(self.outcome, status="failed", reason=f"parity: {verdict}")
-        return self if verdict == "passed" else replace(self, outcome=failed)
-
     def completed(self, record: Record, verdict: str = "") -> Record:
-        """The record of a trial with what came of it. `verdict`: of a parity gate."""
+        """The record of a trial with what came of it. `verdict`: of a parity gate; what trains otherwise has failed."""
         outcome = self.outcome
+        if verdict not in ("", "passed"):
+            outcome = replace(outcome, status="failed", reason=f"parity: {verdict}")
         return replace(
             record,
             parity=verdict,

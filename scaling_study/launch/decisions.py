@@ -1,29 +1,37 @@
-"""Which failure is tried again, which batch is not run at all, and which batch a search tries next. Pure.
+"""Decisions of a sweep about its trials: which failures are tried again, which batches run, how many repeats. Pure.
 
-    port in use, ranks that did not meet     tried again after a pause: `failure_kind`, `back_off_seconds`
-    32 ok, 64 oom                            128 and 256 are implied by it: `Limits`
-    32 ok, 64 ok, 128 ok, 256 oom            192 ok, 224 oom, 208 ok ... until they are 3 % apart: `largest_batch`
-
-Transient failures are recognised by the exact messages of the libraries that report them. A rank that fails leaves its
-exception's type and message as JSON (worker/script.py). A launcher that fails before any rank has started leaves an
-exit code and a log, which decides whether to try once more; no number is taken from it. A wrong result is never tried
-again, nor anything after the first step of the shared clock: whatever happened then is a result.
+port in use, ranks that did not meet     tried again after a pause: `failure_kind`, `back_off_seconds`
+32 ok, 64 oom                            128 and 256 are implied by it: `Limits`
+32 ok, 64 ok, 128 ok, 256 oom            192 ok, 224 oom, 208 ok ... until they are 3 % apart: `largest_batch`
+3 repeats, +-4 %                         12 repeats in all bring it to +-2 %: `total_repeats`
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scaling_study.records.store import IMPLIED, implied
+from scaling_study.records.results import Summary
+from scaling_study.records.schema import IMPLIED
+from scaling_study.stats import launches
+from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_for
+from scaling_study.study import groups
+from scaling_study.study.plan import Planned
 from scaling_study.trial import Trial
 
-# Failures that are tried again.
+# --- failures that are tried again
+#
+# They are recognised by the exact messages of the libraries that report them. A rank that fails leaves its exception's
+# type and message as JSON (worker/script.py). A launcher that fails before any rank has started leaves an exit code and
+# a log, which decides whether to try once more; no number is taken from it. A wrong result is never tried again, nor
+# anything after the first step of the shared clock: whatever happened then is a result.
 
 PORT, RENDEZVOUS = "port", "rendezvous"
 BACK_OFF_SECONDS = (1.0, 4.0, 16.0, 60.0)  # before the second attempt, the third, ...; the last for all beyond
 LOG_BYTES = 1 << 16  # of the log's end that are looked at
+LISTEN = ("The server socket has failed to listen on any local network address", "EADDRINUSE")
 
 
 @dataclass(frozen=True)
@@ -37,12 +45,7 @@ class Message:
 
 
 FROM_RANKS = (
-    Message(
-        PORT,
-        ("The server socket has failed to listen on any local network address", "EADDRINUSE"),
-        "torch 2.15, TCPStore",
-        "DistNetworkError",
-    ),
+    Message(PORT, LISTEN, "torch 2.15, TCPStore", "DistNetworkError"),
     Message(PORT, ("[Errno 98] Address already in use",), "Python 3.11 on Linux", "OSError"),
     Message(
         RENDEZVOUS,
@@ -60,11 +63,7 @@ FROM_RANKS = (
     ),
 )
 FROM_LAUNCHERS = (
-    Message(
-        PORT,
-        ("The server socket has failed to listen on any local network address", "EADDRINUSE"),
-        "torch 2.15, torchrun",
-    ),
+    Message(PORT, LISTEN, "torch 2.15, torchrun"),
     Message(RENDEZVOUS, ("The PMIx server's listener thread failed to start.",), "Open MPI 5.0, PMIx 5"),
     Message(
         RENDEZVOUS,
@@ -85,8 +84,7 @@ def failure_kind(errors: Sequence[Mapping[str, Any]], reports: bool, log: str) -
     if not errors:
         return next((message.kind for message in FROM_LAUNCHERS if all(words in log for words in message.words)), "")
     kinds = [_error_kind(error) for error in errors]
-    others = [error["type"] for error, kind in zip(errors, kinds, strict=True) if not kind]
-    if any(type not in PEERS for type in others):
+    if any(not kind and error["type"] not in PEERS for kind, error in zip(kinds, errors, strict=True)):
         return ""  # a rank failed for another reason: it is the cause, and it would fail again
     return PORT if PORT in kinds else kinds[0]
 
@@ -103,7 +101,7 @@ def _error_kind(error: Mapping[str, Any]) -> str:
     return ""
 
 
-# A batch that is larger than one without memory for it.
+# --- a batch that is larger than one without memory for it
 
 
 class Limits:
@@ -117,13 +115,13 @@ class Limits:
         self._fitted: dict[Trial, int] = {}  # family -> the largest batch that was ok
         self._failed: dict[Trial, dict[int, str]] = {}  # family -> batch -> the trial that was out of memory
 
-    def learn(self, trial: Trial, status: str, reason: str) -> None:
+    def learn(self, known: Summary) -> None:
         """Take note of a finished trial. One that was itself implied shows nothing."""
-        family, batch = _family(trial), trial.batch_per_worker
-        if status == "ok":
+        family, batch = _family(known.trial), known.trial.batch_per_worker
+        if known.status == "ok":
             self._fitted[family] = max(batch, self._fitted.get(family, 0))
-        elif status == "oom" and not implied(status, reason):
-            self._failed.setdefault(family, {}).setdefault(batch, trial.id)
+        elif known.status == "oom" and not known.implied:
+            self._failed.setdefault(family, {}).setdefault(batch, known.id)
 
     def implied(self, trial: Trial) -> str:
         """Why the trial would be out of memory, as the reason of its record; empty if nothing says so."""
@@ -140,7 +138,7 @@ def _family(trial: Trial) -> Trial:
     return replace(trial, batch_per_worker=1, repeat=1)
 
 
-# The largest batch that fits.
+# --- the largest batch that fits
 
 RESOLUTION = 32  # the answer is exact to 1/32 of itself
 MOST = 1_000_000
@@ -166,3 +164,91 @@ def largest_batch(fits: Callable[[int], bool], start: int) -> int | None:
         middle = (good + bad) // 2
         good, bad = (middle, bad) if fits(middle) else (good, middle)
     return good or None
+
+
+# --- repeats: Stein's two stages
+#
+#     launched by itself        as many as bring its throughput to +-target_interval
+#     in shared launches        as many launches as bring its ratio to the baseline there, a ratio that is taken within
+#                               each launch and that a drift of the machine leaves alone. The baseline gets as many as
+#                               the configurations that are held against it. Its own throughput counts where none of its
+#                               model and batch is held against it, or nothing is known of the ratio
+#
+# Adding repeats one at a time until the interval looks narrow would stop at lucky streaks, and the interval would cover
+# less than its nominal 95 % (docs/uncertainty.md has the figures).
+
+Known = Callable[[Planned, int], Summary | None]  # the record of a configuration's n-th repeat, if it is finished
+
+
+def total_repeats(
+    configurations: Sequence[Planned], known: Known, baseline: Collection[str], scaling: str
+) -> dict[str, int]:
+    """Configuration -> its repeats in all: from the planned ones up to max_repeats. A failure adds none."""
+    asked = wanted_repeats(configurations, known, baseline, scaling)
+    return {
+        name: min(max(planned.measure.repeats, asked.get(name, 0)), planned.measure.max_repeats)
+        for name, planned in _by_name(configurations).items()
+    }
+
+
+def wanted_repeats(
+    configurations: Sequence[Planned],
+    known: Known,
+    baseline: Collection[str],
+    scaling: str,
+    target: float | None = None,
+) -> dict[str, int]:
+    """Configuration -> the repeats that bring its interval to `target` (None: its own target_interval).
+
+    Only configurations whose planned repeats are all ok are in it. `baseline`: the study's, whose pairs with others
+    `scaling` decides.
+    """
+    asked = _by_name(configurations)
+    measured = {name: records for name, planned in asked.items() if (records := _all(planned, known))}
+    shared = {name: asked[name] for name, records in measured.items() if all(record.launch for record in records)}
+    counts = _of_ratios(shared, measured, baseline, scaling, target) if baseline and shared else {}
+    for name, records in measured.items():
+        if name not in counts:
+            rates = [record.samples_per_second or math.nan for record in records]
+            counts[name] = repeats_for(rates, target or asked[name].measure.target_interval)
+    return {name: max(count, asked[name].measure.repeats) for name, count in counts.items()}
+
+
+def _by_name(configurations: Sequence[Planned]) -> dict[str, Planned]:
+    return {planned.trial.configuration: planned for planned in configurations}
+
+
+def _all(planned: Planned, known: Known) -> list[Summary]:
+    """The planned repeats of a configuration, if all are ok and there are enough of them; else none."""
+    count = planned.measure.repeats
+    if planned.seeds or planned.unsupported or count < FEWEST_REPEATS:
+        return []
+    records = [record for repeat in range(1, count + 1) if (record := known(planned, repeat))]
+    return records if len(records) == count and all(record.samples_per_second for record in records) else []
+
+
+def _of_ratios(
+    shared: Mapping[str, Planned],
+    measured: Mapping[str, Sequence[Summary]],
+    baseline: Collection[str],
+    scaling: str,
+    target: float | None,
+) -> dict[str, int]:
+    """Launches that bring ratios to the target: of configurations that shared launches, and of their baseline."""
+    names = list(shared)
+    logs = [
+        {launches.together(record.launch): math.log(record.samples_per_second or math.nan) for record in measured[name]}
+        for name in names
+    ]
+    whose = {name: groups.processes(planned.trial) for name, planned in shared.items()}
+    spreads = dict(zip(names, launches.spreads(launches.table(logs), list(whose.values())), strict=True))
+    counts = dict[str, int]()
+    held = {name: planned for name, planned in shared.items() if name not in baseline}
+    for other in set(baseline) & set(shared):
+        for name, planned in held.items():
+            if groups.comparable(shared[other].trial, planned.trial, scaling):
+                variance, freedom = launches.of_ratio(spreads[name], spreads[other], whose[name] == whose[other])
+                more = launches.needed(variance, freedom, target or planned.measure.target_interval)
+                if freedom:
+                    counts[name], counts[other] = (max(counts.get(each, 0), more) for each in (name, other))
+    return counts

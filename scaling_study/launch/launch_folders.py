@@ -27,11 +27,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from scaling_study.launch.warm_group import BLOCKS
 from scaling_study.processes.leftovers import LAUNCHES
-from scaling_study.records import outcome, store, summary
+from scaling_study.records import outcome, store
 from scaling_study.records import results as results_folder
 from scaling_study.records.outcome import Outcome
+from scaling_study.records.results import Summary
 from scaling_study.records.store import RankReport, Record
-from scaling_study.records.summary import Summary
 from scaling_study.settings import utc_now
 from scaling_study.trial import Trial
 
@@ -197,7 +197,7 @@ def kept(results: Path) -> dict[str, Summary]:
                 store.write_record(folder, record)
             except OSError as error:
                 raise results_folder.first_write_error(results, error) from error
-            found[record.id] = summary.summarize(record)
+            found[record.id] = results_folder.summarize(record)
         shutil.rmtree(begun)
     return found
 

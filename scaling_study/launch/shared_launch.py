@@ -42,7 +42,7 @@ from scaling_study.processes import process
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
-from scaling_study.records.summary import Summary
+from scaling_study.records.results import Summary
 from scaling_study.study import groups
 from scaling_study.study.plan import Planned
 from scaling_study.study.study import Measure

@@ -7,23 +7,73 @@ import difflib
 import errno
 import fcntl
 import itertools
+import math
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scaling_study.errors import HostError
-from scaling_study.records import manifest, store, summary
+from scaling_study.errors import HostError, printable
+from scaling_study.models import NO_MODEL
+from scaling_study.records import manifest, store
 from scaling_study.records.manifest import Manifest
-from scaling_study.records.summary import Summary
+from scaling_study.records.schema import STATUSES, Record, busy_elsewhere_cores, implied, throughput
+from scaling_study.records.store import UnreadableRecord
 from scaling_study.settings import utc_now
 from scaling_study.study.plan import Plan
+from scaling_study.targets import repeat_name
+from scaling_study.trial import Trial
 
 HALF_WRITTEN = re.compile(r"\..+\.(json|csv|md|npz|png|svg|html)\.[a-z0-9_]{8}")  # as tempfile.mkstemp names it
 HALF = ".*.????????"  # what may be one
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A finished trial as the driver keeps it in memory: its record without the seconds of every step."""
+
+    id: str
+    configuration: str
+    trial: Trial
+    status: str
+    reason: str
+    parity: str
+    total_seconds: float | None
+    samples_per_second: float | None  # None unless ok, and where nothing is trained
+    busy_elsewhere_cores: float | None
+    launch: str = ""  # that it shared with others
+
+    @property
+    def implied(self) -> bool:
+        return implied(self.status, self.reason)
+
+
+def summarize(record: Record) -> Summary:
+    """Raises UnreadableRecord for a record that contradicts itself."""
+    ok = record.status == "ok"
+    try:
+        speed = throughput(record) if ok and record.trial.model != NO_MODEL else None
+    except (ValueError, ArithmeticError) as error:
+        raise UnreadableRecord(f"{record.id}: ok, but not every rank has timed steps") from error
+    whole = record.status in STATUSES and record.id == f"{record.configuration}.{repeat_name(vars(record.trial))}"
+    if not whole or (speed is not None and not 0 < speed < math.inf):
+        raise UnreadableRecord(f"{record.id}: status {record.status!r}, throughput {speed} cannot be")
+    return Summary(
+        record.id,
+        record.configuration,
+        record.trial,
+        record.status,
+        printable(record.reason),
+        printable(record.parity),
+        record.total_seconds,
+        speed,
+        busy_elsewhere_cores(record.ranks) if ok else None,
+        sys.intern(record.launch),
+    )
 
 
 @dataclass
@@ -86,8 +136,8 @@ def finished(results: Path) -> Opened:
     """Read the finished trials in the folder, which need not exist. Nothing is written."""
     opened = Opened()
     for path in sorted((results / "trials").glob("*/record.json")):
-        with contextlib.suppress(store.UnreadableRecord):  # not believed, so it is run again
-            known = summary.summarize(store.read_trial(path.parent))
+        with contextlib.suppress(UnreadableRecord):  # not believed, so it is run again
+            known = summarize(store.read_trial(path.parent))
             opened.records[known.id] = known
     return opened
 
@@ -196,7 +246,7 @@ def _checked_manifest(results: Path, plan: Plan) -> Manifest:
     """study.json as it is. Raises HostError if the folder belongs to another study, or to unlike hardware or shares."""
     try:
         before = manifest.read(results)
-    except store.UnreadableRecord as error:
+    except UnreadableRecord as error:
         raise HostError(f"{error}; move it away, or choose another folder with --results") from error
     if before.study != plan.study.name:
         raise HostError(f"{results} holds study {before.study!r}, not {plan.study.name!r}: choose another --results")

@@ -13,7 +13,7 @@ import pytest
 
 from scaling_study.launch import launch_folders
 from scaling_study.launch.launch_folders import GroupRecord, State
-from scaling_study.records import store, summary
+from scaling_study.records import results, store
 from scaling_study.records.store import RankReport, Record
 from scaling_study.trial import Trial, Window
 
@@ -218,6 +218,6 @@ def test_no_number_is_given_twice(tmp_path: Path) -> None:
     (tmp_path / "launches" / "2").mkdir(parents=True)
     (tmp_path / "launches" / "gates-4").mkdir()
     assert launch_folders.next_folder(tmp_path, []) == tmp_path / "launches" / "3"
-    known = summary.summarize(begun(TRIAL, launch="7/0-1-single"))
+    known = results.summarize(begun(TRIAL, launch="7/0-1-single"))
     assert launch_folders.next_folder(tmp_path, [known]).name == "8"
     assert launch_folders.next_folder(tmp_path, [known], "gates-").name == "gates-5"

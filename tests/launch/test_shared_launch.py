@@ -18,7 +18,7 @@ from scaling_study.launch.shared_launch import Launch, Watch
 from scaling_study.launch.warm_group import GroupFailed
 from scaling_study.processes import process
 from scaling_study.records import store
-from scaling_study.records.summary import Summary
+from scaling_study.records.results import Summary
 from scaling_study.study import groups
 from scaling_study.study.plan import Planned
 from scaling_study.study.study import Measure
