@@ -18,13 +18,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import connections
 from scaling_study.hosts.hosts import env_without_job, env_without_private
 from scaling_study.launch import launchers
 from scaling_study.launch.decisions import LOG_BYTES, back_off_seconds, failure_kind, largest_batch
 from scaling_study.launch.supervisor import SupervisorClient
-from scaling_study.processes import leftovers, process
+from scaling_study.processes import leftovers
 from scaling_study.processes.leftovers import GpuMemory
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome, store
@@ -110,24 +109,23 @@ class Attempts:
             if not kind or number > measure.retries:
                 break
             notes = (*attempt.notes, f"tried again after: {result.reason}")
-            if self._stopped_within(back_off_seconds(number)):
+            if select.select([self.supervisor.fileno()], [], [], back_off_seconds(number))[0]:  # the sweep is to end
                 return replace(attempt, outcome=Outcome("cancelled", "interrupted"))
-            _move_away(folder, folder / "attempts" / str(number))
+            (archive := folder / "attempts" / str(number)).mkdir(parents=True)
+            for name in ("ranks", "log.txt"):  # not to be taken for the next one's; kept for a person
+                if (folder / name).exists():
+                    (folder / name).rename(archive / name)
         return attempt
 
     def run_once(self, trial: Trial, folder: Path, timeout_seconds: float, number: int = 1) -> Attempt:
         """Run one trial's processes in its folder, and judge what they left. `number`: of the attempt."""
         notes = self._gpus.wait_until_freed(self.supervisor) if trial.device == "cuda" else []
-        others = elsewhere(trial, self.cluster)
-        port, note = _port(trial, self.cluster, self.supervisor, number)
-        notes += [note] if note else []
-        command = launchers.command(trial, record=folder.resolve(), port=port, cluster=self.cluster)
-        argv = [*_env_prefix(trial, command, self.cluster), *command.argv]
+        program = launchers.program(trial, folder.resolve())
+        argv, environment, note = launch_line(trial, program, self.supervisor, self.cluster, number)
+        others, progress = elsewhere(trial, self.cluster), folder / store.PROGRESS if trial.trained else None
         started_at = time.time()
-        progress = folder / store.PROGRESS if trial.trained else None
-        exit = self.supervisor.run(
-            argv, launch_environment(command), folder / "log.txt", timeout_seconds, others, progress
-        )
+        exit = self.supervisor.run(argv, environment, folder / "log.txt", timeout_seconds, others, progress)
+        notes += [note] if note else []
         return Attempt(exit, outcome.judge(trial, folder, exit), started_at, notes=tuple(notes))
 
     def run_together(
@@ -138,23 +136,18 @@ class Attempts:
         Only `ok` says something: a launch that is shared may fail for what another of its trials did. `own`: where the
         launch has its list of trials and its log.
         """
-        first = trials[0]
+        scripts = [launchers.program(trial, each)[1:] for trial, each in zip(trials, folders, strict=True)]
         asked = [
-            {
-                "argv": [str(CHECKOUT / FRAMEWORKS[trial.framework].script), *trial.to_argv(), "--record", str(each)],
-                "folder": str(each),
-                "timeout_seconds": timeout_seconds,
-            }
-            for trial, each in zip(trials, folders, strict=True)
+            {"argv": script, "folder": str(each), "timeout_seconds": timeout_seconds}
+            for script, each in zip(scripts, folders, strict=True)
         ]
         store.write_json(own / "trials.json", asked)
         program = [sys.executable, str(CHECKOUT / IN_TURN), str(own / "trials.json")]
-        argv, environment = shared_launch(first, program, self.supervisor, self.cluster)
+        argv, environment, _ = launch_line(trials[0], program, self.supervisor, self.cluster)
         environment["OMP_NUM_THREADS"] = "1"  # what forks has one thread
         environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # and has not begun to use a GPU
-        most_seconds = timeout_seconds * len(trials)
         started_at = time.time()
-        exit = self.supervisor.run(argv, environment, own / "log.txt", most_seconds)
+        exit = self.supervisor.run(argv, environment, own / "log.txt", timeout_seconds * len(trials))
         share = replace(exit, seconds=exit.seconds / len(trials))
         return [
             Attempt(share, outcome.judge(trial, each, exit), started_at, launch=own.name)
@@ -186,9 +179,8 @@ class Attempts:
         `own`: where it leaves parity.txt.
         """
         command = [sys.executable, "-m", "scaling_study.parity.compare", *(str(folder.resolve()) for folder in folders)]
-        path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))  # users' workloads
-        most_seconds = timeout_seconds * len(folders)
-        exit = self.supervisor.run(command, {"PYTHONPATH": path}, own / "parity.txt", most_seconds)
+        path = {"PYTHONPATH": os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))}
+        exit = self.supervisor.run(command, path, own / "parity.txt", timeout_seconds * len(folders))
 
         def verdict(folder: Path) -> str:
             try:
@@ -197,10 +189,6 @@ class Attempts:
                 return f"could not be judged: exit code {exit.code}, see {own.name}/parity.txt"
 
         return [verdict(folder) for folder in folders]
-
-    def _stopped_within(self, seconds: float) -> bool:
-        """Wait so long; True, at once, if the sweep is to end meanwhile."""
-        return bool(select.select([self.supervisor.fileno()], [], [], seconds)[0])
 
 
 def transient_kind(attempt: Attempt, folder: Path) -> str:
@@ -217,44 +205,26 @@ def _other_failure(tried: Mapping[int, Attempt]) -> int | None:
     return next((size for size, attempt in tried.items() if attempt.outcome.status not in ("ok", "oom")), None)
 
 
-def _move_away(folder: Path, archive: Path) -> None:
-    """An attempt's files must not be taken for the next one's; they are kept for a person."""
-    archive.mkdir(parents=True)
-    for name in ("ranks", "log.txt"):
-        if (folder / name).exists():
-            (folder / name).rename(archive / name)
-
-
-def shared_launch(
+def launch_line(
     trial: Trial, program: Sequence[str], supervisor: SupervisorClient, cluster: Cluster, number: int = 1
-) -> tuple[list[str], dict[str, str]]:
-    """The command line that starts `program` as a trial's ranks, and its variables. `number`: of the attempt."""
-    port, _ = _port(trial, cluster, supervisor, number)
+) -> tuple[list[str], dict[str, str], str]:
+    """(command line, variables, note) of what starts `program` as a trial's ranks. `number`: of the attempt."""
+    hosts, port, note = cluster.hosts_of(trial), None, ""
+    if trial.launcher in (launchers.NEED_PORT_OVER_HOSTS if hosts else launchers.NEED_PORT):
+        port = launchers.preferred_port(trial, number)
+        if not hosts or hosts[0].name not in elsewhere(trial, cluster):  # a port of another host can only be tried
+            port, note = leftovers.choose_port(port, launchers.PORTS, supervisor)
     command = launchers.launch(trial, program, port, cluster)
-    return [*_env_prefix(trial, command, cluster), *command.argv], launch_environment(command)
+    if hosts:
+        cleared = env_without_private(os.environ, command.env)  # of variables that it must not see
+    else:
+        cleared = [] if trial.launcher == "srun" else env_without_job()
+    return [*cleared, *command.argv], launch_environment(command), note
 
 
 def elsewhere(trial: Trial, cluster: Cluster) -> list[str]:
     """The hosts of a trial that are not this one."""
     return connections.other_hosts(host.name for host in cluster.hosts_of(trial))
-
-
-def _port(trial: Trial, cluster: Cluster, stop: process.Stop, number: int) -> tuple[int | None, str]:
-    """A port that is free, for a launcher that needs one; and a note where it is not the usual one."""
-    hosts = cluster.hosts_of(trial)
-    if trial.launcher not in (launchers.NEED_PORT_OVER_HOSTS if hosts else launchers.NEED_PORT):
-        return None, ""
-    port = launchers.preferred_port(trial, number)
-    if hosts and hosts[0].name in elsewhere(trial, cluster):  # a port of another host can only be tried
-        return port, ""
-    return leftovers.choose_port(port, launchers.PORTS, stop)
-
-
-def _env_prefix(trial: Trial, command: launchers.Command, cluster: Cluster) -> list[str]:
-    """The prefix of a command that removes the variables which it must not see."""
-    if cluster.hosts_of(trial):
-        return env_without_private(os.environ, command.env)
-    return [] if trial.launcher == "srun" else env_without_job()
 
 
 def launch_environment(command: launchers.Command) -> dict[str, str]:

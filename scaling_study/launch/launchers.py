@@ -46,6 +46,11 @@ class Command:
         return " ".join([*words, *(shlex.quote(shown(word)) for word in self.argv)])
 
 
+def _command(name: str, words: Sequence[object], program: Sequence[str], cluster: Cluster, **env: str) -> Command:
+    """`words`, then the flags that the machine file has for this launcher, then the program."""
+    return Command((*map(str, words), *cluster.flags(name), *program), env)
+
+
 def python(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
     """One process, started as itself."""
     return Command(tuple(program))
@@ -56,20 +61,11 @@ def horovodrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, c
 
     Ranks pin themselves, as with mpirun. Horovod as published says that in words which Open MPI 5 refuses.
     """
-    over = _host_option("-H", cluster.hosts_of(trial))
-    interface = cluster.interface(trial)
-    argv = (
-        str(bin / "horovodrun"),
-        "-np",
-        str(trial.workers),
-        *over,
-        *(["--network-interface", interface] if interface else []),
-        f"--{trial.controller}",
-        *([UNBOUND] if trial.controller == "mpi" else []),
-        *cluster.flags("horovodrun"),
-        *program,
-    )
-    return Command(argv)
+    words = [bin / "horovodrun", "-np", trial.workers, *_host_option("-H", cluster.hosts_of(trial))]
+    if interface := cluster.interface(trial):
+        words += ["--network-interface", interface]
+    words += [f"--{trial.controller}", *([UNBOUND] if trial.controller == "mpi" else [])]
+    return _command("horovodrun", words, program, cluster)
 
 
 def mpirun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
@@ -80,22 +76,9 @@ def mpirun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, clust
         over += ["--mca", "btl_tcp_if_include", interface, "--mca", "oob_tcp_if_include", interface]
     if over:  # ranks elsewhere get no variable that is not named
         over += [word for name in cluster.exported(trial) for word in ("-x", name)]
-    argv = (
-        str(own) if own.exists() else "mpirun",
-        "-np",
-        str(trial.workers),
-        *over,
-        "--allow-run-as-root",
-        "--bind-to",
-        "none",
-        "--oversubscribe",
-        "--mca",
-        "mpi_yield_when_idle",
-        "1",
-        *cluster.flags("mpirun"),
-        *program,
-    )
-    return Command(argv)
+    fixed = ["--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+    words = [own if own.exists() else "mpirun", "-np", trial.workers, *over, *fixed]
+    return _command("mpirun", words, program, cluster)
 
 
 def torchrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
@@ -107,17 +90,9 @@ def torchrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, clu
         nodes = ["--nnodes", str(len(over)), "--node-rank", "{node}", "--rdzv-endpoint", f"{over[0].name}:{port}"]
     else:
         nodes = ["--standalone", "--local-addr", LOOPBACK]  # or ranks resolve this host's name, which may mislead
-    each = str(over[0].slots if over else trial.workers)
-    argv = (
-        *_on_each_host(trial, cluster),
-        str(bin / "torchrun"),
-        *nodes,
-        "--nproc-per-node",
-        each,
-        *cluster.flags("torchrun"),
-        *program[1:],
-    )
-    return Command(argv)
+    each = over[0].slots if over else trial.workers
+    words = [*_on_each_host(trial, cluster), bin / "torchrun", *nodes, "--nproc-per-node", each]
+    return _command("torchrun", words, program[1:], cluster)
 
 
 def deepspeed(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
@@ -129,16 +104,8 @@ def deepspeed(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cl
         nodes = ["--hostfile", "{hostfile}", "--no_ssh", "--node_rank", "{node}", "--master_addr", over[0].name]
     else:
         nodes = ["--num_gpus", str(trial.workers)]
-    argv = (
-        *_on_each_host(trial, cluster),
-        str(bin / "deepspeed"),
-        *nodes,
-        "--master_port",
-        str(port),
-        *cluster.flags("deepspeed"),
-        *program[1:],
-    )
-    return Command(argv)
+    words = [*_on_each_host(trial, cluster), bin / "deepspeed", *nodes, "--master_port", port]
+    return _command("deepspeed", words, program[1:], cluster)
 
 
 def srun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
@@ -149,26 +116,15 @@ def srun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster
     over = cluster.hosts_of(trial)
     nodes = len(over) or 1
     mpi = not {"horovod", "mpi4py"}.isdisjoint(FRAMEWORKS[trial.framework].needs)
-    argv = (
-        "srun",
-        "--ntasks",
-        str(trial.workers),
-        "--nodes",
-        str(nodes),
-        "--ntasks-per-node",
-        str(trial.workers // nodes),
-        *(["--nodelist", ",".join(host.name for host in over)] if over else []),
-        "--overlap",
-        "--cpu-bind=none",
-        "--mem=0",
-        "--kill-on-bad-exit=1",
-        *(["--overcommit"] if trial.oversubscribe else []),
-        f"--mpi={'pmix' if mpi else 'none'}",
-        *cluster.flags("srun"),
-        *program,
-    )
-    meet = {"MASTER_ADDR": over[0].name if over else LOOPBACK, "MASTER_PORT": str(port)}
-    return Command(argv, {"OMPI_MCA_mpi_yield_when_idle": "1"} if mpi else meet)
+    words = ["srun", "--ntasks", trial.workers, "--nodes", nodes, "--ntasks-per-node", trial.workers // nodes]
+    if over:
+        words += ["--nodelist", ",".join(host.name for host in over)]
+    words += ["--overlap", "--cpu-bind=none", "--mem=0", "--kill-on-bad-exit=1"]
+    words += [*(["--overcommit"] if trial.oversubscribe else []), f"--mpi={'pmix' if mpi else 'none'}"]
+    if mpi:
+        return _command("srun", words, program, cluster, OMPI_MCA_mpi_yield_when_idle="1")
+    first = over[0].name if over else LOOPBACK
+    return _command("srun", words, program, cluster, MASTER_ADDR=first, MASTER_PORT=str(port))
 
 
 def _host_option(option: str, hosts: Sequence[Host]) -> list[str]:
@@ -184,15 +140,8 @@ def _on_each_host(trial: Trial, cluster: Cluster) -> list[str]:
 
 
 LAUNCHERS: Mapping[str, Callable[[Trial, Sequence[str], Path, int, Cluster], Command]] = {
-    "python": python,
-    "horovodrun": horovodrun,
-    "mpirun": mpirun,
-    "torchrun": torchrun,
-    "deepspeed": deepspeed,
-    "srun": srun,
+    launcher.__name__: launcher for launcher in (python, horovodrun, mpirun, torchrun, deepspeed, srun)
 }
-
-
 # Where a library is installed, but its command does not lie beside our interpreter: in a virtual environment above a
 # container's or a cluster's own packages. The command that lies elsewhere would start the interpreter there.
 MODULES = {
@@ -217,9 +166,13 @@ def command(trial: Trial, record: Path | None = None, port: int | None = None, c
 
     `port`: one that is free now, for a launcher that needs one; without it, the preferred one.
     """
+    return launch(trial, program(trial, record), port, cluster)
+
+
+def program(trial: Trial, record: Path | None = None) -> list[str]:
+    """The interpreter and the script of the trial's framework, with the trial's flags."""
     script = CHECKOUT / FRAMEWORKS[trial.framework].script
-    program = [sys.executable, str(script), *trial.to_argv(), *(["--record", str(record)] if record else [])]
-    return launch(trial, program, port, cluster)
+    return [sys.executable, str(script), *trial.to_argv(), *(["--record", str(record)] if record else [])]
 
 
 def launch(trial: Trial, program: Sequence[str], port: int | None = None, cluster: Cluster = ALONE) -> Command:

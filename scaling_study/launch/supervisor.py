@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -89,7 +89,7 @@ class SupervisorClient:
         """
         temporary = leftovers.temporary_folder(self.results)
         marked = {**env, **leftovers.environment(self.results, temporary)}
-        signs = str(progress.resolve()) if progress else ""
+        signs = str(progress.resolve()) if progress else None
         request = _Request(list(argv), marked, str(log.resolve()), timeout_seconds, str(temporary), list(hosts), signs)
         start = time.monotonic()
         self._supervisor = self._supervisor or _SupervisorProcess(self.results)
@@ -105,7 +105,7 @@ class SupervisorClient:
 
 
 class _SupervisorLost(Exception):
-    """The supervisor has ended; the message gives the reason."""
+    """The supervisor has ended; the message says how."""
 
 
 class _SupervisorProcess:
@@ -131,7 +131,7 @@ class _SupervisorProcess:
             connection.send_bytes(json.dumps(asdict(request)).encode())
             either = [connection.fileno(), stop.fileno()]
             grace = ANSWER_SECONDS * (2 if request.hosts else 1)
-            ready = process.wait_while_alive(either, request.timeout_seconds + grace, request.progress_file)
+            ready = process.wait_while_alive(either, request.timeout_seconds + grace, request.progress)
             if ready and connection.fileno() not in ready:
                 connection.send_bytes(STOP)
             if ready and connection.poll(grace):
@@ -170,12 +170,8 @@ class _Request:
     log: str
     timeout_seconds: float
     temporary: str
-    hosts: list[str] = field(default_factory=list)
-    progress: str = ""
-
-    @property
-    def progress_file(self) -> Path | None:
-        return Path(self.progress) if self.progress else None
+    hosts: list[str]
+    progress: str | None
 
 
 # --- the supervisor's side
@@ -202,9 +198,8 @@ def _run(request: _Request, stop: process.Stop, agents: AgentConnections) -> Exi
     since = leftovers.clock()
     try:
         with agents.trial(request.hosts, request.env.get(leftovers.MARK, ""), request.temporary, stop) as trial:
-            exit = process.run(
-                request.argv, request.env, Path(request.log), request.timeout_seconds, trial, request.progress_file
-            )
+            log, seconds, progress = Path(request.log), request.timeout_seconds, request.progress
+            exit = process.run(request.argv, request.env, log, seconds, trial, progress)
         return trial.with_failed_host(exit)
     except ConnectionLost as lost:
         return Exit(None, 0.0, node=str(lost))

@@ -95,7 +95,7 @@ class WarmGroup:
         self.exit: Exit | None = None
         self.changed: dict[int, set[str]] = {}  # index -> settings of the process that its blocks changed; put back
         self._others, self._agents = attempts.elsewhere(trials[0], cluster), AgentConnections()
-        self._ending = _Ending()
+        self._ending = process.Ending()
         self._launch: threading.Thread | None = None
 
     def __enter__(self) -> WarmGroup:
@@ -181,7 +181,7 @@ class WarmGroup:
         """Run the launcher from its start to its end (in a thread)."""
         with SupervisorClient(self.folder, self._ending, alone=False) as supervisor:
             program = [sys.executable, str(CHECKOUT / IN_BLOCKS), str(asked.resolve())]
-            argv, environment = attempts.shared_launch(first, program, supervisor, self.cluster, self._attempt)
+            argv, environment, _ = attempts.launch_line(first, program, supervisor, self.cluster, self._attempt)
             own, log = {**environment, **PATIENT}, self.folder / "log.txt"
             self.exit = supervisor.run(argv, own, log, LONGEST_SECONDS, self._others)
 
@@ -265,22 +265,3 @@ def _greeting(connection: Connection, key: str) -> dict[str, Any]:
     except (EOFError, OSError, ValueError, TypeError, KeyError):
         pass
     return {}
-
-
-class _Ending:
-    """Asks the supervisor of one group to end it, as process.Interruption does for all of a sweep."""
-
-    def __init__(self) -> None:
-        self.signal: signal.Signals | None = None
-        self._read, self._write = os.pipe()
-
-    def fileno(self) -> int:
-        return self._read
-
-    def end(self) -> None:
-        self.signal = signal.SIGTERM
-        os.write(self._write, b"x")
-
-    def close(self) -> None:
-        os.close(self._read)
-        os.close(self._write)

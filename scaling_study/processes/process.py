@@ -1,8 +1,16 @@
-"""The one place where the processes of a trial are started, watched and ended, and their output kept."""
+"""The one place where the processes of a trial are started, watched and ended, and their output kept.
+
+    supervisor (child subreaper) --- launcher --- shell --- mpirun --- rank 0
+                                                              \\---- rank 1   each in a session of its own
+
+Launchers put their ranks into sessions of their own, so killing a process group misses them. Whoever calls `run` is
+made the subreaper of everything below it (Linux): a process whose parent dies becomes its child, so whatever a trial
+left behind can be found, and is ended before the next trial starts. In a sweep that is the supervisor (supervisor.py),
+which outlives the driver by the few seconds that this takes.
+"""
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import ctypes
 import math
@@ -20,19 +28,19 @@ from typing import IO, Protocol
 
 import psutil
 
-# A log that cannot fill the disk: the first and the last of what a trial printed, and how much lies between.
-#
-#     processes --pipe--> a thread here --> | first 4 MiB, as it comes | "... 3.2 GB left out ..." | last 4 MiB |
-#
-# The error that ends a trial is logged last, its setup first. The pipe is always read, also when nothing more can be
-# written: a process that waits for its log would be a process that hangs.
-
 FIRST_BYTES = LAST_BYTES = 4 * 2**20
 PIECE_BYTES = 2**16  # what a pipe holds
 
 
 class CappedLog:
-    """Open while a command runs; hand it to Popen as stdout and stderr. Appends to what the file already holds."""
+    """A log that cannot fill the disk: the first and the last of what a trial printed, and how much lies between.
+
+        processes --pipe--> a thread here --> | first 4 MiB, as it comes | "... 3.2 GB left out ..." | last 4 MiB |
+
+    The error that ends a trial is logged last, its setup first. The pipe is always read, also when nothing more can be
+    written: a process that waits for its log would be a process that hangs. Open while a command runs; hand it to Popen
+    as stdout and stderr. Appends to what the file already holds.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,9 +48,7 @@ class CappedLog:
     def __enter__(self) -> CappedLog:
         self._file: IO[bytes] = self.path.open("ab", buffering=0)
         self._read, self._write = os.pipe()
-        self._room = max(0, FIRST_BYTES - self._file.tell())
-        self._last: collections.deque[bytes] = collections.deque()
-        self._kept = self._left_out = 0  # bytes
+        self._last, self._left_out = bytearray(), 0
         self._thread = threading.Thread(target=self._pump, name="log", daemon=True)
         self._thread.start()
         return self
@@ -54,46 +60,29 @@ class CappedLog:
     def __exit__(self, *_: object) -> None:
         os.close(self._write)
         self._thread.join(timeout=1.0)  # at once, unless a process outside the trial holds the other end
+        self._forget_all_but_the_last()
         with contextlib.suppress(OSError):
-            last = b"".join(self._last)
-            if left_out := self._left_out + max(0, len(last) - LAST_BYTES):
-                self._file.write(f"\n... {left_out:,} bytes left out here ...\n".encode())
-            self._file.write(last[-LAST_BYTES:])
+            if self._left_out:
+                self._file.write(f"\n... {self._left_out:,} bytes left out here ...\n".encode())
+            self._file.write(self._last)
         self._file.close()
 
     def _pump(self) -> None:
+        room = max(0, FIRST_BYTES - self._file.tell())
         with open(self._read, "rb", buffering=0) as pipe:
             while piece := pipe.read(PIECE_BYTES):
-                written = self._first(piece[: self._room])
-                if rest := piece[written:]:
-                    self._keep(rest)
+                first, written = piece[:room], 0
+                with contextlib.suppress(OSError, ValueError):  # on a full disk, or a file closed meanwhile
+                    written = self._file.write(first)
+                room = room - written if written == len(first) else 0
+                self._last += piece[written:]
+                if len(self._last) > 2 * LAST_BYTES:  # not for each piece: what is kept is moved
+                    self._forget_all_but_the_last()
 
-    def _first(self, piece: bytes) -> int:
-        """How many bytes of it the file took: all, but on a full disk or a file closed meanwhile."""
-        written = 0
-        with contextlib.suppress(OSError, ValueError):
-            written = self._file.write(piece) if piece else 0
-        self._room = self._room - written if written == len(piece) else 0
-        return written
+    def _forget_all_but_the_last(self) -> None:
+        self._left_out += max(0, len(self._last) - LAST_BYTES)
+        del self._last[:-LAST_BYTES]
 
-    def _keep(self, piece: bytes) -> None:
-        self._last.append(piece)
-        self._kept += len(piece)
-        while self._kept - len(self._last[0]) >= LAST_BYTES:
-            gone = len(self._last.popleft())
-            self._kept -= gone
-            self._left_out += gone
-
-
-# The one place where the processes of a trial are started, watched and ended.
-#
-#     supervisor (child subreaper) --- launcher --- shell --- mpirun --- rank 0
-#                                                               \---- rank 1   each in a session of its own
-#
-# Launchers put their ranks into sessions of their own, so killing a process group misses them. Whoever calls `run`
-# is made the subreaper of everything below it (Linux): a process whose parent dies becomes its child, so whatever a
-# trial left behind can be found, and is ended before the next trial starts. In a sweep that is the supervisor
-# (supervisor.py), which outlives the driver by the few seconds that this takes.
 
 PR_SET_CHILD_SUBREAPER = 36
 GRACE_SECONDS = 3.0  # between asking a process to end and ending it
@@ -119,23 +108,34 @@ class Stop(Protocol):
     def fileno(self) -> int: ...  # readable once the trial is to be ended
 
 
-class Ending(Stop, Protocol):
-    """A stop that is known by its signal."""
+class Ending:
+    """A stop for whoever holds it: readable once it was asked for, by a signal's name."""
 
-    signal: signal.Signals | None  # that asks for it, once there is one
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None  # that asks for it, once there is one
+        self._read, self._write = os.pipe()
+
+    def fileno(self) -> int:
+        return self._read
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        """Ask for it; another signal later changes nothing of what is readable."""
+        if self.signal is None:
+            os.write(self._write, b"x")
+        self.signal = signal.Signals(number)
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)
 
 
-class Interruption:
+class Interruption(Ending):
     """Ctrl-C, TERM and HUP: while this is open they raise nothing, and can be waited for.
 
-    The running trial is ended, what is finished is kept; another signal meanwhile changes nothing.
+    The running trial is ended, what is finished is kept.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def __init__(self) -> None:
-        self.signal: signal.Signals | None = None
-        self._read, self._write = os.pipe()
 
     def __enter__(self) -> Interruption:
         handled = [s for s in self.SIGNALS if signal.getsignal(s) != signal.SIG_IGN]  # nohup keeps its effect
@@ -145,19 +145,12 @@ class Interruption:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        os.close(self._read)
-        os.close(self._write)
+        self.close()
 
     def _note(self, number: int, _: object) -> None:
-        if self.signal is None:
-            os.write(self._write, b"x")
-        self.signal = signal.Signals(number)
+        self.end(number)
         if number == signal.SIGHUP:
             detach_from_terminal()
-
-    def fileno(self) -> int:
-        """Readable once a signal has come."""
-        return self._read
 
 
 def run(
@@ -166,7 +159,7 @@ def run(
     log: Path,
     timeout_seconds: float,
     stop: Stop,
-    progress: Path | None = None,
+    progress: Path | str | None = None,
 ) -> Exit:
     """Run a command to its end, its output in `log`; on return nothing that it started is alive.
 
@@ -202,7 +195,7 @@ def run(
     )
 
 
-def _wait(pid: int, timeout_seconds: float, stop: Stop, progress: Path | None) -> str:
+def _wait(pid: int, timeout_seconds: float, stop: Stop, progress: Path | str | None) -> str:
     """`ended`, `stopped` or `timed out`, whichever comes first. Wakes at once, without polling."""
     handle = os.pidfd_open(pid)
     try:
@@ -214,7 +207,7 @@ def _wait(pid: int, timeout_seconds: float, stop: Stop, progress: Path | None) -
     return "stopped" if ready else "timed out"
 
 
-def wait_while_alive(handles: Sequence[int], timeout_seconds: float, progress: Path | None) -> list[int]:
+def wait_while_alive(handles: Sequence[int], timeout_seconds: float, progress: Path | str | None) -> list[int]:
     """The handles that are readable, or none after so many seconds without a new `progress`."""
     left, seen = timeout_seconds, 0
     while True:
@@ -226,10 +219,10 @@ def wait_while_alive(handles: Sequence[int], timeout_seconds: float, progress: P
         left = min(timeout_seconds, max(0.1, timeout_seconds - (time.time() - last / 1e9)))
 
 
-def _replaced_at(progress: Path | None) -> int:
+def _replaced_at(progress: Path | str | None) -> int:
     """When the file was written, in nanoseconds; 0 where there is none."""
     with contextlib.suppress(OSError):
-        return progress.stat().st_mtime_ns if progress else 0
+        return os.stat(progress).st_mtime_ns if progress else 0
     return 0
 
 
@@ -300,16 +293,15 @@ def _descendants(child: subprocess.Popen[bytes] | None, not_ours: Set[int]) -> l
 
 def _wait_until_ended(processes: Sequence[psutil.Process], seconds: float) -> None:
     """Wait at most `seconds`. Not by psutil.wait_procs, which would take a child's exit code from Popen."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and any(_alive(p) for p in processes):
-        time.sleep(0.02)
 
-
-def _alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
+    def alive(process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return bool(process.status() != psutil.STATUS_ZOMBIE)
         return False
+
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and any(map(alive, processes)):
+        time.sleep(0.02)
 
 
 def _memory_kills() -> int:
