@@ -17,8 +17,8 @@ each block, so no configuration always follows the same neighbour. A group's sta
 After a failure, the configurations that may have caused it are run alone at the end, where each says by itself what
 is wrong. The group's other configurations get a new group, and all begin again with block 1.
 
-The order of a launch: `Launch.run` starts groups as long as memory lasts (`_start_groups`, `_started`), `take_turns`
-measures blocks and hands a failure to `_after_failure`, `_attempts` makes an Attempt of each configuration.
+The order of a launch: `Launch.measure` starts groups as long as memory lasts (`_start_groups`, `_started`),
+`take_turns` measures blocks and hands a failure to `_after_failure`, `_attempts` makes each configuration's Attempt.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import contextlib
 import math
 import random
 import shutil
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from scaling_study.launch.attempts import Attempt, Attempts
 from scaling_study.launch.launch_folders import FEWEST_BLOCKS, GroupRecord, LaunchRecord, State, whole_blocks
@@ -65,25 +65,16 @@ class Watch:
     def block_timed(self, trial: Trial, step_seconds: float) -> None: ...
 
 
-class Group(Protocol):
-    """The processes of a group, as `take_turns` uses them (WarmGroup)."""
-
-    @property
-    def trials(self) -> Sequence[Trial]: ...
-    def build(self, index: int) -> Sequence[Mapping[str, Any]]: ...
-    def block(self, index: int, block: int, steps: int, untimed: bool) -> list[list[float]]: ...
-    def turn(self) -> AbstractContextManager[None]: ...
-
-
 @dataclass
 class Built:
     """A group whose first configurations are built and warm: all of them, or those that have room in memory."""
 
-    group: Group
+    group: WarmGroup
+    record: GroupRecord
     step_seconds: list[float]  # of each configuration: its fastest step, later the mean of its last block
     resident_bytes: int  # of all its processes on the host that has most of them
     gpu_share: float  # in use, by any process, of the memory of its fullest GPU; 0 on a CPU
-    blocks: list[int] = field(default_factory=list)  # timed so far, of each configuration
+    blocks: list[int]  # timed so far, of each configuration
     failure: GroupFailed | None = None  # that ended its processes
     ending: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # closing it ends its processes
 
@@ -92,7 +83,7 @@ class Built:
         self.long = [t.window.is_long(seconds) for t, seconds in zip(self.trials, self.step_seconds, strict=True)]
 
     @classmethod
-    def of(cls, group: Group, watch: Watch, room_bytes: float = math.inf) -> Built:
+    def of(cls, group: WarmGroup, record: GroupRecord, watch: Watch, room_bytes: float = math.inf) -> Built:
         """Build configurations in turn, until the group has more than `room_bytes`."""
         answers: list[Sequence[Mapping[str, Any]]] = []
         resident = 0
@@ -108,7 +99,7 @@ class Built:
                 resident = max(by_host.values())
         step_seconds = [max(rank["step_seconds"] for rank in ranks) for ranks in answers]
         gpu_share = max(rank.get("gpu_share", 0.0) for rank in answers[-1])
-        return cls(group, step_seconds, resident, gpu_share, blocks=[0] * len(answers))
+        return cls(group, record, step_seconds, resident, gpu_share, blocks=[0] * len(answers))
 
     @property
     def trials(self) -> Sequence[Trial]:
@@ -116,11 +107,11 @@ class Built:
 
     def run_block(self, index: int, block: int) -> float:
         """Time one block of a configuration; returns the mean step seconds of its slowest rank."""
-        window, expected = self.trials[index].window, self.step_seconds[index]
+        steps = self.trials[index].window.steps_in_block(self.step_seconds[index])
         with self.group.turn():
             untimed = not self.long[index]  # the first step after a pause finds cold caches
-            taken = self.group.block(index, block, window.steps_in_block(expected), untimed)
-        self.step_seconds[index] = max(sum(seconds) / len(seconds) for seconds in taken)
+            taken = self.group.block(index, block, steps, untimed)
+        self.step_seconds[index] = max(statistics.fmean(seconds) for seconds in taken)
         self.blocks[index] += 1
         return self.step_seconds[index]
 
@@ -199,7 +190,6 @@ class Launch:
     watch: Watch
     baseline: Collection[str] = ()  # configurations, one of which is the canary
     alive: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # closing it ends all processes
-    groups: list[tuple[GroupRecord, WarmGroup]] = field(default_factory=list)  # all that were started
     failed: dict[Trial, tuple[str, str]] = field(default_factory=dict)  # to be run alone: why, and its launch's name
     unless_at_fault: dict[Trial, Attempt] = field(default_factory=dict)  # of those: counts if they are ok alone
     interrupted: bool = False
@@ -210,8 +200,30 @@ class Launch:
         Configurations without room in memory have none; the first of `due` always has room. Where the sweep is to end,
         those with too few blocks have none.
         """
-        done = self.run()
-        for trial, (why, name) in () if self.interrupted else self.failed.items():
+        built: list[Built] = []
+        started_at, start = time.time(), time.monotonic()
+        try:
+            with self.alive:
+                self._start_groups(built)
+                for each in built:
+                    self.record.move(each.record, State.TAKING_TURNS)
+                if built:
+                    take_turns(built, self.record.folder.name, self.watch, self._after_failure, self.baseline)
+                for each in built:
+                    if not each.failure:
+                        self.record.move(each.record, State.FINISHED)
+        except Interrupted:
+            self.interrupted = True
+        share = (time.monotonic() - start) / max(1, sum(len(each.trials) for each in built))
+        done: dict[str, Attempt] = {}
+        for each in built:
+            done |= self._attempts(each, started_at, share)
+        return done if self.interrupted else done | self._measured_alone()
+
+    def _measured_alone(self) -> dict[str, Attempt]:
+        """The Attempts of configurations that failed, each run by itself, which says what is wrong with it."""
+        done: dict[str, Attempt] = {}
+        for trial, (why, name) in self.failed.items():
             self.watch.alone(trial)
             (place := self.places[trial.id] / "alone").mkdir()
             attempt = self.attempts.run_with_retries(trial, place, self.due[trial])
@@ -222,31 +234,6 @@ class Launch:
                 attempt = self.unless_at_fault.get(trial, failed)
             done[trial.id] = attempt
         return done
-
-    def run(self) -> dict[str, Attempt]:
-        """Start groups, measure all blocks, end the processes."""
-        built: list[Built] = []
-        started_at, start = time.time(), time.monotonic()
-        try:
-            with self.alive:
-                self._start_groups(built)
-                for each in built:
-                    self.record.move(self._of(each)[0], State.TAKING_TURNS)
-                if built:
-                    take_turns(built, self.record.folder.name, self.watch, self._after_failure, self.baseline)
-                for each in built:
-                    if not each.failure:
-                        self.record.move(self._of(each)[0], State.FINISHED)
-        except Interrupted:
-            self.interrupted = True
-        share = (time.monotonic() - start) / max(1, sum(len(each.trials) for each in built))
-        results: dict[str, Attempt] = {}
-        for each in built:
-            results |= self._attempts(each, started_at, share)
-        return results
-
-    def _of(self, built: Built) -> tuple[GroupRecord, WarmGroup]:
-        return next(pair for pair in self.groups if pair[1] is built.group)
 
     def _start_groups(self, built: list[Built]) -> None:
         """Start groups and add them to `built`, until one has no room.
@@ -269,7 +256,7 @@ class Launch:
             known[whole] = math.inf if full else max(known.get(whole, 0), ready.resident_bytes)
             if built and (full or ready.resident_bytes > room or {*group} - {*ready.trials, *self.failed}):
                 ready.ending.close()
-                return self.record.move(self._of(ready)[0], State.PLANNED)
+                return self.record.move(ready.record, State.PLANNED)
             built.append(ready)
 
     def _room(self, built: Sequence[Built]) -> float:
@@ -281,22 +268,21 @@ class Launch:
         """Start one group and build its configurations, without those that cannot be built; None if there are none."""
         retries, attempt = max((self.due[trial].retries for trial in trials), default=0), 1
         while trials:
+            record = GroupRecord(len(self.record.groups), trials[0].framework, [trial.id for trial in trials])
+            self.record.groups.append(record)
+            self.record.move(record, State.STARTING)
             folders = [self.places[trial.id] for trial in trials]
             for place in folders:
                 shutil.rmtree(place / "ranks", ignore_errors=True)  # of a group that failed
-            record = GroupRecord(len(self.groups), trials[0].framework, [trial.id for trial in trials])
             timeout_seconds = max(self.due[trial].timeout_seconds for trial in trials)
             cluster, stop = self.attempts.cluster, self.attempts.supervisor
             own = self.record.folder / record.folder
             group = WarmGroup(trials, own, folders, timeout_seconds, cluster, stop, attempt)
-            self.groups.append((record, group))
-            self.record.groups.append(record)
-            self.record.move(record, State.STARTING)
             try:
                 with contextlib.ExitStack() as ending:
                     entered = ending.enter_context(group)
                     self.record.move(record, State.WARMING)
-                    built = Built.of(entered, self.watch, room)
+                    built = Built.of(entered, record, self.watch, room)
                     record.members = [trial.id for trial in built.trials]
                     built.ending = self.alive.enter_context(ending.pop_all())
                     return built
@@ -315,15 +301,14 @@ class Launch:
         fewer.
         """
         assert ended.failure
-        record, _ = self._of(ended)
         if not begin_again:
-            record.blocks = whole_blocks(zip(ended.blocks, ended.trials, strict=True))
-            self._fail(record, ended.failure, State.LEFT_BEHIND)
+            ended.record.blocks = whole_blocks(zip(ended.blocks, ended.trials, strict=True))
+            self._fail(ended.record, ended.failure, State.LEFT_BEHIND)
             return None
-        self._fail(record, ended.failure)
+        self._fail(ended.record, ended.failure)
         another = self._started([trial for trial in ended.trials if trial not in self.failed], math.inf)
         if another:
-            self.record.move(self._of(another)[0], State.TAKING_TURNS)
+            self.record.move(another.record, State.TAKING_TURNS)
         return another
 
     def _fail(self, record: GroupRecord, failed: GroupFailed, state: State = State.FAILED) -> None:
@@ -335,7 +320,7 @@ class Launch:
 
     def _attempts(self, built: Built, started_at: float, share_seconds: float) -> dict[str, Attempt]:
         """The Attempt of each configuration of a group, by trial id, with its share of the launch's time."""
-        record, group = self._of(built)
+        record, group = built.record, built.group
         found: dict[str, Attempt] = {}
         if record.state is State.FAILED:
             return found

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scaling_study.launch import shared_launch
-from scaling_study.launch.launch_folders import whole_blocks
+from scaling_study.launch.launch_folders import GroupRecord, whole_blocks
 from scaling_study.launch.shared_launch import Built
 from scaling_study.launch.warm_group import GroupFailed
 from scaling_study.trial import Trial, Window
@@ -73,6 +73,10 @@ def two(log: list[tuple[Any, ...]]) -> tuple[Told, Told]:
     return groups
 
 
+def built_of(group: Any, watch: shared_launch.Watch | None = None, **room: float) -> Built:
+    return Built.of(group, GroupRecord(0, group.name, []), watch or shared_launch.Watch(), **room)
+
+
 def never(ended: Built, begin_anew: bool) -> None:
     raise AssertionError(ended)
 
@@ -81,7 +85,7 @@ def told(seed: str) -> list[tuple[Any, ...]]:
     """All that is asked of two groups."""
     calls: list[tuple[Any, ...]] = []
     watch = Watching(calls)
-    shared_launch.take_turns([Built.of(group, watch) for group in two(calls)], seed, watch, never)
+    shared_launch.take_turns([built_of(group, watch) for group in two(calls)], seed, watch, never)
     return calls
 
 
@@ -91,13 +95,13 @@ def log() -> list[tuple[Any, ...]]:
 
 
 def test_a_group_knows_its_slowest_ranks_steps_and_all_its_memory() -> None:
-    built = Built.of(Told("single", []), shared_launch.Watch())
+    built = built_of(Told("single", []))
     assert (built.step_seconds, built.resident_bytes, len(built.trials)) == ([0.1, 1.0], 200, 2)
 
 
 def test_a_group_that_has_no_room_for_all_is_built_in_part() -> None:
     log: list[tuple[Any, ...]] = []
-    built = Built.of(Told("single", log), shared_launch.Watch(), room_bytes=199)
+    built = built_of(Told("single", log), shared_launch.Watch(), room_bytes=199)
     assert log == [("build", "single", 0)] and built.trials == built.group.trials[:1]
     shared_launch.take_turns([built], "a seed", shared_launch.Watch(), never)
     assert {call[2] for call in log} == {0} and built.blocks == [8]
@@ -134,7 +138,7 @@ def test_the_order_is_drawn_anew_and_is_the_same_for_a_seed(log: list[tuple[Any,
 def test_the_canary_is_first_and_last(baseline: tuple[str, ...], canary: tuple[str, int]) -> None:
     """The one with the shortest steps, of the baseline's where some of these are there."""
     log: list[tuple[Any, ...]] = []
-    built = [Built.of(group, shared_launch.Watch()) for group in two(log)]
+    built = [built_of(group) for group in two(log)]
     names = {trial.configuration for each in built for trial in each.trials if trial.framework in baseline}
     shared_launch.take_turns(built, "a seed", shared_launch.Watch(), never, names)
     blocks = [call[1:3] for call in log if call[0] == "block"]
@@ -148,9 +152,7 @@ def test_a_canary_with_other_rounds_is_last_in_its_own(rounds_of_canary: int, ot
     groups = two(log)
     for group, count in zip(groups, (others, rounds_of_canary), strict=True):
         group.trials = [replace(trial, window=replace(WINDOW, rounds=count)) for trial in group.trials]
-    shared_launch.take_turns(
-        [Built.of(group, shared_launch.Watch()) for group in groups], "a seed", shared_launch.Watch(), never
-    )
+    shared_launch.take_turns([built_of(group) for group in groups], "a seed", shared_launch.Watch(), never)
     orders = {round: [call[1:3] for call in log if call[0] == "block" and call[3] == round] for round in range(8)}
     assert orders[0][0] == ("torch_ddp", 0) and len(orders[0]) == 4
     assert rounds_of_canary == 1 or orders[rounds_of_canary - 1][-1] == ("torch_ddp", 0)
@@ -162,9 +164,7 @@ def test_the_launch_is_called_by_what_is_due_in_it() -> None:
     groups = two(log)
     for group, repeat in zip(groups, (7, 2), strict=True):
         group.trials = [replace(trial, repeat=repeat) for trial in group.trials]
-    shared_launch.take_turns(
-        [Built.of(group, shared_launch.Watch()) for group in groups], "a seed", Watching(log), never
-    )
+    shared_launch.take_turns([built_of(group) for group in groups], "a seed", Watching(log), never)
     assert {call[1] for call in log if call[0] == "round"} == {2}
 
 
@@ -181,7 +181,7 @@ def test_no_step_that_is_longer_than_a_block_is_left_out(log: list[tuple[Any, ..
 def test_a_block_is_as_long_as_the_one_before_it_says() -> None:
     """Its steps become slower; what was decided of them stays."""
     log: list[tuple[Any, ...]] = []
-    built = Built.of(Slower("torch_ddp", log), shared_launch.Watch())
+    built = built_of(Slower("torch_ddp", log))
     shared_launch.take_turns([built], "a seed", shared_launch.Watch(), never)
     blocks = [call[4:] for call in log if call[:3] == ("block", "torch_ddp", 1)]
     assert blocks[:3] == [(2, True), (1, True), (1, True)] and not built.trials[1].window.is_long(0.2)
@@ -238,11 +238,11 @@ def with_a_failure(in_round: int) -> tuple[list[Built], list[tuple[Any, ...]], l
             return None
         another = Told("torch_ddp", log)
         another.trials, another.others, single.others = another.trials[:1], (single,), (another,)
-        return Built.of(another, shared_launch.Watch())
+        return built_of(another)
 
     built: list[Built] = [
-        Built.of(single, shared_launch.Watch()),
-        Built.of(failing, shared_launch.Watch()),
+        built_of(single),
+        built_of(failing),
     ]
     built[1].ending.callback(log.append, ("ended",))
     shared_launch.take_turns(built, "a seed", shared_launch.Watch(), after_failure)
@@ -275,7 +275,5 @@ def test_a_failure_in_the_first_rounds_begins_them_anew_for_all(in_round: int) -
 def test_where_no_group_is_left_there_are_no_more_rounds() -> None:
     log: list[tuple[Any, ...]] = []
     failing = Failing(3, log)
-    shared_launch.take_turns(
-        [Built.of(failing, shared_launch.Watch())], "a seed", Watching(log), lambda ended, begin_anew: None
-    )
+    shared_launch.take_turns([built_of(failing)], "a seed", Watching(log), lambda ended, begin_anew: None)
     assert [call[2] for call in log if call[0] == "round"] == [1, 2, 3, 4]

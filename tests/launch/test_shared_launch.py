@@ -111,7 +111,7 @@ def test_a_group_that_could_not_be_started_is_tried_again(
     """As often as the study says, and only where no rank had joined: nothing of its configurations was tried."""
     tried: list[int] = []
     monkeypatch.setattr(shared_launch, "WarmGroup", Unready(tried, 2, joins))
-    monkeypatch.setattr(shared_launch.Built, "of", lambda group, *_: SimpleNamespace(group=group, trials=[]))
+    monkeypatch.setattr(shared_launch.Built, "of", lambda *_: SimpleNamespace(trials=[]))
     due = {replace(ONE, warm=True): Measure(warm=True, retries=retries)}
     places = {trial.id: tmp_path / trial.id for trial in due}
     running: Any = SimpleNamespace(cluster=None, supervisor=None)
@@ -135,11 +135,8 @@ def test_large_batches_are_built_first_and_what_has_no_room_is_known_the_next_ti
     def build(self: Launch, order: Sequence[Trial], room: float) -> Any:
         started.append([trial.batch_per_worker for trial in order])
         share = second_share if len(started) > 1 else first_share
-        group: Any = object()
-        self.groups.append((GroupRecord(0, "", [], State.WARMING), group))
-        return SimpleNamespace(
-            group=group, trials=order, resident_bytes=5, gpu_share=share, ending=contextlib.ExitStack()
-        )
+        record, ending = GroupRecord(0, "", [], State.WARMING), contextlib.ExitStack()
+        return SimpleNamespace(record=record, trials=order, resident_bytes=5, gpu_share=share, ending=ending)
 
     monkeypatch.setattr(Launch, "_started", build)
     room = 100.0 if second_share else 3.0
