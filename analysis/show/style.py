@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import accumulate
-from typing import Any
+from itertools import accumulate, chain
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -18,7 +18,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from analysis.frames import configurations
@@ -208,12 +208,6 @@ def remove(sheet: Sheet, index: int) -> None:
             axis.remove()
 
 
-def keep(sheet: Sheet, count: int) -> None:
-    """Take away the panels that are left over at the end of the sheet when it has shown so many."""
-    for index in range(count, len(sheet.axes) * len(sheet.axes[0])):
-        remove(sheet, index)
-
-
 # How each series is drawn, the same in every panel: colour, marker, line style; hollow and grey if not comparable.
 
 MOST_COLOURS = 12  # series that each have a look of their own; beyond, frameworks have panels and share their looks
@@ -386,14 +380,7 @@ def strip(axis: Axes, below: Axes | None, failures: Sequence[Failure], label: st
     for index, failure in enumerate(rows):
         for x in failure.xs:
             cross(below, x, index, failure.colour, x in failure.implied)
-        below.annotate(
-            failure.text,
-            xy=(1.05, index),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=SMALL,
-            annotation_clip=False,
-        )
+        _beside(below, index, failure.text)
 
 
 def cross(axis: Axes, x: float, y: float, colour: str, implied: bool) -> None:
@@ -435,10 +422,91 @@ def colour_key(axis: Axes, entries: Iterable[tuple[str, str]], left: float, line
             )
 
 
-def failure_text(name: str, statuses: Sequence[tuple[str, str]]) -> str:
-    """`fp32: oom at 256, 512; timeout at 1024` from (status, where) pairs."""
-    where = {status: [at for word, at in statuses if word == status] for status, _ in statuses}
-    return f"{name}: " + "; ".join(f"{status} at {', '.join(at)}" for status, at in where.items())
+def failure(name: str, colour: str, places: Sequence[tuple[str, float, Any]]) -> Failure:
+    """`fp32: oom at 256, 512; timeout at 1024` from (status, x, its name) of each missing value."""
+    statuses: dict[str, list[str]] = {}
+    for status, _, at in places:
+        statuses.setdefault(status, []).append(str(at))
+    text = "; ".join(f"{status} at {', '.join(at)}" for status, at in statuses.items())
+    implied = frozenset(x for status, x, _ in places if status == configurations.IMPLIED)
+    return Failure(tuple(x for _, x, _ in places), f"{name}: {text}", colour, implied)
+
+
+def name_rows(axis: Axes, names: Sequence[str], texts: Sequence[str], colours: Sequence[str] = ()) -> None:
+    """A row for each name, the first on top, with its text right of the panel."""
+    for row, text in enumerate(texts):
+        _beside(axis, row, text, colours[row] if colours else DARK)
+    axis.set_ylim(len(names) - 0.4, -0.6)
+    axis.set_yticks(range(len(names)), names)
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.grid(False, axis="y")
+
+
+def _beside(axis: Axes, y: float, text: str, colour: str = DARK) -> None:
+    axis.annotate(
+        text,
+        xy=(1.05, y),
+        xycoords=("axes fraction", "data"),
+        va="center",
+        fontsize=SMALL,
+        annotation_clip=False,
+        color=colour,
+    )
+
+
+def value_axis(
+    axis: Axes, which: Literal["x", "y"], logarithmic: bool, limits: tuple[float, float], ticks: int
+) -> None:
+    """An axis of numbers, `4,657`, with about so many ticks and none between them."""
+    axis.set(**{f"{which}scale": "log" if logarithmic else "linear", f"{which}lim": limits})
+    each = axis.xaxis if which == "x" else axis.yaxis
+    each.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=ticks) if logarithmic else MaxNLocator(ticks))
+    each.set_minor_locator(NullLocator())
+    each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of figure_of(): what draws it, the names of its axes, the texts right of it, and what failed in it.
+
+    Without `draw` its place stays empty.
+    """
+
+    title: str = ""
+    draw: Callable[[Axes, Layout], None] | None = None
+    x: str = ""
+    y: str = ""
+    labels: Sequence[str] = ()
+    failures: Sequence[Failure] = ()
+
+
+def figure_of(
+    title: str, panels: Sequence[Panel], footnote: Sequence[str], most_columns: int = 2, **sizes: float
+) -> Figure:
+    """Panels in at most so many columns, with room for their labels, titles and failures; `sizes`: of the Layout."""
+    columns = min(len(panels), most_columns)
+    beside = [(*panel.labels, *(failed.text for failed in merged(panel.failures))) for panel in panels]
+    width = sizes.get("panel_width", Layout.panel_width)
+    layout = Layout(
+        gutters=tuple(
+            gutter(chain(*beside[column::columns]), (panel.title for panel in panels[column::columns]), width)
+            for column in range(columns)
+        ),
+        strip=strip_height([panel.failures for panel in panels]),
+        **sizes,  # type: ignore[arg-type]
+    )
+    made = sheet(-(-len(panels) // columns), columns, layout, title, footnote)
+    for index, panel in enumerate([*panels, *[Panel()] * (-len(panels) % columns)]):
+        axis, below = made.at(index)
+        if panel.draw is None:
+            remove(made, index)
+            continue
+        axis.set_title(panel.title, loc="left", weight="bold")
+        if panel.y:
+            name_y(axis, panel.y, layout)
+        panel.draw(axis, layout)
+        strip(axis, below, panel.failures, panel.x)
+    return made.figure
 
 
 def interval_line(

@@ -5,22 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from analysis import findings
 from analysis.findings import DOUBT, WRONG, Evidence, Finding, Row, grouped
 from analysis.frames import configurations
-from analysis.frames import configurations as launches
-from analysis.frames import configurations as outcomes
-from analysis.frames import results as series
 from analysis.frames.configurations import KEYS, over, values_of
-from analysis.frames.results import Results, once
+from analysis.frames.results import Results, once, words
 from analysis.frames.rows import ConfigurationRow, as_rows, typed
 from analysis.frames.study import workers_text
 from analysis.show import style
@@ -39,45 +37,22 @@ COMPARED = ("fp16", "bf16")
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference"
 NOT_RESOLVED, NO_INTERVAL, NOT_COMPARABLE = "not resolved", "no interval", "not comparable"
 FALSE_ALARMS = 0.05  # of studies in which nothing differs
-COLUMNS = (
-    *(key for key in KEYS if key != "allreduce"),
-    "allreduce",
-    "gain",
-    "gain_low",
-    "gain_high",
-    "n",
-    "verdict",
-    "configuration",
-    "reference",
-)
-OF_EACH = (
-    "configuration",
-    "status",
-    "reason",
-    "not_comparable",
-    "planned",
-    "n",
-    "samples_per_second",
-    "repeat_values",
-    "repeat_launches",
-    *launches.COLUMNS,
-)
 
 
 @once
 def gains(results: Results) -> pd.DataFrame:
-    """That of a study."""
+    """table() of a study."""
     return table(results.configurations, results.study.target_interval)
 
 
-def table(configurations: pd.DataFrame, threshold: float) -> pd.DataFrame:
+def table(every: pd.DataFrame, threshold: float) -> pd.DataFrame:
     """One row for each pair of configurations that differ in allreduce precision only.
 
     `gain` is the compared throughput over that of fp32, with its bounds; `n` the smaller number of repeats.
     `verdict` is faster, slower, "no difference" (within `threshold` of 1, 0.02: 2 %), "not resolved", "no interval"
     (fewer than 3 repeats), "not comparable", or, where one of the two was not measured, which and why: "fp16: oom".
     """
-    rows = as_rows(configurations[[*KEYS, *OF_EACH]])
+    rows = as_rows(every)
     alike = [key for key in KEYS if key != "allreduce"]
     references: dict[tuple[Any, ...], ConfigurationRow] = {}
     for row in rows:
@@ -87,16 +62,19 @@ def table(configurations: pd.DataFrame, threshold: float) -> pd.DataFrame:
     compared = [(row, reference) for row, reference in candidates if reference is not None]
     pairs = [_pair(row, reference, threshold) for row, reference in compared]
     _call_changes(pairs, compared, [row for row in rows if row["n"]])
-    kinds: dict[str, Any] = {key: configurations[key].dtype for key in (*alike, "allreduce", "configuration")}
-    kinds |= {"reference": "string", "verdict": "string", "n": "Int64"}
-    return typed(pairs, {name: kinds.get(name, "float64") for name in COLUMNS})
+    kinds: dict[str, Any] = {key: every[key].dtype for key in (*alike, "allreduce")}
+    kinds |= dict.fromkeys(("gain", "gain_low", "gain_high"), "float64")
+    kinds |= {"n": "Int64", "verdict": "string", "configuration": every.configuration.dtype, "reference": "string"}
+    return typed(pairs, kinds)
 
 
 def _pair(row: ConfigurationRow, reference: ConfigurationRow, threshold: float) -> dict[str, Any]:
     """All but what needs the other pairs: whether one is faster or slower."""
     pair: dict[str, Any] = dict(zip(KEYS, values_of(row, KEYS), strict=True))
     pair |= {"configuration": row["configuration"], "reference": reference["configuration"]}
-    missing = [f"{side['allreduce']}: {outcomes.word(side)}" for side in (reference, row) if side["status"] != "ok"]
+    missing = [
+        f"{side['allreduce']}: {configurations.word(side)}" for side in (reference, row) if side["status"] != "ok"
+    ]
     if missing:
         return pair | {"n": 0, "verdict": ", ".join(missing)}
     gain = over(row, reference)
@@ -117,7 +95,9 @@ def _call_changes(
     if not tested:
         return
     of_all = Uncertainty.of_rows(measured, over_baselines=False).p_values([compared[at] for at in tested])
-    shared = [launches.p_value(*compared[at]) for at in tested]  # by the same processes, what comes over these cancels
+    shared = [
+        configurations.p_value(*compared[at]) for at in tested
+    ]  # by the same processes, what comes over these cancels
     p_values = [p if within is None else within for p, within in zip(of_all, shared, strict=True)]
     for at, p in zip(tested, holm(p_values), strict=True):
         if p <= FALSE_ALARMS:
@@ -128,7 +108,6 @@ def _call_changes(
 
 ROW = 0.23  # inches
 MOST_ROWS = 40
-MOST_COLUMNS = 2
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -146,17 +125,6 @@ def draw(results: Results) -> Figure | None:
     panels = [pairs[pairs.model == m].sort_values(["workers", results.study.batch_key, "name"]) for m in models]
     most = max(len(panel) for panel in panels)
     panels = [panel.head(MOST_ROWS) for panel in panels]
-    columns = min(len(models), MOST_COLUMNS)
-    blue, orange, green = style.style_colours(3)
-    looks = {FASTER: ("o", blue, blue), SLOWER: ("s", orange, orange), NO_DIFFERENCE: ("o", "white", style.GREY)}
-    looks |= {NOT_RESOLVED: ("o", "white", style.GREY), NO_INTERVAL: ("D", "white", green)}
-    layout = style.Layout(
-        left=0.3 + max(style.inches(name, style.SMALL) for name in names),
-        gutters=tuple(
-            style.gutter(text for panel in panels[c::columns] for text in panel.text) for c in range(columns)
-        ),
-        panel_height=max(len(panel) for panel in panels) * ROW + 0.1,
-    )
     what = "All else is equal. Filled: faster or slower (p < 0.05, corrected for all pairs). Open grey: not resolved."
     if most > MOST_ROWS:
         what += f" The first {MOST_ROWS} of up to {most} pairs of a model; tables/ has all."
@@ -167,22 +135,30 @@ def draw(results: Results) -> Figure | None:
     footnote = style.footnote(
         results, ours, what, RATIO, configurations.interval_of(both), drawn="Grey text: not comparable."
     )
-    title = f"Gain of {_precisions(pairs)} over fp32 allreduce: {results.study.name}"
-    sheet = style.sheet(-(-len(models) // columns), columns, layout, title, footnote)
-    low, high = _limits(pairs)
-    for index, (model, panel) in enumerate(zip(models, panels, strict=True)):
-        axis, _ = sheet.at(index)
-        axis.set_title(model, loc="left", weight="bold")
-        axis.set_xlabel(f"throughput with {_precisions(pairs)} / with fp32")
-        axis.set_xlim(low, high)
-        _panel(axis, panel, looks)
-    style.keep(sheet, len(models))
-    return sheet.figure
+    precisions = " and ".join(sorted(pairs.allreduce.unique(), reverse=True))
+    return style.figure_of(
+        f"Gain of {precisions} over fp32 allreduce: {results.study.name}",
+        [
+            style.Panel(
+                model,
+                partial(_panel, panel=panel, limits=_limits(pairs)),
+                x=f"throughput with {precisions} / with fp32",
+                labels=list(panel.text),
+            )
+            for model, panel in zip(models, panels, strict=True)
+        ],
+        footnote,
+        left=0.3 + max(style.inches(name, style.SMALL) for name in names),
+        panel_height=max(len(panel) for panel in panels) * ROW + 0.1,
+    )
 
 
-def _panel(axis: Axes, panel: pd.DataFrame, looks: dict[str, tuple[str, str, str]]) -> None:
+def _panel(axis: Axes, _: style.Layout, panel: pd.DataFrame, limits: tuple[float, float]) -> None:
+    blue, orange, green = style.style_colours(3)
+    looks = {FASTER: ("o", blue, blue), SLOWER: ("s", orange, orange), NO_INTERVAL: ("D", "white", green)}
+    looks |= dict.fromkeys((NO_DIFFERENCE, NOT_RESOLVED), ("o", "white", style.GREY))
+    axis.set_xlim(*limits)
     axis.axvline(1.0, color=style.DARK, linewidth=0.9, zorder=2)
-    left = axis.get_xlim()[0]
     for row, pair in enumerate(as_rows(panel)):
         if pair["verdict"] in looks:
             marker, face, edge = looks[pair["verdict"]]
@@ -201,22 +177,11 @@ def _panel(axis: Axes, panel: pd.DataFrame, looks: dict[str, tuple[str, str, str
             )
         elif pair["verdict"] != NOT_COMPARABLE:
             whole = all(part.endswith(configurations.IMPLIED) for part in pair["verdict"].split(", "))
-            style.cross(axis, left, row, style.DARK, whole)
-        axis.annotate(
-            pair["text"],
-            xy=(1.05, row),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=style.SMALL,
-            annotation_clip=False,
-            color=style.GREY if pair["verdict"] == NOT_COMPARABLE else style.DARK,
-        )
-    axis.set_ylim(len(panel) - 0.4, -0.6)
-    axis.set_yticks(range(len(panel)), panel.name)
-    axis.yaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_locator(FixedLocator(_ticks(*axis.get_xlim())))
+            style.cross(axis, limits[0], row, style.DARK, whole)
+    colours = [style.GREY if verdict == NOT_COMPARABLE else style.DARK for verdict in panel.verdict]
+    style.name_rows(axis, list(panel.name), list(panel.text), colours)
+    axis.xaxis.set_major_locator(FixedLocator(_ticks(*limits)))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
-    axis.grid(False, axis="y")
 
 
 def _limits(pairs: pd.DataFrame) -> tuple[float, float]:
@@ -232,8 +197,7 @@ def _limits(pairs: pd.DataFrame) -> tuple[float, float]:
 
 def _ticks(low: float, high: float) -> list[float]:
     """At most six round numbers, 1 among them."""
-    fine = ((high - low) / step <= 6 for step in STEPS)
-    step = next((step for step, fits in zip(STEPS, fine, strict=True) if fits), high - low)
+    step = next((step for step in STEPS if (high - low) / step <= 6), high - low)
     first, last = math.ceil((low - 1) / step), math.floor((high - 1) / step)
     return [1 + count * step for count in range(first, last + 1)]
 
@@ -241,13 +205,19 @@ def _ticks(low: float, high: float) -> list[float]:
 def _names(pairs: pd.DataFrame, results: Results) -> list[str]:
     """`batch 32, 2 workers`, with whatever else tells the pairs of this study apart."""
     extra = [key for key in results.series_keys if key not in ("workers", "allreduce", "framework")]
-    several = pairs.framework.nunique() > 1
-    names = []
-    for pair in as_rows(pairs):
-        words = [f"batch {pair[results.study.batch_key]}", workers_text(int(pair["workers"]))]
-        words += [str(pair["framework"])] * several + series.words(pair, extra)
-        names.append(", ".join(words + [str(pair["allreduce"])] * (pairs.allreduce.nunique() > 1)))
-    return names
+    frameworks, precisions = pairs.framework.nunique() > 1, pairs.allreduce.nunique() > 1
+    return [
+        ", ".join(
+            [
+                f"batch {pair[results.study.batch_key]}",
+                workers_text(int(pair["workers"])),
+                *[str(pair["framework"])] * frameworks,
+                *words(pair, extra),
+                *[str(pair["allreduce"])] * precisions,
+            ]
+        )
+        for pair in as_rows(pairs)
+    ]
 
 
 def _text(pair: dict[Any, Any], signs: dict[str, str], target: float) -> str:
@@ -262,17 +232,9 @@ def _text(pair: dict[Any, Any], signs: dict[str, str], target: float) -> str:
     return str(pair["verdict"])
 
 
-def _precisions(pairs: pd.DataFrame) -> str:
-    return " and ".join(sorted(pairs.allreduce.unique(), reverse=True))
-
-
 # Is a difference between frameworks really one of precision? F7: "fp16" of compute here and of the wire there; F21: DDP
-# in fp32 against FSDP in fp16.
-#
-# A speed-up is only ever taken at one precision of compute (frames/configurations.py), and the two kinds of
-# fp16 are two columns. Two kinds of study are left. In one the frameworks have no precision in common, and whoever
-# ranks them ranks precisions. In the other, one framework computes in 16 bits and another sends them, and whoever sets
-# the two gains side by side compares precisions too.
+# in fp32 against FSDP in fp16. Either the frameworks have no precision in common, or one computes in 16 bits and
+# another sends them: whoever sets the two side by side compares precisions.
 
 TITLES = {
     "precision": ("F21", "Frameworks at unlike precision", "compute in"),

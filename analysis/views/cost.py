@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from analysis.frames.configurations import known, over, values_of
 from analysis.frames.results import Results, once
@@ -236,7 +236,7 @@ def listing(results: Results) -> Listing | None:
 
 # Cost against time for a million samples: a panel for each model, the front that nothing beats drawn as steps.
 
-MOST_LABELS, MOST_COLUMNS = 14, 2
+MOST_LABELS = 14
 ROOM = 6  # names, beyond which lines to them would cross
 UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 LOGARITHMIC_FROM = 8  # largest over smallest
@@ -248,36 +248,31 @@ def draw(results: Results) -> Figure | None:
     panels = [(model, ours) for model, ours in of_model.items() if len(ours) > 1]
     if not panels:
         return None
-    columns = min(len(panels), MOST_COLUMNS)
-    labels = [[_name(point) for point in _labelled(ours)] for _, ours in panels]
     most = max(point.cost for _, ours in panels for point in ours)
-    layout = style.Layout(
+    labels = [[_name(point) for point in _labelled(ours)] for _, ours in panels]
+    return style.figure_of(
+        f"Cost against time: {results.study.name}",
+        [
+            style.Panel(
+                model,
+                partial(_panel, ours=ours),
+                x=f"{_unit(ours)[1]} for a million samples",
+                y="money" if all(point.of.money is not None for point in ours) else "worker-hours",
+                labels=named,
+            )
+            for (model, ours), named in zip(panels, labels, strict=True)
+        ],
+        _footnote(panels, results),
         panel_width=2.5,
         panel_height=max(2.1, (max(map(len, labels)) + 1) * 1.3 * style.GAP),
         left=style.left_of([f"{most:,.4g}0"]),
         below=0.46,
-        gutters=tuple(
-            style.gutter(
-                (text for of_model in labels[place::columns] for text in of_model),
-                (model for model, _ in panels[place::columns]),
-                2.5,
-            )
-            for place in range(columns)
-        ),
     )
-    title = f"Cost against time: {results.study.name}"
-    sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, _footnote(panels, results))
-    for axis, (model, ours) in zip(style.panels(sheet, len(panels)), panels, strict=True):
-        axis.set_title(model, loc="left", weight="bold")
-        priced = all(point.of.money is not None for point in ours)
-        style.name_y(axis, "money" if priced else "worker-hours", layout)
-        _panel(axis, ours, layout)
-    return sheet.figure
 
 
-def _panel(axis: Axes, ours: Sequence[Point], layout: style.Layout) -> None:
+def _panel(axis: Axes, layout: style.Layout, ours: Sequence[Point]) -> None:
     blue = style.style_colours(1)[0]
-    scale, unit = _unit(max(point.of.seconds for point in ours))
+    scale, _ = _unit(ours)
     times = [point.of.seconds / scale for point in ours]
     front = [point for point in ours if point.place == ON]
     x, y = [point.of.seconds / scale for point in front], [point.cost for point in front]
@@ -294,29 +289,24 @@ def _panel(axis: Axes, ours: Sequence[Point], layout: style.Layout) -> None:
             markersize=4.0 if beaten else 5.5,
             zorder=4 if place == ON else 3,
         )
-    axis.set_xlabel(f"{unit} for a million samples")
     _scale(axis, "x", times)
     _scale(axis, "y", [point.cost for point in ours])
     ends = [EndLabel(point.of.seconds / scale, point.cost, _name(point), blue) for point in _labelled(ours)]
     style.end_labels(axis, ends, layout.panel_height)
 
 
-def _unit(most_seconds: float) -> tuple[float, str]:
+def _unit(ours: Sequence[Point]) -> tuple[float, str]:
     """(seconds, name) of the unit in which the slowest has at least 2."""
-    return next((unit for unit in UNITS if most_seconds >= 2 * unit[0]), UNITS[-1])
+    slowest = max(point.of.seconds for point in ours)
+    return next((unit for unit in UNITS if slowest >= 2 * unit[0]), UNITS[-1])
 
 
-def _scale(axis: Axes, which: str, values: Sequence[float]) -> None:
+def _scale(axis: Axes, which: Literal["x", "y"], values: Sequence[float]) -> None:
     """From 0, unless that would press the best together."""
-    each = axis.xaxis if which == "x" else axis.yaxis
-    if max(values) > LOGARITHMIC_FROM * min(values):
-        axis.set(**{f"{which}scale": "log", f"{which}lim": (0.8 * min(values), 1.25 * max(values))})
-        each.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=6))
-    else:
-        axis.set(**{f"{which}lim": (0, 1.07 * max(values))})
-        each.set_major_locator(MaxNLocator(5))
-    each.set_minor_locator(NullLocator())
-    each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    least, most = min(values), max(values)
+    logarithmic = most > LOGARITHMIC_FROM * least
+    limits = (0.8 * least, 1.25 * most) if logarithmic else (0, 1.07 * most)
+    style.value_axis(axis, which, logarithmic, limits, 6 if logarithmic else 5)
 
 
 def _labelled(ours: Sequence[Point]) -> list[Point]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from analysis.frames import configurations
 from analysis.frames.configurations import BATCH_KEYS, KEYS, known, over, same, values_of
@@ -270,56 +270,43 @@ def _family(rows: Sequence[Row], searches: Sequence[ConfigurationRow]) -> Family
 # Memory against batch, and where it ends: a panel for each model, a line for each series, crosses where memory was
 # exhausted (hollow: not run, as a smaller batch was).
 
-MOST_LABELS, MOST_COLUMNS = 16, 2
+MOST_LABELS = 16
 LOGARITHMIC_FROM = 25  # largest over smallest peak of a panel
 
 
 def draw(results: Results) -> Figure | None:
     """The figure, or None where memory was measured at one batch size only and was never exhausted."""
-    every = {model: families(results, model) for model in results.models}
-    every = {
-        model: [family for family in of_model if family.rows or family.out]
-        for model, of_model in every.items()
-        if any(len(family.batches) > 1 or family.out for family in of_model) and any(family.rows for family in of_model)
-    }
+    every = {}
+    for model in results.models:
+        ours = families(results, model)
+        if any(family.rows for family in ours) and any(len(family.batches) > 1 or family.out for family in ours):
+            every[model] = ours
     if not every:
         return None
     look = style.series_looks(results.configurations)
-    panels = list(every.items())
-    columns = min(len(panels), MOST_COLUMNS)
-    failed = [_failures(of_model, look) for _, of_model in panels]
-    labels = [_named(of_model) for _, of_model in panels]
-    layout = style.Layout(
-        panel_width=2.5,
-        panel_height=max(2.2, (max(map(len, labels)) + 1) * 1.3 * style.GAP),
-        left=style.left_of(["100,000"]),
-        gutters=tuple(
-            style.gutter(
-                [
-                    *(text for of_model in labels[place::columns] for text in of_model),
-                    *(f.text for of_model in failed[place::columns] for f in style.merged(of_model)),
-                ],
-                (model for model, _ in panels[place::columns]),
-                2.5,
+    named = {model: _named(of_model) for model, of_model in every.items()}
+    return style.figure_of(
+        f"Memory against batch: {results.study.name}",
+        [
+            style.Panel(
+                model,
+                partial(_panel, families=of_model, look=look, named=named[model]),
+                x="batch per worker (samples)",
+                y="peak memory of a worker (MB)",
+                labels=named[model],
+                failures=_failures(of_model, look),
             )
-            for place in range(columns)
-        ),
-        strip=style.strip_height(failed),
+            for model, of_model in every.items()
+        ],
+        _footnote(every, results),
+        panel_width=2.5,
+        panel_height=max(2.2, (max(map(len, named.values())) + 1) * 1.3 * style.GAP),
+        left=style.left_of(["100,000"]),
     )
-    title = f"Memory against batch: {results.study.name}"
-    sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, _footnote(every, results))
-    for index, (model, of_model) in enumerate(panels):
-        axis, strip = sheet.at(index)
-        axis.set_title(model, loc="left", weight="bold")
-        style.name_y(axis, "peak memory of a worker (MB)", layout)
-        _panel(axis, of_model, look, labels[index], layout)
-        style.strip(axis, strip, failed[index], "batch per worker (samples)")
-    style.keep(sheet, len(panels))
-    return sheet.figure
 
 
 def _panel(
-    axis: Axes, families: Sequence[Family], look: dict[str, Look], named: list[str], layout: style.Layout
+    axis: Axes, layout: style.Layout, families: Sequence[Family], look: dict[str, Look], named: list[str]
 ) -> None:
     batches = sorted({batch for family in families for batch in (*family.batches, *family.out, *family.implied)})
     span = max(math.log2(batches[-1] / batches[0]), 1.0)
@@ -356,7 +343,6 @@ def _panel(
         if family.series in named:
             labels.append(EndLabel(float(x[-1] + dodge), float(peaks[-1]), family.series, ours.colour))
     _scale(axis, shown)
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.grid(False, axis="x")
     style.ticks(axis, [math.log2(batch) for batch in batches], [str(batch) for batch in batches], layout.panel_width)
     style.end_labels(axis, labels, layout.panel_height)
@@ -367,14 +353,9 @@ def _scale(axis: Axes, shown: Sequence[Family]) -> None:
     needed = [family.bytes_at(family.smallest_out) or 0.0 for family in shown if family.smallest_out is not None]
     most = max([peak for family in shown for peak in family.peaks] + needed) / 1e6
     least = min(peak for family in shown for peak in family.peaks) / 1e6
-    if most > LOGARITHMIC_FROM * least:
-        axis.set_yscale("log")
-        axis.set_ylim(0.7 * least, 1.3 * most)
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
-    else:
-        axis.set_ylim(0, 1.06 * most)
-        axis.yaxis.set_major_locator(MaxNLocator(6))
-    axis.yaxis.set_minor_locator(NullLocator())
+    logarithmic = most > LOGARITHMIC_FROM * least
+    limits = (0.7 * least, 1.3 * most) if logarithmic else (0, 1.06 * most)
+    style.value_axis(axis, "y", logarithmic, limits, 8 if logarithmic else 6)
 
 
 def _named(families: Sequence[Family]) -> list[str]:
@@ -382,21 +363,17 @@ def _named(families: Sequence[Family]) -> list[str]:
     names = [family.series for family in families if family.rows]
     if len(names) <= MOST_LABELS:
         return names
-    by_peak = sorted((family for family in families if family.rows), key=lambda family: family.peaks[-1])
-    return [by_peak[0].series, by_peak[-1].series]
+    by_peak = sorted((family.peaks[-1], family.series) for family in families if family.rows)
+    return [by_peak[0][1], by_peak[-1][1]]
 
 
 def _failures(families: Sequence[Family], look: dict[str, Look]) -> list[Failure]:
     failures = []
     for family in families:
-        if family.out or family.implied:
-            statuses = [
-                *(("oom", str(batch)) for batch in family.out),
-                *(("oom (implied)", str(b)) for b in family.implied),
-            ]
-            at, implied = (tuple(math.log2(batch) for batch in some) for some in (family.out, family.implied))
-            text = style.failure_text(family.series, statuses)
-            failures.append(Failure((*at, *implied), text, look[family.series].colour, frozenset(implied)))
+        places = [("oom", math.log2(batch), batch) for batch in family.out]
+        places += [(configurations.IMPLIED, math.log2(batch), batch) for batch in family.implied]
+        if places:
+            failures.append(style.failure(family.series, look[family.series].colour, places))
     return failures
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,6 @@ def _step(step: Returned) -> str:
 # for each family with a law.
 
 MOST_PANELS, ACROSS = 9, 3
-WIDTH = 2.3
 POINTS = 60
 IDEAL = "ideal"
 
@@ -184,31 +184,29 @@ def draw(results: Results) -> dict[str, Figure]:
 
 def _figure(model: str, every: Sequence[tuple[Extrapolation, Knee]], results: Results) -> Figure:
     shown = every[:MOST_PANELS]
-    families = [beyond.compared.family for beyond, _ in shown]
-    across = 2 if len(shown) == 4 else min(len(shown), ACROSS)
-    most = max(float(family.rates.max()) for family in families)
-    names = [beyond.compared.best.law.name for beyond, _ in shown]
-    layout = style.Layout(
-        panel_width=WIDTH,
+    most = max(float(beyond.compared.family.rates.max()) for beyond, _ in shown)
+    return style.figure_of(
+        f"Scaling laws of {model}: {results.study.name}",
+        [
+            style.Panel(
+                beyond.compared.family.label,
+                partial(_panel, beyond=beyond, turn=turn),
+                x="workers",
+                y=f"throughput ({unit(results.frame_of(model))}/s)",
+                labels=(beyond.compared.best.law.name, IDEAL),
+            )
+            for beyond, turn in shown
+        ],
+        _footnote(shown, every, results),
+        2 if len(shown) == 4 else ACROSS,
+        panel_width=2.3,
         panel_height=2.1,
         left=style.left_of([f"{10 * most:,.0f}"]),
         below=0.46,
-        gutters=tuple(
-            style.gutter((*names[place::across], IDEAL), (family.label for family in families[place::across]), WIDTH)
-            for place in range(across)
-        ),
     )
-    title = f"Scaling laws of {model}: {results.study.name}"
-    sheet = style.sheet(-(-len(shown) // across), across, layout, title, _footnote(shown, every, results))
-    kind = unit(results.frame_of(model))
-    for axis, (beyond, turn) in zip(style.panels(sheet, len(shown)), shown, strict=True):
-        axis.set_title(beyond.compared.family.label, loc="left", weight="bold")
-        style.name_y(axis, f"throughput ({kind}/s)", layout)
-        _panel(axis, beyond, turn, layout)
-    return sheet.figure
 
 
-def _panel(axis: Axes, beyond: Extrapolation, turn: Knee, layout: style.Layout) -> None:
+def _panel(axis: Axes, layout: style.Layout, beyond: Extrapolation, turn: Knee) -> None:
     blue, orange = style.style_colours(2)
     family = beyond.compared.family
     counts, rates = family.workers, family.rates
@@ -244,7 +242,6 @@ def _panel(axis: Axes, beyond: Extrapolation, turn: Knee, layout: style.Layout) 
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     for each in (axis.xaxis, axis.yaxis):
         each.set_minor_locator(NullLocator())
-    axis.set_xlabel("workers")
     axis.grid(False, axis="x")
     _ticks(axis, along[-1], layout.panel_width)
     ends = [EndLabel(along[-1], float(law[-1]), beyond.compared.best.law.name, blue)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -57,24 +58,6 @@ def _speedup_text(row: ConfigurationRow) -> str:
 
 
 # Which lines share a panel of the speed-up figure: a framework's, by allreduce precision and batch size.
-
-SHOWN = (
-    "configuration",
-    "baseline",
-    "framework",
-    "allreduce",
-    "workers",
-    "batch",
-    "status",
-    "reason",
-    "oversubscribed",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "efficiency",
-    "efficiency_low",
-    "efficiency_high",
-)  # of each configuration: slices of few columns are taken in no time
 
 
 @dataclass(frozen=True)
@@ -129,7 +112,7 @@ def arrange(data: pd.DataFrame, names: Sequence[str], together: bool) -> list[Co
         alike = pd.Series(True, index=data.index)
         for name in others:
             alike &= data[name].isna() if pd.isna(row[name]) else (data[name] == row[name]).fillna(False)
-        rows = data.loc[alike, list(SHOWN)]
+        rows = data[alike]
         wire = [p for p in ALLREDUCE_ORDER if ((rows.allreduce == p) & (rows.workers > 1)).any()]
         precisions = tuple(wire) if together else (str(row["allreduce"]),)
         rows = rows[rows.allreduce.isin(precisions) | (rows.workers == 1)]
@@ -166,28 +149,6 @@ def draw(results: Results, model: str) -> Figure | None:
     batches = sorted(int(batch) for batch in data.batch.unique())
     workers = sorted({int(w) for column in columns for w in column.rows.workers})
     alone = _baseline_workers(results, data)
-    lines = [list(column.lines(batches)) for column in columns]
-    failed = [_failures(of, workers[-1] > LINEAR_UP_TO) for of in lines]
-    across = min(len(columns), 4 if many else 3)
-    most = max(len(of) for of in lines)
-    layout = style.Layout(
-        panel_width=2.1,
-        panel_height=max(1.9, (most + 2) * style.GAP),
-        below=0.46,
-        gutters=tuple(
-            style.gutter(
-                [
-                    "ideal",
-                    *(line.name for of in lines[place::across] for line in of),
-                    *(f.text for fs in failed[place::across] for f in style.merged(fs)),
-                ],
-                (column.title for column in columns[place::across]),
-                2.1,
-            )
-            for place in range(across)
-        ),
-        strip=style.strip_height(failed),
-    )
     which = results.study.batch_key.replace("_", " ")
     if which != "global batch" and any(is_pipeline(row) for row in results.rows_of(model) if not row["not_comparable"]):
         which += " (pipelines: global batch)"
@@ -197,20 +158,31 @@ def draw(results: Results, model: str) -> Figure | None:
     title = f"Speed-up and efficiency of {model}: {results.study.name}"
     intervals = notes.interval_of_speedups(results)
     footnote = style.footnote(results, everything, what, RATIO, intervals, drawn="Not shown: what is not comparable.")
-    deep = -(-len(columns) // across)
-    sheet = style.sheet(2 * deep, across, layout, title, footnote)
-    for index, column in enumerate(columns):
-        for part, names_of in enumerate((SPEEDUP, EFFICIENCY)):  # efficiency under its speed-up
-            axis, strip = sheet.at((2 * (index // across) + part) * across + index % across)
-            axis.set_title(column.title, loc="left", weight="bold")
-            style.name_y(axis, "efficiency" if part else f"speed-up over {results.study.baseline_text}", layout)
-            ideal = [count / alone for count in workers] if names_of is SPEEDUP else [1.0] * len(workers)
-            _panel(axis, lines[index], names_of, workers, ideal, layout, _top(data, names_of, ideal[-1]))
-            style.strip(axis, strip, failed[index], "workers")
-    for index in range(len(columns), deep * across):
-        for part in range(2):
-            style.remove(sheet, (2 * (index // across) + part) * across + index % across)
-    return sheet.figure
+    across = min(len(columns), 4 if many else 3)
+
+    def panel(column: Column, names: tuple[str, str, str]) -> style.Panel:
+        of = list(column.lines(batches))
+        ideal = [count / alone for count in workers] if names is SPEEDUP else [1.0] * len(workers)
+        top = _top(data, names, ideal[-1])
+        return style.Panel(
+            column.title,
+            partial(_panel, lines=of, names=names, workers=workers, ideal=ideal, top=top),
+            x="workers",
+            y=f"speed-up over {results.study.baseline_text}" if names is SPEEDUP else "efficiency",
+            labels=["ideal", *(line.name for line in of)],
+            failures=_failures(of, workers[-1] > LINEAR_UP_TO),
+        )
+
+    arranged: list[style.Panel] = []
+    for start in range(0, len(columns), across):
+        side_by_side = columns[start : start + across]
+        for names in (SPEEDUP, EFFICIENCY):  # efficiency under its speed-up
+            arranged += [panel(column, names) for column in side_by_side]
+            arranged += [style.Panel()] * (across - len(side_by_side))
+    most = max(len(one.labels) for one in arranged)
+    return style.figure_of(
+        title, arranged, footnote, across, panel_width=2.1, panel_height=max(1.9, (most + 1) * style.GAP), below=0.46
+    )
 
 
 def _baseline_workers(results: Results, data: pd.DataFrame) -> int:
@@ -227,11 +199,11 @@ def _top(data: pd.DataFrame, names: tuple[str, str, str], ideal: float) -> float
 
 def _panel(
     axis: Axes,
+    layout: style.Layout,
     lines: list[Line],
     names: tuple[str, str, str],
     workers: list[int],
     ideal: list[float],
-    layout: style.Layout,
     top: float,
 ) -> None:
     logarithmic = workers[-1] > LINEAR_UP_TO
@@ -273,14 +245,16 @@ def _panel(
 
 
 def _failures(lines: list[Line], logarithmic: bool) -> list[Failure]:
-    failures = []
-    for line in lines:
-        if len(bad := line.missing):
-            where = [(status, str(w)) for status, w in zip(bad.status, bad.workers, strict=True)]
-            xs = [math.log2(w) if logarithmic else float(w) for w in bad.workers]
-            implied = frozenset(x for x, (why, _) in zip(xs, where, strict=True) if why == configurations.IMPLIED)
-            failures.append(Failure(tuple(xs), style.failure_text(line.name, where), line.look.colour, implied))
-    return failures
+    place = math.log2 if logarithmic else float
+    return [
+        style.failure(
+            line.name,
+            line.look.colour,
+            [(status, place(count), count) for status, count in zip(bad.status, bad.workers, strict=True)],
+        )
+        for line in lines
+        if len(bad := line.missing)
+    ]
 
 
 def draw_all(results: Results) -> dict[str, Figure]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from analysis.frames import configurations
 from analysis.frames.configurations import known, values
@@ -24,9 +26,6 @@ from analysis.text import number
 from analysis.views.view import Drawing, ModelTable, View
 
 # Tables in the published layout: one a model, a row for each batch size, a column for workers x allreduce precision.
-#
-# A `Table` is text in cells, with a mark on the fastest; layout.markdown() and terminal.py render it, long() is its
-# numbers.
 
 SHOWN = {ranking.BEST: BEST, ranking.ALIKE: ALIKE}
 
@@ -34,7 +33,7 @@ SHOWN = {ranking.BEST: BEST, ranking.ALIKE: ALIKE}
 @once
 def throughput(results: Results, model: str) -> Table:
     """`712 ± 8` samples/s; the half-width is that of the 95 % interval between repeats. Beside it tokens/s, of text."""
-    samples = unit(_of_model(results, model))
+    samples = unit(results.frame_of(model))
     title, lines = f"Throughput of {model} in {samples}/s", notes.under_throughput(results, model)
     return published_layout(results, model, title, f"{samples}/s", throughput_text, lines, notes.legend(results))
 
@@ -43,36 +42,22 @@ def throughput(results: Results, model: str) -> Table:
 def long(results: Results, model: str) -> pd.DataFrame:
     """The numbers of throughput(): one row a batch size; a mean (or status), a half-width, and for text the tokens/s,
     for each series."""
-    ours = _of_model(results, model)
-    text = [
-        round(row["samples_per_second"], 3) if row["status"] == "ok" else configurations.word(row)
-        for row in _rows(results, model)
+    rows, ours = results.rows_of(model), results.frame_of(model)
+    means = [round(row["samples_per_second"], 3) if row["status"] == "ok" else configurations.word(row) for row in rows]
+    frame = ours[["series", "series_order", "batch"]].assign(
+        mean=pd.Series(means, index=ours.index, dtype=object),
+        half=((ours.interval_high - ours.interval_low) / 2).round(3).astype(object),
+        tokens=ours.tokens_per_second.round(1).astype(object),
+    )
+    shown = {"mean": "", "half": " ±"} | ({"tokens": " tokens/s"} if ours.tokens_per_second.notna().any() else {})
+    signs = {row["series"]: configurations.sign(row) for row in rows}
+    order = frame.sort_values("series_order").series.unique()
+    columns = [(what, series) for series in order for what in shown]
+    wide = frame.drop_duplicates(["batch", "series"]).pivot(index="batch", columns="series", values=list(shown))[
+        columns
     ]
-    half = ((ours.interval_high - ours.interval_low) / 2).round(3)
-    frame = ours.assign(mean=pd.Series(text, index=ours.index, dtype=object), half=half.astype(object))
-    frame["tokens"] = ours.tokens_per_second.round(1).astype(object)
-    names = {"mean": "", "half": " ±"} | ({"tokens": " tokens/s"} if ours.tokens_per_second.notna().any() else {})
-    wide = {
-        (order, series, what): group.drop_duplicates("batch").set_index("batch")[what]
-        for (order, series), group in frame[["series_order", "series", "batch", *names]].groupby(
-            ["series_order", "series"]
-        )
-        for what in names
-    }
-    signs = {row["series"]: configurations.sign(row) for row in results.rows_of(model)}
-    titles = [f"{series} {signs[str(series)]}".rstrip() + names[what] for _, series, what in wide]
-    result = pd.DataFrame(list(wide.values()), index=titles, dtype=object).T.sort_index()
-    return result.rename_axis(results.study.batch_key).reset_index()
-
-
-def _of_model(results: Results, model: str) -> pd.DataFrame:
-    ours = results.frame_of(model)
-    return ours.sort_values(["batch", "series_order"], kind="stable")
-
-
-def _rows(results: Results, model: str) -> list[ConfigurationRow]:
-    """In the same order."""
-    return sorted(results.rows_of(model), key=lambda row: (row["batch"], row["series_order"]))
+    wide.columns = pd.Index([f"{series} {signs[series]}".rstrip() + shown[what] for what, series in columns])
+    return wide.rename_axis(results.study.batch_key).reset_index()
 
 
 def published_layout(
@@ -86,18 +71,16 @@ def published_layout(
 ) -> Table:
     """A row for each batch size, a column for each series; `text` is what a cell says of a configuration, and `name`
     says what that is."""
-    ours = _rows(results, model)
+    ours = sorted(results.rows_of(model), key=lambda row: (row["batch"], row["series_order"]))
     cells: dict[tuple[int, str], Cell] = {}
     verdicts = ranking.verdicts_of_rows(results)
-    for batch in dict.fromkeys(row["batch"] for row in ours):
-        for row in ours:
-            place = (int(row["batch"]), str(row["series"]))
-            if row["batch"] == batch:
-                mark = SHOWN.get(verdicts.get(row["configuration"], ""), "") if row["status"] == "ok" else FAILED
-                cell = Cell(text(row), mark, configurations.sign(row))
-                # Two configurations that differ only in how they were measured share a cell and are both shown.
-                both = cells.get(place)
-                cells[place] = Cell(f"{both.text}; {cell.text}", mark.replace(FAILED, ""), cell.sign) if both else cell
+    for row in ours:
+        place = (int(row["batch"]), str(row["series"]))
+        mark = SHOWN.get(verdicts.get(row["configuration"], ""), "") if row["status"] == "ok" else FAILED
+        cell = Cell(text(row), mark, configurations.sign(row))
+        # Two configurations that differ only in how they were measured share a cell and are both shown.
+        both = cells.get(place)
+        cells[place] = Cell(f"{both.text}; {cell.text}", mark.replace(FAILED, ""), cell.sign) if both else cell
     competing = (row for row in ours if row["n"] and not row["oversubscribed"] and not row["not_comparable"])
     most = next(iter(ranking.by_work(competing)), [])
     fastest = max(most, key=lambda r: r["samples_per_second"], default=None)
@@ -133,24 +116,11 @@ MOST_PANELS = 24  # a study with more shows its first ones here and all in its t
 MOST_LABELS = 24  # lines in a panel that are named; beyond, only the fastest and the slowest
 LOGARITHMIC_FROM = 25  # largest over smallest throughput of a panel
 NAMES = ("samples_per_second", "interval_low", "interval_high")
-THROUGHPUT_SHOWN = (
-    "model",
-    "framework",
-    "series",
-    "series_order",
-    "batch",
-    "status",
-    "reason",
-    "n",
-    "repeat_values",
-    "tokens_per_second",
-    *NAMES,
-)  # of each configuration: slices of few columns are taken in no time
 
 
 @dataclass(frozen=True)
-class Panel:
-    """Its title, its configurations, and what their labels need not say because the title does."""
+class Lines:
+    """The configurations of one panel, its title, and what their labels need not say because the title does."""
 
     title: str
     rows: pd.DataFrame
@@ -164,81 +134,66 @@ def draw(results: Results) -> Figure | None:
     """The figure; with no finished trial, one that says so; None where only the network was probed."""
     if results.nothing_yet:
         return style.empty("Throughput", results.nothing_yet, results)
-    if results.configurations.empty:
+    every = results.configurations
+    if every.empty:
         return None
-    look = style.series_looks(results.configurations)
+    look = style.series_looks(every)
     arranged = _panels(results, many=len(look) > style.MOST_COLOURS)
     panels = arranged[:MOST_PANELS]
-    failed = [_failures(panel, look) for panel in panels]
-    columns = min(len(panels), 3 if len(panels) > MANY_PANELS else 2)
-    texts = [
-        [*(panel.label(name, look[name]) for name in panel.rows.series), *(f.text for f in style.merged(bad))]
-        for panel, bad in zip(panels, failed, strict=True)
-    ]
-    fastest = [panel.rows.samples_per_second.max() for panel in panels]
     most = max(panel.rows.series.nunique() for panel in panels)
-    width = 2.4 if results.configurations.batch.nunique() > 1 else 1.5
-    layout = style.Layout(
-        left=style.left_of([f"{0 if pd.isna(speed) else speed:,.0f}" for speed in fastest]),
-        panel_width=width,
-        panel_height=max(2.3, (min(most, MOST_LABELS) + 1) * 1.4 * style.GAP),
-        gutters=tuple(
-            style.gutter(
-                (t for of in texts[column::columns] for t in of),
-                (panel.title for panel in panels[column::columns]),
-                width,
-            )
-            for column in range(columns)
-        ),
-        strip=style.strip_height(failed),
-    )
     what = f"Of {most} lines, the fastest and the slowest are named; tables/ has all." if most > MOST_LABELS else ""
     if len(arranged) > len(panels):
         what = f"The first {len(panels)} of {len(arranged)} panels; tables/ has all. {what}".rstrip()
     footnote = style.footnote(
         results,
-        results.configurations,
+        every,
         what,
         MEAN,
         style.BETWEEN_REPEATS,
         "dashes show the single repeats",
         "Hollow and grey: not comparable.",
     )
-    title = f"Throughput by batch size: {results.study.name}"
-    sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, footnote)
-    every = results.configurations[list(THROUGHPUT_SHOWN)]
-    for index, panel in enumerate(panels):
-        axis, strip = sheet.at(index)
-        axis.set_title(panel.title, loc="left", weight="bold")
-        model = every[every.model.isin(panel.rows.model)]
-        style.name_y(axis, f"throughput ({unit(model)}/s)", layout)
-        _scale(axis, model)  # one for all panels of a model
-        _panel(axis, panel, look, layout)
-        style.strip(axis, strip, failed[index], f"{results.study.batch_key.replace('_', ' ')} (samples)")
-    style.keep(sheet, len(panels))
-    return sheet.figure
+    fastest = (panel.rows.samples_per_second.max() for panel in panels)
+    return style.figure_of(
+        f"Throughput by batch size: {results.study.name}",
+        [
+            style.Panel(
+                panel.title,
+                partial(_panel, panel=panel, look=look, model=every[every.model.isin(panel.rows.model)]),
+                x=f"{results.study.batch_key.replace('_', ' ')} (samples)",
+                y=f"throughput ({unit(panel.rows)}/s)",
+                labels=[panel.label(name, look[name]) for name in panel.rows.series],
+                failures=_failures(panel, look),
+            )
+            for panel in panels
+        ],
+        footnote,
+        3 if len(panels) > MANY_PANELS else 2,
+        left=style.left_of([f"{0 if pd.isna(speed) else speed:,.0f}" for speed in fastest]),
+        panel_width=2.4 if every.batch.nunique() > 1 else 1.5,
+        panel_height=max(2.3, (min(most, MOST_LABELS) + 1) * 1.4 * style.GAP),
+    )
 
 
-def _panels(results: Results, many: bool) -> list[Panel]:
+def _panels(results: Results, many: bool) -> list[Lines]:
     """One panel a model, or, where lines are many, one a model and framework.
 
     A framework that only ever has one worker is a reference to the others, and shown with each of them.
     """
-    data = results.configurations[list(THROUGHPUT_SHOWN)]
+    data = results.configurations
     every = list(data.sort_values("series_order").framework.unique())
     frameworks, alone = [f for f in every if not style.alone(f)], [f for f in every if style.alone(f)]
-    if not many or len(frameworks) < 2:
-        return [Panel(model, data[data.model == model]) for model in results.models]
     panels = []
-    for model in results.models:
-        for framework in frameworks:
-            rows = data[(data.model == model) & data.framework.isin([framework, *alone])]
-            if (rows.framework == framework).any():
-                panels.append(Panel(f"{model}, {framework}", rows, f"{framework}, "))
-    return panels or [Panel(model, data[data.model == model]) for model in results.models]
+    for model, framework in product(results.models, frameworks if many and len(frameworks) > 1 else ()):
+        rows = data[(data.model == model) & data.framework.isin([framework, *alone])]
+        if (rows.framework == framework).any():
+            panels.append(Lines(f"{model}, {framework}", rows, f"{framework}, "))
+    return panels or [Lines(model, results.frame_of(model)) for model in results.models]
 
 
-def _panel(axis: Axes, panel: Panel, look: dict[str, Look], layout: style.Layout) -> None:
+def _panel(axis: Axes, layout: style.Layout, panel: Lines, look: dict[str, Look], model: pd.DataFrame) -> None:
+    """`model`: all of its configurations, as its panels have one scale."""
+    _scale(axis, model)
     rows = panel.rows
     batches = sorted(rows.batch.unique())
     lone = len(batches) == 1  # a column of points: apart from each other, as there are no lines to follow
@@ -274,29 +229,20 @@ def _scale(axis: Axes, rows: pd.DataFrame) -> None:
     """From 0, unless that would press the slow ones together; room for every interval up to twice the fastest."""
     least, most = rows.samples_per_second.min(), rows.samples_per_second.max()
     top = 1.0 if pd.isna(most) else min(np.nanmax([most, rows.interval_high.max()]) * 1.06, 2 * most)
-    if not pd.isna(most) and most / least > LOGARITHMIC_FROM:
-        axis.set_yscale("log")
-        axis.set_ylim(0.7 * least, 1.15 * top)
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_minor_locator(NullLocator())
-    else:
-        axis.set_ylim(0, top)
+    logarithmic = not pd.isna(most) and most / least > LOGARITHMIC_FROM
+    style.value_axis(axis, "y", logarithmic, (0.7 * least, 1.15 * top) if logarithmic else (0, top), 6)
+    if not logarithmic:
         axis.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
-def _failures(panel: Panel, look: dict[str, Look]) -> list[Failure]:
+def _failures(panel: Lines, look: dict[str, Look]) -> list[Failure]:
     bad = panel.rows[panel.rows.status != "ok"].sort_values(["series_order", "batch"])
-    bad = bad.assign(word=configurations.words(bad), x=[math.log2(batch) for batch in bad.batch])
+    bad = bad.assign(word=configurations.words(bad))
     return [
-        Failure(
-            tuple(group.x),
-            style.failure_text(
-                panel.label(str(name), look[str(name)]),
-                [(word, str(b)) for word, b in zip(group.word, group.batch, strict=True)],
-            ),
+        style.failure(
+            panel.label(str(name), look[str(name)]),
             look[str(name)].colour,
-            frozenset(group.x[group.word == configurations.IMPLIED]),
+            [(word, math.log2(batch), batch) for word, batch in zip(group.word, group.batch, strict=True)],
         )
         for name, group in bad.groupby("series", sort=False)
     ]
@@ -307,7 +253,6 @@ def _failures(panel: Panel, look: dict[str, Look]) -> list[Failure]:
 FEWEST = 3  # frameworks of a model, below which the figure would say nothing that the others do not
 ROW = 0.19  # inches
 MOST_ROWS = 48
-MOST_COLUMNS = 2
 
 
 def draw_frameworks(results: Results) -> Figure | None:
@@ -323,34 +268,29 @@ def draw_frameworks(results: Results) -> Figure | None:
         return None
     most = max(map(len, panels.values()))
     panels = {model: rows.head(MOST_ROWS) for model, rows in panels.items()}
-    columns = min(len(panels), MOST_COLUMNS)
-    titles = {model: f"{model}, batch {rows.batch.iloc[0]}" for model, rows in panels.items()}
-    layout = style.Layout(
-        left=0.3 + max(style.inches(name, style.SMALL) for rows in panels.values() for name in rows.name),
-        gutters=tuple(
-            style.gutter(text for rows in list(panels.values())[column::columns] for text in rows.text)
-            for column in range(columns)
-        ),
-        panel_height=max(map(len, panels.values())) * ROW + 0.1,
-    )
     narrow = "16-bit or 8-bit" if (data.allreduce == "int8").any() else "16-bit"
     what = f"Colour: workers; squares: {narrow} allreduce."
     if most > MOST_ROWS:
         what += f" The first {MOST_ROWS} of up to {most} rows of a model; tables/ has all."
     shown = data[data.model.isin(panels)]
     hollow = "Hollow and grey: not comparable."
-    footnote = style.footnote(results, shown, what, MEAN, style.BETWEEN_REPEATS, drawn=hollow)
-    title = f"Throughput by framework: {results.study.name}"
-    sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, footnote)
     workers = sorted(int(count) for count in data.workers.unique())
     colour = dict(zip(workers, style.style_colours(len(workers)), strict=True))
-    for index, (model, rows) in enumerate(panels.items()):
-        axis, _ = sheet.at(index)
-        axis.set_title(titles[model], loc="left", weight="bold")
-        axis.set_xlabel(f"throughput ({unit(rows)}/s)")
-        _frameworks_panel(axis, rows, colour)
-    style.keep(sheet, len(panels))
-    return sheet.figure
+    return style.figure_of(
+        f"Throughput by framework: {results.study.name}",
+        [
+            style.Panel(
+                f"{model}, batch {rows.batch.iloc[0]}",
+                partial(_frameworks_panel, rows=rows, colour=colour),
+                x=f"throughput ({unit(rows)}/s)",
+                labels=list(rows.text),
+            )
+            for model, rows in panels.items()
+        ],
+        style.footnote(results, shown, what, MEAN, style.BETWEEN_REPEATS, drawn=hollow),
+        left=0.3 + max(style.inches(name, style.SMALL) for rows in panels.values() for name in rows.name),
+        panel_height=max(map(len, panels.values())) * ROW + 0.1,
+    )
 
 
 def _frameworks_rows(data: pd.DataFrame) -> pd.DataFrame:
@@ -368,7 +308,7 @@ def _frameworks_rows(data: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(["place", "samples_per_second"], ascending=[True, False], kind="stable")
 
 
-def _frameworks_panel(axis: Axes, rows: pd.DataFrame, colour: dict[int, str]) -> None:
+def _frameworks_panel(axis: Axes, _: style.Layout, rows: pd.DataFrame, colour: dict[int, str]) -> None:
     for index, row in enumerate(as_rows(rows)):
         edge = style.GREY if row["sign"] else colour[int(row["workers"])]
         marker = "s" if row["allreduce"] in ALLREDUCE_ORDER[2:] else "o"
@@ -387,25 +327,14 @@ def _frameworks_panel(axis: Axes, rows: pd.DataFrame, colour: dict[int, str]) ->
             )
         else:
             style.cross(axis, 0, index, style.DARK, configurations.implied(row))
-        axis.annotate(
-            row["text"],
-            xy=(1.05, index),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=style.SMALL,
-            annotation_clip=False,
-        )
     good = rows[rows.n > 0]
     highest = max(
         good.samples_per_second.max(), min(good.interval_high.fillna(0).max(), 2 * good.samples_per_second.max())
     )
     axis.set_xlim(0, 1.06 * highest)
-    axis.set_ylim(len(rows) - 0.4, -0.6)
-    axis.set_yticks(range(len(rows)), rows.name)
-    axis.yaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_locator(MaxNLocator(4))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axis.grid(False, axis="y")
+    style.name_rows(axis, list(rows.name), list(rows.text))
 
 
 def _text(row: ConfigurationRow) -> str:
