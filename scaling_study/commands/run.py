@@ -21,7 +21,6 @@ from scaling_study.processes import process
 from scaling_study.records import results as results_folder
 from scaling_study.settings import CHECKOUT
 from scaling_study.slurm import submit
-from scaling_study.slurm.submit import SlurmArguments
 from scaling_study.study.support import Cluster
 from scaling_study.sweep import Run
 
@@ -108,9 +107,9 @@ def run(
         if jobs.collect:
             return on_slurm.collect(selection)
         if jobs.asked:
-            asked = SlurmArguments(jobs.slurm or "", jobs.per_trial, jobs.slurm_print, place.machine)
+            asked = {"text": jobs.slurm or "", "per_trial": jobs.per_trial, "print_only": jobs.slurm_print}
             words = options.words_again(context, NOT_IN_JOB)
-            return on_slurm.submit(selection, asked, cluster, words, output.as_json)
+            return on_slurm.submit(selection, cluster, words, output.as_json, **asked, machine=place.machine)
         if dry_run:
             return show_plan(selection, cluster, output.as_json)
         if how.profile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -13,7 +14,7 @@ from scaling_study.commands.options import OK, SOME_FAILED, Place, Selection, Tr
 from scaling_study.machine import this_machine
 from scaling_study.slurm import collect as slurm_jobs
 from scaling_study.slurm import submit as slurm_submit
-from scaling_study.slurm.submit import SlurmArguments
+from scaling_study.slurm.submit import Request
 from scaling_study.study import study as study_files
 from scaling_study.study.support import Cluster
 
@@ -36,9 +37,9 @@ def submit_command(
     as_json: options.Json = False,
 ) -> int:
     """Submit one job that runs the whole study, or one for each trial."""
-    asked = SlurmArguments(sbatch, per_trial, print_only, place.machine)
-    words = options.words_again(context, NOT_IN_JOB)
-    return exit_code(lambda: submit(Selection(study, trials, results), asked, place.cluster(), words, as_json))
+    selection, words = Selection(study, trials, results), options.words_again(context, NOT_IN_JOB)
+    asked = {"text": sbatch, "per_trial": per_trial, "print_only": print_only, "machine": place.machine}
+    return exit_code(lambda: submit(selection, place.cluster(), words, as_json, **asked))
 
 
 @app.command("status")
@@ -60,18 +61,21 @@ def collect_command(
     return exit_code(lambda: collect(Selection(study, Trials(small), results)))
 
 
-def submit(selection: Selection, asked: SlurmArguments, cluster: Cluster, words: list[str], as_json: bool) -> int:
-    """Submit the study's jobs; `words` follow run_sweep.py in a job of all. Raises StudyError or HostError."""
-    console, folder = Console(stderr=as_json, highlight=False), results_of(selection)
-    request = asked.request(folder, cluster.file)
-    if not asked.per_trial:
+def submit(selection: Selection, cluster: Cluster, words: list[str], as_json: bool, **asked: Any) -> int:
+    """Submit the study's jobs; `words` follow run_sweep.py in a job of all, `asked` are fields of a Request.
+
+    Raises StudyError or HostError.
+    """
+    console = Console(stderr=as_json, highlight=False)
+    request = Request(results_of(selection), cluster.file, **asked)
+    if not request.per_trial:
         selection.select(selection.planned(True), prune=False)
-        slurm_submit.submit_sweep(console, request, words, asked.print_only, as_json)
+        slurm_submit.submit_sweep(console, request, words, as_json)
         return OK
-    node, nodes = asked.nodes(request.options, this_machine())
+    node, nodes = request.nodes(this_machine())
     cluster = replace(cluster, hosts=nodes, in_job=True)
-    run, _ = selection.select(selection.planned(asked.print_only, cluster, node), prune=False)
-    slurm_submit.submit_trials(console, request, run, asked.print_only, as_json)
+    run, _ = selection.select(selection.planned(request.print_only, cluster, node), prune=False)
+    slurm_submit.submit_trials(console, request, run, as_json)
     return OK
 
 

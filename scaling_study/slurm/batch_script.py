@@ -18,7 +18,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scaling_study.errors import StudyError, quoted
 from scaling_study.frameworks import FRAMEWORKS
@@ -34,29 +34,25 @@ UNSAFE_IN_DIRECTIVE = re.compile(r"[\x00-\x1f\x7f\"'\\%]")  # in a path: Slurm w
 GPU_RESOURCE = re.compile(r"gpu:(?:([A-Za-z0-9_.-]+):)?(\d+)")  # of a node's generic resources: gpu:a100:4(S:0-1)
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """The form of an option's value."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     example: str  # in words
 
-    def fits(self, value: str) -> bool:
-        return bool(self.pattern.fullmatch(value))
 
-
-WORDS = Kind(re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(,[A-Za-z0-9_][A-Za-z0-9_.-]*)*"), "a name, like gpu")
-COUNT = Kind(re.compile(r"[1-9]\d{0,5}"), "a whole number above 0, like 4")
-SIZE = Kind(re.compile(r"(0|[1-9]\d{0,8})[KMGT]?"), "a size with its unit, like 64G (0: all of a node's)")
+WORDS = Kind(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(,[A-Za-z0-9_][A-Za-z0-9_.-]*)*", "a name, like gpu")
+COUNT = Kind(r"[1-9]\d{0,5}", "a whole number above 0, like 4")
+SIZE = Kind(r"(0|[1-9]\d{0,8})[KMGT]?", "a size with its unit, like 64G (0: all of a node's)")
 TIME = Kind(
-    re.compile(r"[1-9]\d{0,6}|\d{1,6}:\d{2}|\d{1,5}:\d{2}:\d{2}|\d{1,4}-\d{1,2}(:\d{2}(:\d{2})?)?"),
+    r"[1-9]\d{0,6}|\d{1,6}:\d{2}|\d{1,5}:\d{2}:\d{2}|\d{1,4}-\d{1,2}(:\d{2}(:\d{2})?)?",
     "minutes, hours:minutes:seconds or days-hours, like 2:00:00",
 )
-HOSTS = Kind(re.compile(r"[A-Za-z0-9_.-]+(\[[0-9,-]+\])?(,[A-Za-z0-9_.-]+(\[[0-9,-]+\])?)*"), "hosts, like node[1-4]")
-FEATURES = Kind(re.compile(r"[A-Za-z0-9_.:-]([A-Za-z0-9_.:&|*()\[\],-]*)"), "features, like a100 or a100|h100")
-GPUS = Kind(re.compile(r"([A-Za-z0-9_.-]+:)?[1-9]\d{0,3}"), "a number, also with its kind, like 4 or a100:4")
-RESOURCE = Kind(re.compile(r"[a-z0-9_]+(:[A-Za-z0-9_.-]+)?(:[1-9]\d{0,3})?"), "a resource, like gpu:a100:4")
-YES = Kind(re.compile(r"yes|no"), "yes or no")
+HOSTS = Kind(r"[A-Za-z0-9_.-]+(\[[0-9,-]+\])?(,[A-Za-z0-9_.-]+(\[[0-9,-]+\])?)*", "hosts, like node[1-4]")
+FEATURES = Kind(r"[A-Za-z0-9_.:-]([A-Za-z0-9_.:&|*()\[\],-]*)", "features, like a100 or a100|h100")
+GPUS = Kind(r"([A-Za-z0-9_.-]+:)?[1-9]\d{0,3}", "a number, also with its kind, like 4 or a100:4")
+RESOURCE = Kind(r"[a-z0-9_]+(:[A-Za-z0-9_.-]+)?(:[1-9]\d{0,3})?", "a resource, like gpu:a100:4")
+YES = Kind(r"yes|no", "yes or no")
 
 KEYS: Mapping[str, Kind] = {
     "partition": WORDS,
@@ -81,9 +77,6 @@ BETWEEN = re.compile(r",(?=[^,=\[\]]+=)")  # a comma before the next key; those 
 Options = Mapping[str, str]
 
 
-# --- options
-
-
 def parse_options(text: str, defaults: Mapping[str, object] | None = None, file: str = "") -> dict[str, str]:
     """The options of --slurm, over the machine file's `defaults`, which come from `file`. Raises StudyError."""
     options: dict[str, str] = {}
@@ -96,7 +89,8 @@ def parse_options(text: str, defaults: Mapping[str, object] | None = None, file:
             problems.append(f"--slurm {key}={value}: {key} is already set to {options[key]}")
         else:
             options[key] = value
-    usual = {key: _as_word(value) for key, value in (defaults or {}).items()}
+    words = {True: "yes", False: "no"}
+    usual = {key: words[value] if isinstance(value, bool) else str(value) for key, value in (defaults or {}).items()}
     problems += [f"--slurm {problem}" for problem in _problems(options)]
     problems += [f"{file}: slurm: {problem}" for problem in _problems(usual)]
     if problems:
@@ -110,16 +104,9 @@ def _problems(options: Options) -> list[str]:
         if key not in KEYS:
             hint = nearest(key, list(KEYS)) or f"; the options are {', '.join(KEYS)}"
             problems.append(f"{quoted(key)} is not a supported Slurm option{hint}")
-        elif not KEYS[key].fits(value):
+        elif not re.fullmatch(KEYS[key].pattern, value):
             problems.append(f"{quoted(f'{key}={value}')}: expected {KEYS[key].example}")
     return problems
-
-
-def _as_word(value: object) -> str:
-    """A value of YAML as written on the command line."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
 
 
 def directives(options: Options) -> list[str]:
@@ -134,9 +121,6 @@ def requested_gpus(options: Options) -> int:
     request = options.get("gpus_per_node") or (resource if resource.startswith("gpu") else "")
     count = request.rpartition(":")[2]
     return int(count) if count.isdigit() else int(bool(request))
-
-
-# --- nodes
 
 
 @dataclass(frozen=True, order=True)
@@ -198,36 +182,25 @@ def trial_options(trial: Trial, options: Options) -> dict[str, str]:
     return {**options, **needed, **fixed}
 
 
-# --- script
+def batch_script(
+    title: str, name: str, folder: Path, files: Path, command: Sequence[str], options: Options, setup: Sequence[str]
+) -> str:
+    """The whole script of the job that Slurm calls `name`: the lines of `setup`, then `command`, run in `folder`.
 
-
-@dataclass(frozen=True)
-class ScriptParts:
-    """All that a batch script is made of."""
-
-    title: str  # for whoever reads it
-    name: str  # Slurm's name for the job
-    folder: Path  # where the command runs: an absolute path
-    files: Path  # the folder of this job's own files, an absolute path
-    command: Sequence[str]
-    options: Options
-    setup: Sequence[str] = ()  # shell lines
-    container: Sequence[str] = ()  # words before the command that run it in a container
-
-
-def batch_script(parts: ScriptParts) -> str:
-    """The whole script. Raises StudyError for a path that Slurm would misread in a directive."""
-    output = parts.files / "output.txt"
+    `files`: the folder of the job's own files; both are absolute paths. `title`: for whoever reads the script.
+    Raises StudyError for a path that Slurm would misread in a directive.
+    """
+    output = files / "output.txt"
     if UNSAFE_IN_DIRECTIVE.search(str(output)):
         raise StudyError([f"Slurm would misread the path {quoted(str(output))}: choose --results with plain letters"])
-    own = [f"--job-name={parts.name}", f'--output="{output}"', "--open-mode=append", "--no-requeue"]
+    own = [f"--job-name={name}", f'--output="{output}"', "--open-mode=append", "--no-requeue"]
     return _template().render(
-        title=" ".join(parts.title.split()),
-        directives=[*own, *directives(parts.options)],
-        exit_file=shlex.quote(str(parts.files / "exit.json")),
-        folder=shlex.quote(str(parts.folder)),
-        setup=[line.rstrip() for line in parts.setup],
-        command=shlex.join([*parts.container, *parts.command]),
+        title=" ".join(title.split()),
+        directives=[*own, *directives(options)],
+        exit_file=shlex.quote(str(files / "exit.json")),
+        folder=shlex.quote(str(folder)),
+        setup=[line.rstrip() for line in setup],
+        command=shlex.join(command),
     )
 
 

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,19 +40,21 @@ class ObservedJob:
     ended: bool
 
 
-@dataclass(frozen=True)
-class UnrecordedTrial:
-    """A trial that was begun, or was to be, and has no record."""
-
-    folder: Path
-    begun: Record
-
-
 def observe_jobs(folder: Path) -> list[ObservedJob]:
     """Every job that is not collected yet, with its state now. Raises SlurmUnavailable."""
-    pending = [job if job.id else _with_number(folder, job) for job in jobs.uncollected(folder)]
-    reported = jobs.job_states([job.id for job in pending if job.id])
-    return [_observed(folder, job, reported) for job in pending]
+    pending = list(jobs.uncollected(folder))
+    for at, job in enumerate(pending):
+        if not job.id and (number := jobs.job_number(job.name)):  # its submitter died before it could write it down
+            pending[at] = dataclasses.replace(job, id=number)
+            jobs.write(folder, pending[at])
+    reported, observed = jobs.job_states([job.id for job in pending if job.id]), []
+    for job in pending:
+        state = reported.get(job.id)
+        if state and state.name != job.name:  # a controller that lost its memory has given the number again
+            state = None
+        ended = jobs.has_ended(state, jobs.script_exit(folder, job), time.time())
+        observed.append(ObservedJob(job, state, ended))
+    return observed
 
 
 def record_ended_jobs(folder: Path) -> list[Record]:
@@ -64,38 +66,21 @@ def record_ended_jobs(folder: Path) -> list[Record]:
         trials = [folder / "trials" / observed.job.trial for observed in ended if observed.job.trial]
         recorded = [trial for trial in trials if _has_record(trial)]
         new = [
-            _write_record(folder, unrecorded, observed)
+            _write_record(folder, trial, begun, observed)
             for observed in ended
-            for unrecorded in _unrecorded_trials(folder, observed.job)
+            for trial, begun in _unrecorded_trials(folder, observed.job)
         ]
         for observed in ended:
             jobs.write(folder, dataclasses.replace(observed.job, collected_at=settings.utc_now()))
-    return [*_readable(recorded), *filter(None, new)]
-
-
-def _readable(trials: Sequence[Path]) -> Iterator[Record]:
-    for trial in trials:
+    records = []
+    for trial in recorded:
         with contextlib.suppress(store.UnreadableRecord):  # not believed: the next run repeats it
-            yield store.read_trial(trial)
+            records.append(store.read_trial(trial))
+    return [*records, *filter(None, new)]
 
 
-def _with_number(folder: Path, job: Job) -> Job:
-    """A job whose submitter died before it could write down its number."""
-    if number := jobs.job_number(job.name):
-        job = dataclasses.replace(job, id=number)
-        jobs.write(folder, job)
-    return job
-
-
-def _observed(folder: Path, job: Job, reported: Mapping[str, JobState]) -> ObservedJob:
-    state = reported.get(job.id)
-    if state and state.name != job.name:  # a controller that lost its memory has given the number again
-        state = None
-    return ObservedJob(job, state, jobs.has_ended(state, jobs.script_exit(folder, job), time.time()))
-
-
-def _unrecorded_trials(folder: Path, job: Job) -> Iterator[UnrecordedTrial]:
-    """The trials that this job has left without a record."""
+def _unrecorded_trials(folder: Path, job: Job) -> Iterator[tuple[Path, Record]]:
+    """The folders of the trials that this job has left without a record, each with the record as it was begun."""
     trials = folder / "trials"
     if job.trial:
         own = trials / job.trial
@@ -107,7 +92,7 @@ def _unrecorded_trials(folder: Path, job: Job) -> Iterator[UnrecordedTrial]:
         candidates = [(trial, begun) for trial, begun in every if begun and _ran_in(job, begun)]
     for trial, begun in candidates:
         if begun and begun.id == trial.name and not _has_record(trial):
-            yield UnrecordedTrial(trial, begun)
+            yield trial, begun
 
 
 def _ran_in(job: Job, begun: Record) -> bool:
@@ -122,20 +107,20 @@ def _has_record(folder: Path) -> bool:
         return False
 
 
-def _write_record(folder: Path, trial: UnrecordedTrial, observed: ObservedJob) -> Record | None:
+def _write_record(folder: Path, trial: Path, begun: Record, observed: ObservedJob) -> Record | None:
     """Finish a trial whose job has ended; None where an earlier result of it takes its place again."""
-    job, begun = observed.job, trial.begun
-    result = _complete_measurement(trial) or jobs.trial_outcome(
+    job = observed.job
+    result = _complete_measurement(trial, begun) or jobs.trial_outcome(
         job.id or job.name,
         observed.state,
         jobs.script_exit(folder, job),
         jobs.output_tail(folder, job),
         single_trial=bool(job.trial),
     )
-    for earlier in (jobs.folder_of(folder, job) / jobs.BEFORE, results.aside_of(trial.folder)):
+    for earlier in (jobs.folder_of(folder, job) / jobs.BEFORE, results.aside_of(trial)):
         if result.status == "cancelled" and _has_record(earlier):
-            shutil.rmtree(trial.folder, ignore_errors=True)
-            earlier.rename(trial.folder)
+            shutil.rmtree(trial, ignore_errors=True)
+            earlier.rename(trial)
             return None
     record = dataclasses.replace(
         begun,
@@ -146,24 +131,21 @@ def _write_record(folder: Path, trial: UnrecordedTrial, observed: ObservedJob) -
         notes=list(result.notes),
         ranks=list(result.ranks),
     )
-    trial.folder.mkdir(parents=True, exist_ok=True)
-    store.write_record(trial.folder, record)
+    trial.mkdir(parents=True, exist_ok=True)
+    store.write_record(trial, record)
     return record
 
 
-def _complete_measurement(unrecorded: UnrecordedTrial) -> Outcome | None:
+def _complete_measurement(folder: Path, begun: Record) -> Outcome | None:
     """All ranks' whole reports, of a job that ended between the measurement and its record."""
+    trial = begun.trial
     try:
-        trial = unrecorded.begun.trial
-        ranks = tuple(store.read_ranks(unrecorded.folder, trial.processes))
+        ranks = tuple(store.read_ranks(folder, trial.processes))
     except (store.UnreadableRecord, KeyError):  # KeyError: of a framework that is not here
         return None
     if trial.find or outcome.first_problem(trial, ranks):  # a gate, or a search, is more than its last measurement
         return None
     return Outcome("ok", ranks=ranks, notes=("complete; its job ended before it was recorded",))
-
-
-# --- for a person
 
 
 def show_status(console: Console, folder: Path, as_json: bool) -> bool:
@@ -180,7 +162,16 @@ def show_status(console: Console, folder: Path, as_json: bool) -> bool:
     if not rows:
         console.print(f"No Slurm job was submitted into {escape(str(folder))}.")
         return True
-    _print_table(console, [row for row in rows if not row["collected"]])
+    table = Table("job", "state", "reason", "nodes", "time", "trial", box=None, header_style="bold")
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in rows:
+        if not row["collected"]:
+            trial = row["trial"] or "the whole study"
+            cells = (row["job"] or "?", row["state"], row["reason"], row["nodes"], row["elapsed"], trial)
+            table.add_row(*(escape(str(cell)) for cell in cells))
+    if table.row_count:
+        console.print(table)
     if statuses := Counter(row["status"] for row in rows if row["collected"] and row["trial"]):
         console.print(f"Collected: {', '.join(f'{count} {status}' for status, count in statuses.items())}.")
     if finished := len(list((folder / "trials").glob("*/record.json"))):
@@ -211,7 +202,10 @@ def _count_of_trials(count: int) -> str:
 
 def _status_row(folder: Path, job: Job, observed: ObservedJob | None) -> dict[str, object]:
     """One job, for --json."""
-    state = observed.state if observed else None
+    state, status = observed.state if observed else None, ""
+    if job.collected_at and job.trial:
+        with contextlib.suppress(store.UnreadableRecord):
+            status = store.read_trial(folder / "trials" / job.trial).status
     recorded = bool(job.trial) and (folder / "trials" / job.trial / "record.json").exists()
     if job.collected_at or recorded:
         shown = "finished"
@@ -231,24 +225,5 @@ def _status_row(folder: Path, job: Job, observed: ObservedJob | None) -> dict[st
         "elapsed": state.elapsed if state else "",
         "submitted_at": job.submitted_at,
         "collected": bool(job.collected_at),
-        "status": _recorded_status(folder, job) if job.collected_at else "",
+        "status": status,
     }
-
-
-def _recorded_status(folder: Path, job: Job) -> str:
-    try:
-        return store.read_trial(folder / "trials" / job.trial).status if job.trial else ""
-    except store.UnreadableRecord:
-        return ""
-
-
-def _print_table(console: Console, rows: Sequence[dict[str, object]]) -> None:
-    table = Table(box=None, header_style="bold")
-    for title in ("job", "state", "reason", "nodes", "time", "trial"):
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        trial = row["trial"] or "the whole study"
-        cells = (row["job"] or "?", row["state"], row["reason"], row["nodes"], row["elapsed"], trial)
-        table.add_row(*(escape(str(cell)) for cell in cells))
-    if rows:
-        console.print(table)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling_study.errors import HostError
+from scaling_study.hosts.hosts import NOT_OF_A_JOB
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import Record
@@ -22,7 +23,6 @@ from scaling_study.trial import STRICT
 
 TIMEOUT_SECONDS = 60.0  # for one answer
 JOBS_PER_QUERY = 500  # command lines have a maximum length
-CLUSTER_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS")  # begin with SLURM_ but do not belong to the surrounding job
 
 
 class SlurmUnavailable(HostError):
@@ -42,11 +42,13 @@ def job_number(name: str) -> str:
 def job_states(jobs: Sequence[str]) -> dict[str, JobState]:
     """Job number -> JobState of those that Slurm has not forgotten. Raises SlurmUnavailable."""
     known: dict[str, JobState] = {}
-    for batch in _batches(jobs):
-        known |= parse_squeue(_squeue("--jobs", ",".join(batch)))
+    for start in range(0, len(jobs), JOBS_PER_QUERY):
+        known |= parse_squeue(_squeue("--jobs", ",".join(jobs[start : start + JOBS_PER_QUERY])))
     for completion in ([], ["--completion"]):  # the database, else the file of ended jobs; most have one or none
-        for batch in _batches([job for job in jobs if job not in known]):
-            known |= parse_sacct(_sacct([*completion, "--jobs", ",".join(batch)]))
+        forgotten = [job for job in jobs if job not in known]
+        for start in range(0, len(forgotten), JOBS_PER_QUERY):
+            batch = ",".join(forgotten[start : start + JOBS_PER_QUERY])
+            known |= parse_sacct(_sacct([*completion, "--jobs", batch]))
     return known
 
 
@@ -76,7 +78,7 @@ def _sacct(selection: Sequence[str]) -> str:
 
 def _output(*command: str) -> str:
     """The output of a command. Raises SlurmUnavailable with its error message."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k in CLUSTER_VARIABLES}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k in NOT_OF_A_JOB}
     try:
         done = subprocess.run(
             command,
@@ -98,10 +100,6 @@ def _output(*command: str) -> str:
     return done.stdout
 
 
-def _batches(jobs: Sequence[str]) -> list[Sequence[str]]:
-    return [jobs[start : start + JOBS_PER_QUERY] for start in range(0, len(jobs), JOBS_PER_QUERY)]
-
-
 # Slurm's reports of jobs, and the outcome of a trial whose job left no record. Pure.
 #
 #     squeue -O "JobID:32|,..."   while the controller remembers: 5 minutes after a job's end (MinJobAge), by default
@@ -109,8 +107,7 @@ def _batches(jobs: Sequence[str]) -> list[Sequence[str]]:
 #     exit.json                   the batch script's own exit status, for when Slurm has forgotten or never knew
 #
 # Both commands are asked for columns of our own choice, none of which can hold the character between them. Slurm's
-# report
-# counts first: only it knows why it ended a job.
+# report counts first: only it knows why it ended a job.
 
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING")
@@ -140,12 +137,8 @@ class JobState:
         return self.state in WAITING
 
     @property
-    def runs(self) -> bool:
-        return self.state in RUNNING
-
-    @property
     def ended(self) -> bool:
-        return not (self.waits or self.runs)
+        return self.state not in (*WAITING, *RUNNING)
 
 
 @dataclass(frozen=True)
@@ -193,9 +186,6 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-# --- what it means for a trial
-
-
 def has_ended(state: JobState | None, script: ScriptExit | None, now: float) -> bool:
     """True if a submitted job has ended, `now` in Unix seconds. One that Slurm has forgotten has."""
     if state is None or state.ended:
@@ -237,7 +227,9 @@ def _status_and_reason(
             return "oom", f"job {job} exceeded its memory limit"
         case "COMPLETED":
             return "failed", f"job {job} completed but left no record"
-    if state.signal == 9 and not script and _over_memory(output):  # without cgroups Slurm reports it only there
+    said = [line for line in output.splitlines() if line.startswith(SLURM_DAEMON)]
+    over_memory = any(sign in line for line in said for sign in OVER_MEMORY)
+    if state.signal == 9 and not script and over_memory:  # without cgroups Slurm reports it only there
         return "oom", f"job {job} exceeded its memory limit"
     if not state.nodes:
         return "failed", f"job {job} could not start: {state.reason or state.state}"
@@ -254,11 +246,6 @@ def _by_script_exit(job: str, script: ScriptExit | None) -> tuple[str, str]:
     if script.stage == "setup":
         return "failed", f"setup: the machine file's lines ended with exit code {script.code}"
     return "failed", f"job {job} ended with exit code {script.code} and left no record"
-
-
-def _over_memory(output: str) -> bool:
-    slurm_lines = (line for line in output.splitlines() if line.startswith(SLURM_DAEMON))
-    return any(sign in line for line in slurm_lines for sign in OVER_MEMORY)
 
 
 # Submitted jobs on disk: results/<study>/slurm/<name>/, one folder a job.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shlex
@@ -9,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from rich.console import Console
@@ -25,7 +27,7 @@ from scaling_study.records import results, store
 from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.slurm import batch_script, collect, jobs
-from scaling_study.slurm.batch_script import Options, ScriptParts
+from scaling_study.slurm.batch_script import Options
 from scaling_study.slurm.jobs import Job, SlurmUnavailable
 from scaling_study.study.documents import Document
 from scaling_study.study.machine_file import MachineFile
@@ -61,63 +63,49 @@ def run(folder: Path, cluster: Cluster) -> int:
     return 0 if record else INTERRUPTED
 
 
-FRONT_DOOR = str(CHECKOUT / "run_sweep.py")
-SUBMITTER_FLAGS = ("--per-trial", "--json", "--slurm-print")  # of the command line, not passed on to the job
-SUBMITTER_OPTIONS = ("--slurm",)  # the same, with a value
-
-
 @dataclass(frozen=True)
 class Request:
-    """A submission as the command line asks for it, with the lines of the machine file."""
+    """A submission as the command line asks for it."""
 
-    study: str
     results: Path  # results/<study>
-    options: Options
-    setup: Sequence[str] = ()  # shell lines
-    container: Sequence[str] = ()  # words before a command
-    machine: Sequence[str] = ()  # words that name the machine file
-
-    def script(self, job: Job, title: str, words: Sequence[str], options: Options) -> str:
-        """A job's batch script; `words` follow the interpreter."""
-        python = "python" if self.container else sys.executable  # a container has its own
-        files = jobs.folder_of(self.results.resolve(), job)
-        command = [python, FRONT_DOOR, *words]
-        parts = ScriptParts(title, job.name, Path.cwd(), files, command, options, self.setup, self.container)
-        return batch_script.batch_script(parts)
-
-
-@dataclass(frozen=True)
-class SlurmArguments:
-    """The Slurm options of the command line."""
-
-    options: str = ""
+    file: MachineFile
+    text: str = ""  # the options of sbatch
     per_trial: bool = False
-    print_only: bool = False  # --slurm-print
-    machine: str = ""  # the machine file, as named there
+    print_only: bool = False
+    machine: str = ""  # the machine file, as named on the command line
 
-    def request(self, results: Path, file: MachineFile) -> Request:
+    @cached_property
+    def options(self) -> Options:
         """Raises StudyError for options that Slurm would refuse or misread."""
-        options = batch_script.parse_options(self.options, file.slurm, f"--machine {self.machine}")
-        words = ("--machine", self.machine) if self.machine else ()
-        return Request(results.name, results, options, file.setup, file.words_before, words)
+        return batch_script.parse_options(self.text, self.file.slurm, f"--machine {self.machine}")
 
-    def nodes(self, options: Options, here: Machine) -> tuple[Machine, tuple[Host, ...]]:
+    def nodes(self, here: Machine) -> tuple[Machine, tuple[Host, ...]]:
         """The machine that a node of the partition is, and every node; `here` where a script is only printed and Slurm
         does not answer. Raises HostError."""
         try:
-            listing = jobs.list_nodes(options.get("nodelist", ""))
+            listing = jobs.list_nodes(self.options.get("nodelist", ""))
         except SlurmUnavailable:
             if self.print_only:
                 return here, ()
             raise
-        nodes = batch_script.parse_nodes(listing, options.get("partition", ""))
-        return batch_script.node_machine(nodes, options, here), tuple(Host(node.name, node.cores) for node in nodes)
+        nodes = batch_script.parse_nodes(listing, self.options.get("partition", ""))
+        machine = batch_script.node_machine(nodes, self.options, here)
+        return machine, tuple(Host(node.name, node.cores) for node in nodes)
+
+    def script(self, job: Job, what: str, words: Sequence[str], options: Options) -> str:
+        """A job's batch script; `words` follow run_sweep.py."""
+        container = shlex.split(self.file.container or "")
+        python = "python" if container else sys.executable  # a container has its own
+        command = [*container, python, str(CHECKOUT / "run_sweep.py"), *words]
+        files, title = jobs.folder_of(self.results.resolve(), job), f"{self.results.name}: {what}"
+        return batch_script.batch_script(title, job.name, Path.cwd(), files, command, options, self.file.setup)
 
 
-def submit_sweep(console: Console, request: Request, argv: Sequence[str], print_only: bool, as_json: bool) -> None:
-    """One job for the whole study; with `print_only` print its script instead. `argv`: this command line."""
-    job, script = _sweep_job(request, words_for_job(argv))
-    if print_only:
+def submit_sweep(console: Console, request: Request, words: Sequence[str], as_json: bool) -> None:
+    """One job that runs the ordinary sweep inside its allocation, with `words` as its command line."""
+    job = Job(jobs.new_name(request.results.name), jobs.next_sweep(request.results), settings.utc_now())
+    script = request.script(job, "all of its trials in one job", words, request.options)
+    if request.print_only:
         return _print_script(request, job, script)
     refuse_live_jobs(request.results)  # before the lock, which a sweep that runs in its job holds
     with results.locked(request.results):
@@ -125,14 +113,14 @@ def submit_sweep(console: Console, request: Request, argv: Sequence[str], print_
     _confirm(console, [job], as_json)
 
 
-def submit_trials(console: Console, request: Request, run: Run, print_only: bool, as_json: bool) -> None:
-    """A job for each trial that is neither finished nor in one; with `print_only` print the first one's script.
+def submit_trials(console: Console, request: Request, run: Run, as_json: bool) -> None:
+    """A job for each trial that is neither finished nor in one.
 
     Raises StudyError where trials are to share launches.
     """
     if any(planned.trial.warm for planned in run.plan.configurations):
         raise StudyError(["measure: warm is true, but a job of one trial shares its launch with nobody: warm: false"])
-    if print_only:
+    if request.print_only:
         trials = list(run.trials())
         trial, planned = next((pair for pair in trials if not pair[1].unsupported), trials[0])
         return _print_script(request, *_trial_job(request, trial, planned))
@@ -144,17 +132,6 @@ def submit_trials(console: Console, request: Request, run: Run, print_only: bool
             job, script = _trial_job(request, trial, planned)
             submitted.append(_submit(request.results, job, script, run.begun(trial, planned)))
     _confirm(console, submitted, as_json)
-
-
-def words_for_job(argv: Sequence[str]) -> list[str]:
-    """A command line without the options that concern only its submitter."""
-    kept, words = [], iter(argv)
-    for word in words:
-        if word in SUBMITTER_OPTIONS:
-            next(words, None)
-        elif word not in SUBMITTER_FLAGS and not word.startswith(tuple(f"{name}=" for name in SUBMITTER_OPTIONS)):
-            kept.append(word)
-    return kept
 
 
 def refuse_live_jobs(folder: Path) -> None:
@@ -170,19 +147,13 @@ def refuse_live_jobs(folder: Path) -> None:
         )
 
 
-def _sweep_job(request: Request, words: Sequence[str]) -> tuple[Job, str]:
-    """The job that runs the ordinary sweep inside its allocation, `words` being its command line, and its script."""
-    job = Job(jobs.new_name(request.study), jobs.next_sweep(request.results), settings.utc_now())
-    return job, request.script(job, f"{request.study}: all of its trials in one job", words, request.options)
-
-
 def _trial_job(request: Request, trial: Trial, planned: Planned) -> tuple[Job, str]:
     """The job that runs one trial, with what that trial needs, and its script."""
-    measure = planned.measure.model_dump()
-    job = Job(jobs.new_name(request.study), trial.id, settings.utc_now(), trial=trial.id, measure=measure)
-    options = batch_script.trial_options(trial, request.options)
-    words = ["--job", str(jobs.folder_of(request.results.resolve(), job)), *request.machine]
-    return job, request.script(job, f"{request.study}: trial {trial.id}", words, options)
+    name, measure = jobs.new_name(request.results.name), planned.measure.model_dump()
+    job = Job(name, trial.id, settings.utc_now(), trial=trial.id, measure=measure)
+    words = ["--job", str(jobs.folder_of(request.results.resolve(), job))]
+    words += ["--machine", request.machine] if request.machine else []
+    return job, request.script(job, f"trial {trial.id}", words, batch_script.trial_options(trial, request.options))
 
 
 def _trials_to_submit(run: Run) -> list[tuple[Trial, Planned]]:
@@ -208,8 +179,9 @@ def _submit(results: Path, job: Job, script: str, begun: Record | None = None) -
     earlier = path.with_name(jobs.BEFORE)
     if begun:
         store.write_begun(path.parent, begun)
-        if _has_result(finished):
-            finished.rename(earlier)
+        with contextlib.suppress(store.UnreadableRecord):
+            if store.read_trial(finished).status != "cancelled":
+                finished.rename(earlier)
     try:
         job = dataclasses.replace(job, id=jobs.submit(path))
     except HostError:
@@ -219,14 +191,6 @@ def _submit(results: Path, job: Job, script: str, begun: Record | None = None) -
         raise
     jobs.write(results, job)
     return job
-
-
-def _has_result(folder: Path) -> bool:
-    """True if a trial's folder holds a result of it."""
-    try:
-        return store.read_trial(folder).status != "cancelled"
-    except store.UnreadableRecord:
-        return False
 
 
 def _print_script(request: Request, job: Job, script: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,8 @@ from rich.console import Console
 
 from scaling_study.errors import StudyError
 from scaling_study.settings import CHECKOUT
-from scaling_study.slurm.submit import SlurmArguments, submit_trials, words_for_job
+from scaling_study.slurm.jobs import Job
+from scaling_study.slurm.submit import Request, submit_trials
 from scaling_study.study import machine_file
 
 RESULTS = Path("/results/tiny")
@@ -30,16 +32,16 @@ def problems(tmp_path: Path, text: str) -> str:
 
 def test_its_options_are_those_that_need_not_be_said(tmp_path):
     file = load(tmp_path, 'slurm: {partition: gpu, nodes: 2, time: "2:00:00", exclusive: yes}\n')
-    request = SlurmArguments("nodes=4,exclusive=no", machine="mine").request(RESULTS, file)
+    request = Request(RESULTS, file, "nodes=4,exclusive=no", machine="mine")
     assert request.options == {"partition": "gpu", "nodes": "4", "time": "2:00:00"}
-    assert request.machine == ("--machine", "mine")
 
 
 def test_setup_and_container(tmp_path):
-    file = load(tmp_path, "setup: ['module load cuda', 'ulimit -c 0']\ncontainer: apptainer exec '/images/a b.sif'\n")
-    request = SlurmArguments().request(RESULTS, file)
-    assert request.setup == ["module load cuda", "ulimit -c 0"]
-    assert request.container == ["apptainer", "exec", "/images/a b.sif"]
+    file = load(tmp_path, "setup: ['module load cuda']\ncontainer: apptainer exec '/images/a b.sif'\n")
+    script = Request(RESULTS, file).script(Job("a", "a", ""), "a", ["s.yaml"], {}).splitlines()
+    assert "module load cuda" in script
+    run = shlex.quote(str(CHECKOUT / "run_sweep.py"))
+    assert f"apptainer exec '/images/a b.sif' python {run} s.yaml &" in script
 
 
 def test_a_time_that_yaml_takes_for_a_number_is_refused(tmp_path):
@@ -50,14 +52,23 @@ def test_a_time_that_yaml_takes_for_a_number_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("container: apptainer 'exec\n", "mine.yaml:1: container: No closing quotation"),
-        ("setup: module load cuda\n", "mine.yaml:1: setup: 'module load cuda': input should be a valid list"),
-        ('setup: ["a\\nb"]\n', "mine.yaml:1: setup.0: 'a\\nb': must not contain line breaks or control characters"),
-        ("slurm: [gpu]\n", "mine.yaml:1: slurm: input should be a valid dictionary"),
+        (
+            "container: apptainer 'exec\n",
+            'container: "apptainer \'exec" is not right: no closing quotation',
+        ),
+        (
+            "setup: module load cuda\n",
+            "setup: 'module load cuda' is not right: input should be a valid list",
+        ),
+        (
+            'setup: ["a\\nb"]\n',
+            "setup.0: 'a\\nb' is not right: must not contain line breaks",
+        ),
+        ("slurm: [gpu]\n", "slurm: Input should be a valid dictionary"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path, text, said):
-    assert problems(tmp_path, text).startswith(said)
+    assert problems(tmp_path, text).startswith(f"mine.yaml:1: {said}")
 
 
 def test_options_in_it_are_checked_like_those_on_the_command_line(tmp_path):
@@ -65,22 +76,11 @@ def test_options_in_it_are_checked_like_those_on_the_command_line(tmp_path):
     with pytest.raises(
         StudyError, match=r"--machine mine: slurm: 'partiton' is not a supported Slurm option.* 'partition'"
     ):
-        SlurmArguments(machine="mine").request(RESULTS, file)
-
-
-def test_the_example_has_every_key_and_is_right():
-    file = machine_file.load(CHECKOUT / "machines" / "example.yaml")
-    assert SlurmArguments(machine="example").request(RESULTS, file).options["partition"] == "gpu"
-
-
-def test_a_job_is_not_told_what_its_submitter_was_to_do():
-    argv = ["s.yaml", "--slurm", "partition=gpu", "--small", "--slurm-print", "--where", "workers=2", "--json", "-q"]
-    assert words_for_job(argv) == ["s.yaml", "--small", "--where", "workers=2", "-q"]
-    assert words_for_job(["--slurm=nodes=2", "s.yaml", "--per-trial"]) == ["s.yaml"]
+        _ = Request(RESULTS, file, machine="mine").options
 
 
 def test_a_job_of_one_trial_shares_no_launch() -> None:
     planned = SimpleNamespace(trial=SimpleNamespace(warm=True))
     run: Any = SimpleNamespace(plan=SimpleNamespace(configurations=[planned]))
     with pytest.raises(StudyError, match="warm is true"):
-        submit_trials(Console(), SlurmArguments().request(RESULTS, machine_file.MachineFile()), run, False, False)
+        submit_trials(Console(), Request(RESULTS, machine_file.MachineFile()), run, False)
