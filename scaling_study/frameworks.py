@@ -107,7 +107,6 @@ class Framework:
     axes: Axes = field(default_factory=dict)
     refusals: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     needs_gpu: str = ""  # why it cannot run without one; empty: it can
-    refused_on_cpu: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # refusals where there is no GPU
     reduces_as_it_computes: str = ""  # why a 16-bit allreduce needs the same precision of compute; empty: it does not
     one_process: bool = False  # one process drives all its workers' GPUs
     parity_precision: str = "fp64"  # of the parity gate: fp32 for one that refuses fp64

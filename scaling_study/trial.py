@@ -14,13 +14,14 @@ import argparse
 import hashlib
 import json
 import math
+import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from scaling_study.frameworks import FRAMEWORKS, Framework
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODEL_NAMES
 from scaling_study.targets import KEPT, LOOPS, check, repeat_name, trains
 
@@ -57,14 +58,6 @@ def add_flag(group: Any, f: Any, choices: Any = None) -> None:
         )
 
 
-def add_rank_flags(parser: argparse.ArgumentParser, launchers: Sequence[str]) -> None:
-    """Add the flags that one of `launchers`, or a person in its place, gives to a rank."""
-    if "deepspeed" in launchers:  # it passes what LOCAL_RANK says too
-        parser.add_argument("--local_rank", "--local-rank", type=int, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    if "torchrun" in launchers:
-        add_rendezvous(parser)
-
-
 def add_rendezvous(parser: argparse.ArgumentParser) -> None:
     """Add the flags that tell ranks started by hand, one by one, where they meet (worker/script.py)."""
     group = parser.add_argument_group("joining the other ranks, where no launcher starts them")
@@ -78,51 +71,28 @@ def add_rendezvous(parser: argparse.ArgumentParser) -> None:
         group.add_argument(flag(name), type=int, metavar="INT", default=argparse.SUPPRESS, help=what)
 
 
+# Limit of a field -> when it holds, and what is said where it does not.
+LIMITS = {
+    "minimum": (operator.ge, "less than"),
+    "below": (operator.lt, "not below"),
+    "above": (operator.gt, "not above"),
+}
+
+
 def bounded(kind: type, limits: Any) -> Any:
-    """An argparse type that also checks a field's limits (`minimum`, `above`, `below`)."""
+    """An argparse type that also checks a field's limits."""
 
     def convert(text: str) -> Any:
         value = kind(text)
         if kind is float and not math.isfinite(value):
             raise argparse.ArgumentTypeError(f"{text} is not a finite number")
-        if "minimum" in limits and value < limits["minimum"]:
-            raise argparse.ArgumentTypeError(f"{text} is less than {limits['minimum']}")
-        if "below" in limits and value >= limits["below"]:
-            raise argparse.ArgumentTypeError(f"{text} is not below {limits['below']}")
-        if "above" in limits and value <= limits["above"]:
-            raise argparse.ArgumentTypeError(f"{text} is not above {limits['above']}")
+        for name, (holds, words) in LIMITS.items():
+            if name in limits and not holds(value, limits[name]):
+                raise argparse.ArgumentTypeError(f"{text} is {words} {limits[name]}")
         return value
 
     convert.__name__ = kind.__name__
     return convert
-
-
-def command_line(table: Framework, keys: Iterable[Field[Any]], window: Iterable[Field[Any]]) -> argparse.ArgumentParser:
-    """The parser of a framework's script, with a flag for each of these trial keys and fields of the timed window."""
-    result = argparse.ArgumentParser(
-        description=f"{'Train and measure with' if table.trains else 'Measure'} {table.title}.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    trial = result.add_argument_group("the trial")
-    trained = result.add_argument_group("training to a result, instead of timing") if table.trains else trial
-    for f in keys:
-        choices = table.axes[f.name] or f.metadata.get("choices")
-        add_flag(trained if f.name.startswith("train_") else trial, f, choices=choices)
-    timed = result.add_argument_group("the timed window")
-    timed.add_argument(
-        "--steps",
-        type=bounded(int, {"minimum": 1}),
-        metavar="INT",
-        default=argparse.SUPPRESS,
-        help="time exactly this many steps",
-    )
-    for f in window:
-        add_flag(timed, f)
-    result.add_argument(
-        "--record", metavar="FOLDER", default=argparse.SUPPRESS, help="write each rank's measurement here as JSON"
-    )
-    add_rank_flags(result, table.launchers)
-    return result
 
 
 # A trial in a record, which any version may have written.
@@ -461,5 +431,28 @@ def script_keys(framework: str) -> list[str]:
 
 def parser(framework: str) -> argparse.ArgumentParser:
     """The command line of a framework's script, with help a person can use."""
-    asked = script_keys(framework)
-    return command_line(FRAMEWORKS[framework], [f for f in fields(Trial) if f.name in asked], WINDOW_FLAGS)
+    table, asked = FRAMEWORKS[framework], script_keys(framework)
+    result = argparse.ArgumentParser(
+        description=f"{'Train and measure with' if table.trains else 'Measure'} {table.title}.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    trial = result.add_argument_group("the trial")
+    trained = result.add_argument_group("training to a result, instead of timing") if table.trains else trial
+    for f in fields(Trial):
+        if f.name in asked:
+            add_flag(trained if f.name in TRAIN_KEYS else trial, f, table.axes[f.name] or f.metadata.get("choices"))
+    timed = result.add_argument_group("the timed window")
+    steps = bounded(int, {"minimum": 1})
+    timed.add_argument(
+        "--steps", type=steps, metavar="INT", default=argparse.SUPPRESS, help="time exactly this many steps"
+    )
+    for f in WINDOW_FLAGS:
+        add_flag(timed, f)
+    result.add_argument(
+        "--record", metavar="FOLDER", default=argparse.SUPPRESS, help="write each rank's measurement here as JSON"
+    )
+    if "deepspeed" in table.launchers:  # it passes what LOCAL_RANK says too
+        result.add_argument("--local_rank", "--local-rank", type=int, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    if "torchrun" in table.launchers:
+        add_rendezvous(result)
+    return result

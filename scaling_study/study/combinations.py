@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from scaling_study import models
 from scaling_study.errors import StudyError, quoted
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.models import IMAGENET, MODEL_KEYS, MODELS, NONE, OWN_KEYS, TIMM, Model, timm_names
+from scaling_study.models import IMAGENET, MODEL_KEYS, MODELS, NONE, OWN_KEYS, TIMM, timm_names
 from scaling_study.stats import network
 from scaling_study.study import rules
 from scaling_study.study.study import Study, Sweep, by_line, nearest
@@ -28,7 +28,7 @@ from scaling_study.trial import Trial
 # and a few hundred MB at these limits, on a core of 2 GHz. At 10 s a trial so many would train for three weeks.
 MAX_CONFIGURATIONS = 50_000
 MAX_TRIALS = 200_000
-MAX_MATCHES = 2_000_000  # of combinations with kinds of `exclude`; a look-up takes some 0.5 microseconds
+MAX_MATCHES = 10_000_000  # of combinations with entries of `exclude`; one takes some 0.3 microseconds
 
 Keys = dict[str, Any]
 Problem = dict[str, None]  # the problems so far, each once, in order
@@ -36,60 +36,40 @@ Problem = dict[str, None]  # the problems so far, each once, in order
 
 def refuse_too_many(study: Study) -> None:
     """Raises StudyError, with the line and the number, for what would take minutes or more memory than there is."""
-    sizes = [
-        math.prod(map(len, sweep.matrix.values())) * bool(sweep.matrix or not sweep.include) for sweep in study.sweeps
-    ]
-    asked = [(size + len(sweep.include), sweep) for size, sweep in zip(sizes, study.sweeps, strict=True)]
-    trials = [(size * sweep.measure.repeats, sweep) for size, sweep in asked]
-    matches = [(size * len(_kinds(sweep)), sweep) for size, sweep in zip(sizes, study.sweeps, strict=True)]
-    for counts, most, key, message in (
-        (asked, MAX_CONFIGURATIONS, "matrix", "combinations; the limit is {most:,}"),
-        (trials, MAX_TRIALS, "repeats", "trials, with every repeat; the limit is {most:,}"),
-        (matches, MAX_MATCHES, "exclude", "combinations to compare with entries of exclude; the limit is {most:,}"),
+    sizes = {
+        sweep.place: math.prod(map(len, sweep.matrix.values())) * bool(sweep.matrix or not sweep.include)
+        for sweep in study.sweeps
+    }
+    asked = {sweep.place: sizes[sweep.place] + len(sweep.include) for sweep in study.sweeps}
+    trials = {sweep.place: asked[sweep.place] * sweep.measure.repeats for sweep in study.sweeps}
+    matches = {sweep.place: sizes[sweep.place] * len(sweep.exclude) for sweep in study.sweeps}
+    for counts, most, key, what in (
+        (asked, MAX_CONFIGURATIONS, "matrix", "combinations"),
+        (trials, MAX_TRIALS, "repeats", "trials, with every repeat"),
+        (matches, MAX_MATCHES, "exclude", "combinations to compare with entries of exclude"),
     ):
-        if (count := sum(number for number, _ in counts)) > most:
-            _, worst = max(counts, key=lambda pair: pair[0])
-            raise StudyError([f"{study.document.at((*worst.place, key))}: {count:,} {message.format(most=most)}"])
+        if (count := sum(counts.values())) > most:
+            worst = max(counts, key=lambda place: counts[place])
+            raise StudyError([f"{study.document.at((*worst, key))}: {count:,} {what}; the limit is {most:,}"])
 
 
 def combinations(study: Study, sweep: Sweep, problems: Problem) -> list[Keys]:
     """Every combination that the sweep asks for, with its fixed keys. What is wrong is added to `problems`."""
-    product = (
-        {**sweep.fixed, **dict(zip(sweep.matrix, values, strict=True))}
-        for values in itertools.product(*sweep.matrix.values())
-    )
-    kinds = _kinds(sweep)
-    kept, matched = [], set()
-    for keys in product:
-        if hits := [
-            (names, named_values) for names in kinds if (named_values := tuple(map(keys.get, names))) in kinds[names]
-        ]:
-            matched.update(hits)
-        else:
+    kept, matched = [], set[int]()
+    for values in itertools.product(*sweep.matrix.values()):
+        keys = {**sweep.fixed, **dict(zip(sweep.matrix, values, strict=True))}
+        hits = [index for index, entry in enumerate(sweep.exclude) if entry.items() <= keys.items()]
+        matched.update(hits)
+        if not hits and (sweep.matrix or not sweep.include):  # else it is a sweep of whole trials only
             kept.append(keys)
-    if not sweep.matrix and sweep.include:
-        kept = []  # a sweep of whole trials only
     for index, entry in enumerate(sweep.exclude):
-        if _kind(entry) not in matched:
+        if index not in matched:
             line = study.document.at((*sweep.place, "exclude", index))
             problems[f"{line}: exclude {quoted(dict(entry))} matches nothing in the matrix"] = None
-    result = [*kept, *({**sweep.fixed, **entry} for entry in sweep.include)]
-    if not result:
+    kept += ({**sweep.fixed, **entry} for entry in sweep.include)
+    if not kept:
         problems[f"{study.document.at(sweep.place)}: this sweep of {sweep.framework} has no trials left"] = None
-    return result
-
-
-def _kinds(sweep: Sweep) -> dict[tuple[str, ...], set[tuple[Any, ...]]]:
-    """The entries of `exclude` by the keys that they name: one look-up for all that name the same ones."""
-    kinds: dict[tuple[str, ...], set[tuple[Any, ...]]] = {}
-    for names, values in map(_kind, sweep.exclude):
-        kinds.setdefault(names, set()).add(values)
-    return kinds
-
-
-def _kind(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    names: Sequence[str] = sorted(entry)
-    return tuple(names), tuple(entry[name] for name in names)
+    return kept
 
 
 def checked(study: Study) -> list[tuple[Keys, Sweep]]:
@@ -153,8 +133,13 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
         name = model_name.removeprefix(TIMM).partition(".")[0]
         if name not in known:
             report("model", f"the installed timm has no model {name!r}{nearest(name, sorted(known))}")
-    if why := _no_weights(keys.get("weights", NONE), model_name, model):
-        report("weights", why)
+    weights = keys.get("weights", NONE)
+    if weights != NONE and not model.loads_weights:
+        report(
+            "weights", f"model {model_name} has random weights: only those of timm (timm:NAME) and tripnet_... load any"
+        )
+    elif weights == IMAGENET and not model.imagenet:
+        report("weights", f"model {model_name} knows no weights {IMAGENET!r}: name a file")
     for key in MODEL_KEYS:
         if key in keys and key not in model.keys:
             whose = "it has" if key in OWN_KEYS else "its samples have"
@@ -167,7 +152,9 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
     if message := network.no_size(keys.get("min_bytes"), keys.get("max_bytes")):
         report("max_bytes" if "max_bytes" in keys else "min_bytes", message)
     shares = data_shares(sweep.framework, keys)
-    batch, micro_batches = _batch(keys, shares), keys.get("accumulation", 1)
+    batch, micro_batches = keys.get("batch_per_worker", Trial.batch_per_worker), keys.get("accumulation", 1)
+    if "global_batch" in keys:
+        batch = 0 if keys["global_batch"] % shares else keys["global_batch"] // shares  # 0: there is none
     if batch and batch % micro_batches:
         report("accumulation", f"accumulation={micro_batches} does not divide batch_per_worker={batch}")
     if "global_batch" in keys:
@@ -186,20 +173,3 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
     if keys.get("allreduce") == "none" and shares > 1:
         what = "worker" if shares == worker_count(keys) else "replica"
         report("allreduce", f"allreduce=none with {what}s={shares}: more than one {what} must reduce gradients")
-
-
-def _no_weights(asked: str, name: str, model: Model) -> str:
-    """Why a model cannot begin with these weights; empty where it can."""
-    if asked == NONE:
-        return ""
-    if not model.loads_weights:
-        return f"model {name} has random weights: only those of timm (timm:NAME) and tripnet_... load any"
-    unknown = asked == IMAGENET and not model.imagenet
-    return f"model {name} knows no weights {IMAGENET!r}: name a file" if unknown else ""
-
-
-def _batch(keys: Mapping[str, Any], shares: int) -> int:
-    """Samples of one worker (or pipeline), as far as the keys are right; 0 where they are not."""
-    if "global_batch" not in keys:
-        return int(keys.get("batch_per_worker", Trial.batch_per_worker))
-    return 0 if keys["global_batch"] % shares else int(keys["global_batch"]) // shares

@@ -23,7 +23,6 @@ YAML = "tag:yaml.org,2002:"
 MAPPING, SEQUENCE = f"{YAML}map", f"{YAML}seq"
 MEASURED = tuple(f"{YAML}{kind}" for kind in ("int", "float", "timestamp"))
 PLAIN = (*MEASURED, *(f"{YAML}{kind}" for kind in ("null", "bool", "str")))
-NOTHING = object()
 Place = tuple[str | int, ...]  # ("sweeps", 1, "matrix", "workers")
 
 
@@ -118,11 +117,11 @@ class _Builder:
             return self._mapping(node, place)
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*place, index)) for index, item in enumerate(node.value)]
-        value = self._scalar(node)
-        if value is NOTHING or (isinstance(value, int) and value.bit_length() > 63):
+        try:
+            return self._scalar(node)
+        except (yaml.YAMLError, ValueError, OverflowError, LookupError, AttributeError):  # the tags' own checks are few
             self.problems.append(f"{self.path}:{line}: {quoted(node.value)} cannot be read as {node.tag}")
             return None
-        return value
 
     def _count(self, depth: int, line: int) -> None:
         self._values += 1
@@ -131,11 +130,11 @@ class _Builder:
 
     def _scalar(self, node: yaml.Node) -> Any:
         if node.tag in MEASURED and len(node.value) > MAX_DIGITS:
-            return NOTHING
-        try:
-            return self._scalars.construct_object(node)
-        except (yaml.YAMLError, ValueError, OverflowError, LookupError, AttributeError):  # the tags' own checks are few
-            return NOTHING
+            raise ValueError
+        value = self._scalars.construct_object(node)
+        if isinstance(value, int) and value.bit_length() > 63:
+            raise OverflowError
+        return value
 
     def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
         result: dict[str, Any] = {}

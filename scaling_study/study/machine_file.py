@@ -14,16 +14,16 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from scaling_study.errors import StudyError, quoted
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import documents
-from scaling_study.study.study import Strict, by_line, nearest
+from scaling_study.study.study import Strict, nearest, validated
 from scaling_study.trial import LAUNCHERS
 
 FOLDER = "machines"
@@ -40,18 +40,27 @@ NOT_FOR_ALL = (
     "TMPDIR",
     "SCALING_STUDY_RESULTS",
 )
-ONE_LINE = r"^[^\x00-\x08\x0a-\x1f\x7f]*$"
 FLAGGED = tuple(name for name in LAUNCHERS if name != "python")  # launchers that take words of their own
 DECIDE_SPEED = ("interface", "environment", "flags")  # keys: another value is another machine
 
-Text = Annotated[str, Field(pattern=ONE_LINE, max_length=4000)]
+
+def _like(pattern: str, otherwise: str, text: str) -> str:
+    """`text`, which must have the pattern. Raises ValueError with `otherwise`."""
+    if not re.fullmatch(pattern, text):
+        raise ValueError(otherwise)
+    return text
+
+
+ONE_LINE = partial(_like, r"[^\x00-\x08\x0a-\x1f\x7f]*", "must not contain line breaks or control characters")
+NAMED = partial(_like, r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "an interface is named like eth0 (`ip link` lists them)")
+Text = Annotated[str, Field(max_length=4000), AfterValidator(ONE_LINE)]
 
 
 class MachineFile(Strict):
     """The keys of a machine file. None of them must be given."""
 
     description: str | None = None
-    interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")  # network, like ib0
+    interface: Annotated[str, AfterValidator(NAMED)] | None = None  # of the network, like ib0
     environment: Mapping[str, Text] = Field(default_factory=dict)  # of every process of a trial, on every host
     flags: Mapping[Literal[FLAGGED], list[Text]] = Field(default_factory=dict)  # type: ignore[valid-type]
     price_per_worker_hour: float | None = Field(default=None, ge=0, le=1e6)  # in any currency
@@ -85,11 +94,6 @@ class MachineFile(Strict):
         shlex.split(value or "")  # which says what is wrong with it
         return value
 
-    @property
-    def words_before(self) -> list[str]:
-        """The container's command, word by word."""
-        return shlex.split(self.container or "")
-
     @cached_property
     def fingerprint(self) -> str:
         """Names what here decides speed; empty where nothing does."""
@@ -107,7 +111,7 @@ def find(word: str) -> Path:
         if (path := folder / f"{word}.yaml").is_file():
             return path
     known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
-    hint = nearest(word, known) or _have(known)
+    hint = nearest(word, known) or (f"; there are {', '.join(known)}" if known else "")
     raise StudyError([f"--machine {quoted(word)}: there is no {FOLDER}/{word}.yaml{hint}"])
 
 
@@ -116,28 +120,4 @@ def load(path: Path) -> MachineFile:
     document = documents.read(path)
     if not isinstance(document.value, dict):
         raise StudyError([f"{path}:1: a machine file is a mapping; machines/example.yaml shows its keys"])
-    try:
-        return MachineFile.model_validate(document.value)
-    except ValidationError as error:
-        problems = {_explained(document, problem) for problem in error.errors(include_url=False)}
-        raise StudyError(sorted(problems, key=by_line)) from error
-
-
-def _explained(document: documents.Document, error: Any) -> str:
-    """One of pydantic's errors as `file:line: key: what is wrong`."""
-    place = tuple(part for part in error["loc"] if part != "[key]")
-    where, key = document.at(place), ".".join(map(str, place))
-    if error["type"] == "extra_forbidden":
-        return f"{where}: unknown key {quoted(place[-1])}{nearest(str(place[-1]), list(MachineFile.model_fields))}"
-    if error["type"] == "value_error":
-        return f"{where}: {key}: {error['ctx']['error']}"
-    message = error["msg"][0].lower() + error["msg"][1:]
-    if error["type"] == "string_pattern_mismatch":
-        like = "is not an interface name like eth0 (`ip link` lists them)"
-        message = like if key == "interface" else "must not contain line breaks or control characters"
-    given = "" if isinstance(error["input"], dict | list) else f"{quoted(error['input'])}: "
-    return f"{where}: {key}: {given}{message}"
-
-
-def _have(known: list[str]) -> str:
-    return f"; there are {', '.join(known)}" if known else ""
+    return validated(MachineFile, document, document.value, lambda place: list(MachineFile.model_fields))

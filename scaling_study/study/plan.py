@@ -29,12 +29,11 @@ from scaling_study.trial import RESOLVED, Trial, Window
 
 # The sentinel: one configuration that is run again and again through a sweep, so that the machine itself is measured.
 #
-#     planned     a b c d e f ...                      every configuration in its rounds (plan.py)
+#     planned     a b c d e f ...                      every configuration, repeat by repeat
 #     with it     S a b c d e S f g h i j S ... S      the sentinel at equal distances, first and last
 #
-# Its repeats are ordinary trials with ordinary ids. What they differ by is the machine's noise, and what they differ
-# by
-# from the first to the last is its drift (analysis/views/noise.py).
+# Its repeats are ordinary trials. They differ by the machine's noise, and from the first to the last by its drift
+# (analysis/views/noise.py).
 
 EVERY = 10  # other trials for one more repeat: a sweep takes at most a tenth longer
 MOST = 100  # repeats in all; more of them say nothing new
@@ -46,15 +45,12 @@ def repeats(planned: int, others: int) -> int:
     return max(planned, min(planned + others // EVERY, MOST))
 
 
-def spread(others: Sequence[T], sentinel: Sequence[T]) -> Iterator[T]:
+def spread(others: Sequence[T], sentinel: Sequence[T]) -> list[T]:
     """Both in their own order, the runs of the sentinel at equal distances: the first begins, the last ends."""
-    done = 0
+    placed = list(others)
     for index, run in enumerate(sentinel):
-        due = round(index * len(others) / (len(sentinel) - 1)) if len(sentinel) > 1 else 0
-        yield from others[done:due]
-        yield run
-        done = due
-    yield from others[done:]
+        placed.insert(index + round(index * len(others) / max(1, len(sentinel) - 1)), run)
+    return placed
 
 
 @dataclass(frozen=True)
@@ -106,11 +102,9 @@ class Plan:
         if not self.sentinel:
             yield from planned
             return
-        others: list[tuple[Trial, Planned]] = []
-        repeated: list[tuple[Trial, Planned]] = []
-        for pair in planned:
-            (repeated if pair[0].configuration == self.sentinel else others).append(pair)
-        yield from spread(others, repeated)
+        pairs = list(planned)
+        others = [pair for pair in pairs if pair[0].configuration != self.sentinel]
+        yield from spread(others, [pair for pair in pairs if pair[0].configuration == self.sentinel])
 
     def round(self, repeat: int) -> Iterator[tuple[Trial, Planned]]:
         """The planned repeat-th trial of each configuration that has one."""
@@ -233,12 +227,8 @@ def _gates(plan: Plan) -> Iterator[Planned]:
 def _with_sentinel(plan: Plan) -> Plan:
     """With the repeats of the study's sentinel: the first configuration of its kind that trains and can run here."""
     matching = set(_matching(plan.study, "sentinel", [planned.trial for planned in plan.configurations]))
-    able = (
-        p
-        for p in plan.configurations
-        if not p.unsupported and p.trial.model != NO_MODEL and p.trial.find is None and not p.trial.trained
-    )
-    chosen = next((p for p in able if p.trial in matching), None)
+    able = (p for p in plan.configurations if not (p.unsupported or p.trial.find or p.trial.trained))
+    chosen = next((p for p in able if p.trial.model != NO_MODEL and p.trial in matching), None)
     if chosen is None:
         return plan
     others = sum(1 if p.unsupported else p.measure.repeats for p in plan.configurations if p is not chosen)
@@ -258,7 +248,7 @@ def _matching(study: Study, key: str, trials: Sequence[Trial], without: Sequence
     """
     partial: Mapping[str, Any] = getattr(study, key) or {}
     wanted = {name: value for name, value in partial.items() if name not in without}
-    matching = [trial for trial in trials if partial and _matches(trial.to_dict(), wanted)]
+    matching = [trial for trial in trials if partial and wanted.items() <= trial.to_dict().items()]
     if partial and not matching:
         keys = ", ".join(f"{name}={value}" for name, value in partial.items())
         frameworks = ", ".join(sorted({trial.framework for trial in trials}))
@@ -273,10 +263,9 @@ def _notes(planned: Mapping[str, Planned], collapsed: int, data: Mapping[str, Da
             f"{collapsed} combination(s) mean the same as another and run once "
             "(with one worker nothing is reduced, so its allreduce is none)"
         )
+    synthetic = {MODELS[p.trial.model].data for p in planned.values() if p.trial.data == "synthetic"}
     for name, source in data.items():
-        if source.name == "synthetic" and any(
-            p.trial.data == "synthetic" and MODELS[p.trial.model].data == name for p in planned.values()
-        ):
+        if source.name == "synthetic" and name in synthetic:
             yield f"SYNTHETIC DATA: {source.why}"
     alone: dict[str, set[str]] = {}
     alone_on_gpus = groups.alone_on_gpus(each.trial for each in planned.values())
@@ -285,7 +274,3 @@ def _notes(planned: Mapping[str, Planned], collapsed: int, data: Mapping[str, Da
             alone.setdefault(why, set()).add(each.trial.framework)
     for why, names in sorted(alone.items()):
         yield f"not in rounds: {', '.join(sorted(names))}: {why}"
-
-
-def _matches(keys: Mapping[str, Any], partial: Mapping[str, Any]) -> bool:
-    return all(keys.get(key) == value for key, value in partial.items())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -20,7 +20,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
 from scaling_study.errors import MOST_PROBLEMS, MOST_SHOWN, StudyError, quoted, shortened
 from scaling_study.frameworks import FRAMEWORKS
@@ -40,6 +39,9 @@ MOST: dict[type, Any] = {int: 2**31 - 1, float: 1e9}
 MOST_SECONDS = 1e7  # some four months
 MOST_BYTES = 2**40
 LONGEST_WORD = 200  # characters
+
+
+Shape = TypeVar("Shape", bound="Strict")
 
 
 class Strict(BaseModel):
@@ -69,12 +71,10 @@ class Measure(Strict):
     def _ordered(self) -> Measure:
         if "max_repeats" not in self.model_fields_set:  # `repeats: 12` alone means 12, and max_repeats stays not given
             self.__dict__["max_repeats"] = max(self.repeats, self.max_repeats)
-        if self.max_repeats < self.repeats:
-            raise ValueError(f"max_repeats={self.max_repeats} is less than repeats={self.repeats}")
-        if self.max_steps is not None and self.max_steps < self.min_steps:
-            raise ValueError(f"max_steps={self.max_steps} is less than min_steps={self.min_steps}")
-        if self.max_seconds < self.min_seconds:
-            raise ValueError(f"max_seconds={self.max_seconds:g} is less than min_seconds={self.min_seconds:g}")
+        for least, most in (("repeats", "max_repeats"), ("min_steps", "max_steps"), ("min_seconds", "max_seconds")):
+            low, high = getattr(self, least), getattr(self, most)
+            if high is not None and high < low:
+                raise ValueError(f"{most}={high:.10g} is less than {least}={low:.10g}")
         return self
 
 
@@ -102,15 +102,6 @@ def _one_of(choices: Iterable[Any]) -> Any:
     return Annotated[exact, WrapValidator(lambda value, listed: value if value in choices else listed(value))]
 
 
-def _list_of(kind: Any) -> Any:
-    return Annotated[list[kind], Field(min_length=1)]
-
-
-def _limited(field: FieldInfo) -> Any:
-    """A field's type with its limits."""
-    return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
-
-
 def _not_empty(value: Any) -> Any:
     if not value:
         raise ValueError("it is empty; give it keys, or leave it out")
@@ -120,8 +111,14 @@ def _not_empty(value: Any) -> Any:
 KEYS = _trial_key_types()
 FRAMEWORK = _one_of(FRAMEWORKS)
 _one: dict[str, Any] = {name: (kind, None) for name, kind in KEYS.items()}  # None: not given; `workers: ~` is refused
-_many: dict[str, Any] = {name: (_list_of(kind), None) for name, kind in KEYS.items()}
-_measure: dict[str, Any] = {name: (_limited(f), None) for name, f in Measure.model_fields.items()}
+_many: dict[str, Any] = {
+    name: (Annotated[list[kind], Field(min_length=1)], None)  # type: ignore[valid-type]
+    for name, kind in KEYS.items()
+}
+_measure: dict[str, Any] = {
+    name: (Annotated[f.annotation, *f.metadata] if f.metadata else f.annotation, None)
+    for name, f in Measure.model_fields.items()
+}
 
 Keys: Any = create_model("Keys", __base__=Strict, **_one)
 PartialKeys: Any = create_model("PartialKeys", __base__=Keys, framework=(FRAMEWORK | None, None))
@@ -137,9 +134,7 @@ class TargetModel(Strict):
 
 
 _train: dict[str, Any] = {name: (KEYS[f"train_{name}"] | None, None) for name in TRAIN if name != "target"}
-Train: Any = create_model(
-    "Train", __base__=Strict, **_train, target=(TargetModel | None, None), seeds=(_list_of(KEYS["seed"]), None)
-)
+Train: Any = create_model("Train", __base__=Strict, **_train, target=(TargetModel | None, None), seeds=_many["seed"])
 
 
 class SweepModel(FixedKeys):
@@ -227,10 +222,7 @@ def load(path: Path, small: bool = False) -> Study:
 
 
 def _validated(document: Document, value: dict[str, Any]) -> Study:
-    try:
-        model = StudyModel.model_validate(value)
-    except ValidationError as error:
-        raise _refused(document, error) from error
+    model = validated(StudyModel, document, value, _known)
     sweeps, problems = [], []
     for index, entry in enumerate(model.sweeps):
         given = entry.model_dump(exclude_none=True)
@@ -242,7 +234,7 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         try:
             measure = Measure.model_validate({**model.measure.model_dump(exclude_unset=True), **overrides})
         except ValidationError as error:
-            problems += [_explained(document, {**e, "loc": (*place, *e["loc"])}) for e in error.errors()]
+            problems += [_explained(document, {**e, "loc": (*place, *e["loc"])}, _known) for e in error.errors()]
             continue
         train = {**_train_keys(model.train), **_train_keys(entry.train)}
         given.pop("train", None)
@@ -314,29 +306,36 @@ def _merged(base: Any, over: Any) -> Any:
     return over
 
 
-def _refused(document: Document, error: ValidationError) -> StudyError:
-    """The first problems in the order of their lines; to explain thousands would take minutes."""
-    by_place = sorted(error.errors(include_url=False), key=lambda e: document.line(tuple(e["loc"])))
-    first = {_explained(document, e) for e in by_place[:MOST_PROBLEMS]}
-    return StudyError(sorted(first, key=by_line), more=max(0, len(by_place) - MOST_PROBLEMS))
+def validated(
+    model: type[Shape], document: Document, value: dict[str, Any], known: Callable[[Place], Sequence[str]]
+) -> Shape:
+    """`value` in a model's shape; `known` are the keys that could stand at a place.
+
+    Raises StudyError with the first problems in the order of their lines; to explain thousands would take minutes.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        by_place = sorted(error.errors(include_url=False), key=lambda e: document.line(tuple(e["loc"])))
+        first = {_explained(document, e, known) for e in by_place[:MOST_PROBLEMS]}
+        raise StudyError(sorted(first, key=by_line), more=max(0, len(by_place) - MOST_PROBLEMS)) from error
 
 
-def _explained(document: Document, error: Any) -> str:
+def _explained(document: Document, error: Any, known: Callable[[Place], Sequence[str]]) -> str:
     """One pydantic error as `file:line: key: what is wrong, and what would be right`."""
-    place: Place = tuple(error["loc"])
+    place: Place = tuple(part for part in error["loc"] if part != "[key]")
     shown = shortened(".".join(str(part) for part in place), MOST_SHOWN)
     where = document.at(place)
     if error["type"] == "extra_forbidden":
-        return f"{where}: unknown key {quoted(place[-1])}{nearest(str(place[-1]), _known(place))}"
+        return f"{where}: unknown key {quoted(place[-1])}{nearest(str(place[-1]), known(place))}"
     if error["type"] == "missing":
         return f"{where}: {shown!r} is missing"
     message = error["msg"].removeprefix("Value error, ")
     given = error["input"]
     if isinstance(given, dict | list):
         return f"{where}: {shown}: {message}"
-    hint = nearest(
-        str(given), error.get("ctx", {}).get("expected", "").replace("'", "").replace(" or ", ", ").split(", ")
-    )
+    expected = error.get("ctx", {}).get("expected", "").replace("'", "").replace(" or ", ", ").split(", ")
+    hint = nearest(str(given), expected)
     return f"{where}: {shown}: {quoted(given)} is not right: {message[0].lower()}{message[1:]}{hint}"
 
 

