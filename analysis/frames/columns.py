@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -50,23 +51,27 @@ DTYPES: dict[type, str] = {int: "Int64", bool: "boolean", str: "string", float: 
 TYPES: dict[type, str] = {int: "integer", bool: "true or false", str: "text", float: "number"}
 
 
-class Scale(NamedTuple):
-    """How a list of the report writes a number: times `factor`, in `unit`."""
-
-    unit: str
-    factor: float
-
-
 OF_TRIALS, OF_CONFIGURATIONS = ("trials",), ("configurations",)  # the report's lists, by their slugs
-BOTH = OF_TRIALS + OF_CONFIGURATIONS
-PLAIN, SECONDS, MILLISECONDS, MEGABYTES = Scale("", 1.0), Scale("s", 1.0), Scale("ms", 1000.0), Scale("MB", 1e-6)
+
+
+class Listed(NamedTuple):
+    """A column of those `lists` of the report: its heading, and its numbers times `factor`, in `unit`."""
+
+    name: str
+    lists: tuple[str, ...] = OF_TRIALS + OF_CONFIGURATIONS
+    unit: str = ""
+    factor: float = 1.0
+
+    @property
+    def heading(self) -> str:
+        return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
 @dataclass(frozen=True)
 class Column:
     """`ranks`: the fold of a trial's ranks; in words where trials.py works the value out itself, or `together` does.
     `repeats`: the fold of a configuration's repeats that are ok; None: the column is no column of configurations.csv.
-    `listed`: its heading in those `lists` of the report that have it; empty: none has."""
+    """
 
     name: str
     type: type
@@ -75,18 +80,12 @@ class Column:
     repeats: Fold | None = None
     read: Callable[[RankReport], Any] | None = None  # from one rank's report; None: its field of that name
     together: Callable[[Sequence[RankReport]], Any] | None = None  # from all ranks' reports at once
-    listed: str = ""
-    lists: tuple[str, ...] = BOTH
-    shown: Scale = PLAIN
+    listed: Listed | None = None
     doc: str = ""
 
     @property
     def dtype(self) -> str:
         return DTYPES[self.type]
-
-    @property
-    def heading(self) -> str:
-        return f"{self.listed} ({self.shown.unit})" if self.shown.unit else self.listed
 
     @property
     def read_from_ranks(self) -> bool:
@@ -102,16 +101,17 @@ class Column:
         return self.ranks(known) if known else None
 
 
+average = partial(Column, type=float, ranks=mean, repeats=mean)
+largest = partial(Column, type=int, ranks=max, repeats=max)
+slowest = partial(Column, type=float, ranks="slowest")
+
+
 def _phase(name: str) -> Callable[[RankReport], float | None]:
     return lambda rank: getattr(rank.phases, f"{name}_seconds", None)
 
 
 def _memory(kind: str) -> Callable[[RankReport], int | None]:
     return lambda rank: rank.memory.get(kind)
-
-
-def _sent(kind: str) -> Callable[[RankReport], int | None]:
-    return lambda rank: bytes_sent(rank, kind)
 
 
 def _trial_keys() -> Iterable[Column]:
@@ -131,8 +131,7 @@ PARITY = Column(
     "parity",
     str,
     repeats=alike,
-    listed="parity",
-    lists=OF_CONFIGURATIONS,
+    listed=Listed("parity", OF_CONFIGURATIONS),
     doc="of a gate: its own verdict. Of any other trial: that of the gates behind it: `passed`, the fault, "
     "`not checked`",
 )
@@ -155,86 +154,55 @@ TRIALS: tuple[Column, ...] = (  # results.csv
         float,
         "1/s",
         ranks="sum / slowest",
-        listed="samples/s",
+        listed=Listed("samples/s"),
         doc="samples of all ranks in the window / seconds of the rank whose window was longest; never a mean of rates",
     ),
     Column("tokens_per_second", float, "1/s", ranks="sum / slowest", repeats=mean, doc="where samples have tokens"),
-    Column(
+    slowest(
         "interval_low",
-        float,
-        "1/s",
-        ranks="slowest",
-        listed="low, within",
+        unit="1/s",
+        listed=Listed("low, within"),
         doc="95 % interval of `samples_per_second` **within this run**",
     ),
-    Column("interval_high", float, "1/s", ranks="slowest", listed="high, within", doc="its upper end"),
-    Column("steps", int, ranks="slowest", listed="steps", doc="timed steps"),
-    Column(
+    slowest("interval_high", unit="1/s", listed=Listed("high, within"), doc="its upper end"),
+    slowest("steps", type=int, listed=Listed("steps"), doc="timed steps"),
+    slowest(
         "step_seconds_mean",
-        float,
-        "s",
-        ranks="slowest",
+        unit="s",
         repeats=mean,
-        listed="step",
-        lists=OF_CONFIGURATIONS,
-        shown=MILLISECONDS,
+        listed=Listed("step", OF_CONFIGURATIONS, "ms", 1000.0),
         doc="mean timed step",
     ),
-    Column(
-        "step_seconds_median",
-        float,
-        "s",
-        ranks="slowest",
-        listed="median step",
-        shown=MILLISECONDS,
-        doc="median timed step",
+    slowest(
+        "step_seconds_median", unit="s", listed=Listed("median step", unit="ms", factor=1000.0), doc="median timed step"
     ),
-    Column(
+    slowest(
         "step_trend",
-        float,
-        ranks="slowest",
         doc="median of the last third of the timed steps over that of the first, less 1: below 0, steps were still "
         "becoming faster. Empty for fewer than 6 steps",
     ),
     *(
-        Column(
+        average(
             name,
-            float,
-            "s",
-            ranks=mean,
-            repeats=mean,
+            unit="s",
             read=_phase(phase),
             doc=f"{phase}, a step, in the instrumented window ([phases](record.md#phases))",
         )
         for phase, name in zip(PHASES, PHASE_COLUMNS, strict=True)
     ),
-    Column(
+    average(
         "launch_seconds",
-        float,
-        "s",
+        unit="s",
         ranks="rank 0",
-        repeats=mean,
-        listed="launch",
-        lists=OF_TRIALS,
-        shown=SECONDS,
+        listed=Listed("launch", OF_TRIALS, "s"),
         doc="from starting the launcher to the first step",
     ),
-    Column(
-        "parameters",
-        int,
-        ranks=max,
-        repeats=max,
-        listed="parameters",
-        lists=OF_CONFIGURATIONS,
-        doc="trainable parameters of the model",
-    ),
+    largest("parameters", listed=Listed("parameters", OF_CONFIGURATIONS), doc="trainable parameters of the model"),
     Column("samples_seen", int, ranks=sum, doc="in the timed window"),
-    Column(
+    average(
         "achieved_over_target",
-        float,
         ranks="sum",
-        repeats=mean,
-        listed="achieved / target",
+        listed=Listed("achieved / target"),
         doc="of decentralised training: samples of all peers in a round over `target_batch_size`, mean of the timed "
         "rounds",
     ),
@@ -242,95 +210,67 @@ TRIALS: tuple[Column, ...] = (  # results.csv
         "rounds_failed",
         int,
         ranks="any",
-        listed="failed rounds",
+        listed=Listed("failed rounds"),
         doc="of decentralised training: rounds that some peer did not average with all others; also of a trial that "
         "failed for it",
     ),
-    Column(
+    largest(
         "allreduce_bytes",
-        int,
-        "B",
-        ranks=max,
-        repeats=max,
-        listed="reduced",
-        lists=OF_CONFIGURATIONS,
-        shown=MEGABYTES,
+        unit="B",
+        listed=Listed("reduced", OF_CONFIGURATIONS, "MB", 1e-6),
         doc="gradients that one worker hands to reductions in one step",
     ),
-    Column(
-        "communication_bytes",
-        int,
-        "B",
-        ranks=max,
-        repeats=max,
-        read=bytes_sent,
-        doc="of one worker in one step, all kinds of collectives",
+    largest(
+        "communication_bytes", unit="B", read=bytes_sent, doc="of one worker in one step, all kinds of collectives"
     ),
     Column(
         "carrier",
         str,
         together=carrier,
         repeats=different,
-        listed="carried by",
-        lists=OF_CONFIGURATIONS,
+        listed=Listed("carried by", OF_CONFIGURATIONS),
         doc="library of the collectives, and which way their bytes were seen to go: `MPI over shared memory`, "
         "`Gloo over TCP`. Empty where none were sent, or too few to tell",
     ),
-    Column(
+    average(
         "overlap",
-        float,
-        ranks=mean,
-        repeats=mean,
-        listed="overlap",
-        lists=OF_CONFIGURATIONS,
+        listed=Listed("overlap", OF_CONFIGURATIONS),
         doc="of the time with a collective in flight, the share in which a rank computed",
     ),
     *(
-        Column(
+        largest(
             name,
-            int,
-            "B",
-            ranks=max,
-            repeats=max,
-            read=_sent(kind),
+            unit="B",
+            read=partial(bytes_sent, kind=kind),
             doc=f"of one worker in one step: {'any other kind' if kind == 'other' else kind}",
         )
         for kind, name in zip(COLLECTIVES, COMMUNICATION_COLUMNS, strict=True)
     ),
-    Column(
+    largest(
         "peak_memory_bytes",
-        int,
-        "B",
-        ranks=max,
-        repeats=max,
-        listed="peak memory",
-        lists=OF_CONFIGURATIONS,
-        shown=MEGABYTES,
+        unit="B",
+        listed=Listed("peak memory", OF_CONFIGURATIONS, "MB", 1e-6),
         doc="of one worker ([which](record.md#rankreport))",
     ),
     *(
-        Column(name, int, "B", ranks=max, repeats=max, read=_memory(kind), doc=f"memory of one worker: {kind}")
+        largest(name, unit="B", read=_memory(kind), doc=f"memory of one worker: {kind}")
         for kind, name in zip(MEMORY, MEMORY_COLUMNS, strict=True)
     ),
-    Column("gpu_utilization_percent", float, "%", ranks=mean, repeats=mean, doc="of the GPU, in the timed window"),
-    Column(
+    average("gpu_utilization_percent", unit="%", doc="of the GPU, in the timed window"),
+    average(
         "energy_joules",
-        float,
-        "J",
+        unit="J",
         ranks="sum over devices",
         together=energy_of_devices,
-        repeats=mean,
         doc="two ranks on one device count once: GPUs by their UUIDs, CPUs by their hosts. Empty where one device's is "
         "unknown",
     ),
-    Column("loss_first", float, ranks=mean, repeats=mean, doc="of the first warm-up step"),
-    Column(
-        "loss_last", float, ranks=mean, repeats=mean, listed="last loss", lists=OF_TRIALS, doc="of the last timed step"
-    ),
+    average("loss_first", doc="of the first warm-up step"),
+    average("loss_last", listed=Listed("last loss", OF_TRIALS), doc="of the last timed step"),
     Column("data_source", str, ranks=different, repeats=different, doc="the data, and where they came from"),
     PARITY,
     PARITY_GATES,
-    Column("started_at", str, listed="started", doc="ISO 8601, UTC"),
+    Column("started_at", str, listed=Listed("started"), doc="ISO 8601, UTC"),
     Column("launch", str, doc="that it shared with other configurations, as in the record"),
     Column("error", str, doc="the message behind `reason`"),
     Column("planned_repeats", int, doc="how many repeats were asked for before any was seen"),
@@ -340,7 +280,7 @@ TRIALS: tuple[Column, ...] = (  # results.csv
         "cores",
         ranks="busiest host",
         together=lambda ranks: busy_elsewhere_cores(list(ranks)),
-        listed="busy elsewhere",
+        listed=Listed("busy elsewhere"),
         doc="cores that other processes kept busy during the timed window",
     ),
     Column("max_batch", int, doc="of `find: max_batch`"),
@@ -352,11 +292,11 @@ BEFORE = (  # configurations.csv: what stands before the folds of TRIALS over re
     Column("status", str, doc="`ok` if any repeat is; else that of the first"),
     Column("reason", str, doc="empty if any repeat is ok; else that of the first"),
     Column("repeats", int, doc="repeats that are finished"),
-    Column("n", int, listed="n", doc="of these, ok"),
+    Column("n", int, listed=Listed("n"), doc="of these, ok"),
     Column("planned", int, doc="of the `n`, planned before any was seen: intervals rest on the spread of these"),
-    Column("samples_per_second", float, "1/s", listed="samples/s", doc="mean over the `n` repeats"),
-    Column("interval_low", float, "1/s", listed="low", doc="95 % interval **between repeats**, Student t"),
-    Column("interval_high", float, "1/s", listed="high", doc="its upper end"),
+    Column("samples_per_second", float, "1/s", listed=Listed("samples/s"), doc="mean over the `n` repeats"),
+    Column("interval_low", float, "1/s", listed=Listed("low"), doc="95 % interval **between repeats**, Student t"),
+    Column("interval_high", float, "1/s", listed=Listed("high"), doc="its upper end"),
     Column(
         "relative_half_width", float, doc="half of the interval / the mean, to hold against the study's target_interval"
     ),
@@ -366,7 +306,7 @@ BEFORE = (  # configurations.csv: what stands before the folds of TRIALS over re
         doc="how many repeats this spread of its throughput would need for `target_interval`; needs `n` >= 3. In "
         "rounds the target is one of ratios, and the page says how many launches these need",
     ),
-    Column("speedup", float, listed="speed-up", doc="throughput / that of the baseline"),
+    Column("speedup", float, listed=Listed("speed-up"), doc="throughput / that of the baseline"),
     Column(
         "speedup_low",
         float,
@@ -374,7 +314,7 @@ BEFORE = (  # configurations.csv: what stands before the folds of TRIALS over re
         "[shared](uncertainty.md#between-launches)",
     ),
     Column("speedup_high", float, doc="its upper end"),
-    Column("efficiency", float, listed="efficiency", doc="speed-up / (workers / workers of the baseline)"),
+    Column("efficiency", float, listed=Listed("efficiency"), doc="speed-up / (workers / workers of the baseline)"),
     Column("efficiency_low", float, doc="its 95 % interval"),
     Column("efficiency_high", float, doc="its upper end"),
     Column("baseline", str, doc="the configuration it is compared with"),

@@ -6,13 +6,13 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.frames.rows import ConfigurationRow
+from analysis.frames.rows import WHO, ConfigurationRow, numbers, whole
 from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.store import AveragingRound, RankReport, Record, samples_per_second
@@ -25,32 +25,18 @@ from scaling_study.stats.intervals import step_trend, throughput, within_runs
 # A round is a step: the n-th round of every rank is the same one. Seconds are means over ranks and rounds, since each
 # peer watches its own; those of an averaging that was still under way (peers: 0) when the run ended are not known.
 
-SECONDS = tuple(
-    f"{part}_{what}" for part in ("matchmaking", "averaging") for what in ("seconds", "blocked_seconds")
-)  # of a peer's round, as it says them
+SECONDS = tuple(f"{part}_{what}" for part in ("matchmaking", "averaging") for what in ("seconds", "blocked_seconds"))
 NUMBERS = ("achieved_over_target", "achieved_most", "round_seconds", *SECONDS, "weights_share")
+# `local`: rounds that some peer applied with its own gradients alone; `failure`: of the first that failed;
+# `round_seconds`: of a timed round on the slowest rank; `weights_share`: of the rounds, those after which weights were
+# averaged too, NaN in older records.
+ROUNDS = WHO | {"ok": "bool"} | whole("rounds", "failed", "local", "peers") | {"failure": None} | numbers(*NUMBERS)
 Row = tuple[Any, ...]
 
 
-class Round(NamedTuple):
-    """The rounds of one run."""
-
-    configuration: str
-    repeat: int
-    ok: bool
-    rounds: int
-    failed: int
-    local: int  # rounds that some peer applied with its own gradients alone
-    peers: int
-    failure: str  # of the first that failed
-    achieved_over_target: float
-    achieved_most: float
-    round_seconds: float | None  # of a timed round on the slowest rank
-    matchmaking_seconds: float | None
-    matchmaking_blocked_seconds: float | None
-    averaging_seconds: float | None
-    averaging_blocked_seconds: float | None
-    weights_share: float | None  # of the rounds, those after which weights were averaged too; None in older records
+def who(record: Record) -> tuple[str, int]:
+    """The first two cells of every row about a trial."""
+    return printable(record.configuration), record.trial.repeat
 
 
 def of_peers(framework: str) -> bool:
@@ -77,7 +63,7 @@ def failed(record: Record) -> int | None:
 
 
 def round_rows(record: Record) -> list[Row]:
-    """A row of Round for a run that has rounds."""
+    """A row of ROUNDS for a run that has rounds."""
     whole = _whole(record)
     if not whole:
         return []
@@ -88,8 +74,7 @@ def round_rows(record: Record) -> list[Row]:
     shares = _shares(record)
     return [
         (
-            printable(record.configuration),
-            record.trial.repeat,
+            *who(record),
             record.status == "ok",
             len(whole),
             len(failures),

@@ -299,7 +299,7 @@ class Results:
     trials: pd.DataFrame
     configurations: pd.DataFrame
     older: int = 0  # configurations with records that are not in the study as it is now
-    details: Details = field(default_factory=details.none)  # what the records hold beside the trials' columns
+    details: Details = field(default_factory=details.gathered)  # what the records hold beside the trials' columns
     skipped: tuple[str, ...] = ()  # a line for each record that could not be read
     maps: Maps = field(default_factory=none)  # that lie beside the records
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,12 +40,17 @@ def typed(rows: Iterable[Any], kinds: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(made, index=range(len(every)), copy=False)
 
 
-def frame_of(kind: type, rows: Iterable[tuple[Any, ...]]) -> pd.DataFrame:
-    """A frame whose columns and types are the fields of a NamedTuple, whichever rows there are. What is unknown is NaN
-    in a column of floats; whatever is no number stays as it is."""
-    hints = get_type_hints(kind)
-    dtypes = {int: "int64", bool: "bool", float: "float64", float | None: "float64"}
-    return typed(rows, {name: dtypes.get(hints[name]) for name in hints})
+WHO: dict[str, Any] = {"configuration": None, "repeat": "int64"}  # how frames of details begin
+
+
+def numbers(*names: str) -> dict[str, str]:
+    """Columns of fp64; NaN: unknown."""
+    return dict.fromkeys(names, "float64")
+
+
+def whole(*names: str) -> dict[str, str]:
+    """Columns of integers, all known."""
+    return dict.fromkeys(names, "int64")
 
 
 def _column(values: Iterable[Any], kind: Any) -> Any:  # an array, or a series

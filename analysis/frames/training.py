@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.frames.rows import typed
+from analysis.frames.measured import Row, who
+from analysis.frames.rows import numbers
 from scaling_study import targets
 from scaling_study.errors import printable
 from scaling_study.records.store import RankReport, Record
 
-Row = tuple[Any, ...]
+# Squared norms of gradients at two batch sizes, step by step. Rank 0's training["noise"] is {"small_batch": b,
+# "big_batch": B, "every": k, "rows": [[step, small_sqr, big_sqr], ...]}, or {"unknown": why} where a framework shows no
+# rank's own gradients; absent in older records.
 
-# Squared norms of gradients at two batch sizes, step by step: what trainings noted of them, as a frame.
-#
-# Rank 0's training["noise"] is {"small_batch": b, "big_batch": B, "every": k, "rows": [[step, small_sqr, big_sqr],
-# ...]},
-# or {"unknown": why} where a framework shows no rank's own gradients; absent in older records.
-
-
-class Noise(NamedTuple):
-    configuration: str
-    repeat: float
-    seed: float
-    step: float
-    small_batch: float
-    big_batch: float
-    small_sqr: float
-    big_sqr: float
-    unknown: str  # why there is none
+NOISE = {"configuration": None} | numbers("repeat", "seed", "step", "small_batch", "big_batch", "small_sqr", "big_sqr")
+NOISE |= {"unknown": None}  # why there is none
 
 
 def noise_rows(record: Record) -> list[Row]:
@@ -45,15 +33,15 @@ def noise_rows(record: Record) -> list[Row]:
         return []
     if not isinstance(noise, dict):
         raise ValueError("training.noise is no mapping")
-    who = (printable(record.configuration), record.trial.repeat, record.trial.seed)
+    whose = (*who(record), record.trial.seed)
     if "unknown" in noise:
         nothing = (math.nan,) * 5
-        return [(*who, *nothing, printable(str(noise["unknown"])))]
+        return [(*whose, *nothing, printable(str(noise["unknown"])))]
     batches = float(noise["small_batch"]), float(noise["big_batch"])
     if not 0 < batches[0] < batches[1] < math.inf:
         raise ValueError(f"training.noise: small_batch {batches[0]:g} is not below big_batch {batches[1]:g}")
     noted = [(float(step), small, big) for step, small, big in noise["rows"] if small is not None and big is not None]
-    made = [(*who, step, *batches, float(small), float(big), "") for step, small, big in noted]
+    made = [(*whose, step, *batches, float(small), float(big), "") for step, small, big in noted]
     return [row for row in made if math.isfinite(row[6]) and math.isfinite(row[7])]
 
 
@@ -134,73 +122,49 @@ METRICS = tuple(targets.METRICS)
 SHOWN = tuple(  # beside other figures of a training: what pairs of parts and triplet scores come to has its own table
     name for name in METRICS if name not in set(targets.TRIPLETS) - {targets.CHOSEN_BY, *targets.HEADS}
 )
-TRAINED_COLUMNS = (
-    "configuration",
-    "repeat",
-    "seed",
-    "ended_by",
-    "target",
-    "steps",
-    "samples",
-    "train_seconds",
-    "evaluate_seconds",
-    "save_seconds",
-    "target_steps",
-    "target_samples",
-    "target_seconds",
-    "target_all_seconds",
-    *(f"test_{name}" for name in METRICS),
-    "test_samples",
-    "resumed",
-    "lost_steps",
-    "best_step",
-    "cores_busy",
-    "gpu_utilization_percent",
-    "peak_memory_bytes",
-)
-EVALUATION_COLUMNS = (
-    "configuration",
-    "repeat",
-    "steps",
-    "samples",
-    "epoch",
-    "seconds",
-    "all_seconds",
-    "learning_rate",
-    "train_loss",
-    *METRICS,
-)
+TARGET = ("steps", "samples", "seconds", "all_seconds")  # of what reached it
+OF_AN_EVALUATION = ("steps", "samples", "epoch", "seconds", "all_seconds", "learning_rate", "train_loss", *METRICS)
+TRAINED = {"configuration": "object"} | numbers("repeat", "seed") | {"ended_by": "object", "target": "object"}
+TRAINED |= numbers("steps", "samples", "train_seconds", "evaluate_seconds", "save_seconds")
+TRAINED |= numbers(*(f"target_{name}" for name in TARGET), *(f"test_{name}" for name in METRICS), "test_samples")
+TRAINED |= numbers("resumed", "lost_steps", "best_step", "cores_busy", "gpu_utilization_percent", "peak_memory_bytes")
+EVALUATIONS = {"configuration": "object"} | numbers("repeat", *OF_AN_EVALUATION)
 WATCHED = ("train", "evaluate", "save", "log")  # of a training's seconds: those of which CPU time is known
-TRAINED_TEXTS = ("configuration", "ended_by", "target")
 
 
-def trained_rows(record: Record) -> tuple[list[Row], list[Row]]:
-    """(the training's row, its evaluations'). Raises KeyError, TypeError or ValueError for what is not whole."""
+def trained_rows(record: Record) -> list[Row]:
+    """A row of TRAINED for a training to a result."""
     training = record.ranks[0].training if record.ranks else {}
     if "rows" not in training:
-        return [], []
-    who = (printable(record.configuration), record.trial.repeat)
+        return []
     reached, test, seconds = training["reached"] or {}, training["evaluated"], training["seconds"]
-    of_target = (reached.get(key) for key in ("steps", "samples", "seconds", "all_seconds"))
-    whole = (
-        *who,
-        record.trial.seed,
-        printable(training["ended_by"]),
-        printable(training["target"]),
-        int(training["steps"]),
-        _samples(record),
-        *(float(seconds[name]) for name in ("train", "evaluate", "save")),
-        *of_target,
-        *(test.get(name) for name in METRICS),
-        test.get("samples"),
-        int(training["resumed"]),
-        int(training["lost_steps"]),
-        training.get("best_step"),
-        _cores_busy(record.ranks),
-        *_of_devices(record.ranks),
-    )
-    evaluations = [(*who, *(row.get(name) for name in EVALUATION_COLUMNS[2:])) for row in training["rows"]]
-    return [whole], evaluations
+    used, peaks = ([getattr(rank, name) for rank in record.ranks] for name in tuple(TRAINED)[-2:])
+    known = [share for share in used if share is not None]
+    return [
+        (
+            *who(record),
+            record.trial.seed,
+            printable(training["ended_by"]),
+            printable(training["target"]),
+            int(training["steps"]),
+            _samples(record),
+            *(float(seconds[name]) for name in ("train", "evaluate", "save")),
+            *map(reached.get, TARGET),
+            *map(test.get, (*METRICS, "samples")),
+            int(training["resumed"]),
+            int(training["lost_steps"]),
+            training.get("best_step"),
+            _cores_busy(record.ranks),
+            sum(known) / len(known) if known else None,
+            max((peak for peak in peaks if peak is not None), default=None),
+        )
+    ]
+
+
+def evaluation_rows(record: Record) -> list[Row]:
+    """A row of EVALUATIONS for each evaluation of a training."""
+    rows = record.ranks[0].training.get("rows", ()) if record.ranks else ()
+    return [(*who(record), *map(row.get, OF_AN_EVALUATION)) for row in rows]
 
 
 def _samples(record: Record) -> int:
@@ -218,18 +182,6 @@ def _cores_busy(ranks: Sequence[RankReport]) -> float | None:
     return sum(value or 0.0 for value in cpu) / seconds if seconds > 0 and None not in cpu else None
 
 
-def _of_devices(ranks: Sequence[RankReport]) -> tuple[float | None, float | None]:
-    """(mean use of GPUs in per cent, largest peak of memory in bytes); None: not known."""
-    used = [rank.gpu_utilization_percent for rank in ranks if rank.gpu_utilization_percent is not None]
-    peaks = [rank.peak_memory_bytes for rank in ranks if rank.peak_memory_bytes is not None]
-    return sum(used) / len(used) if used else None, max(peaks, default=None)
-
-
-def trained_frame(rows: Iterable[Row], columns: tuple[str, ...]) -> pd.DataFrame:
-    """Rows with numbers as fp64, where they are not text."""
-    return typed(rows, {name: "object" if name in TRAINED_TEXTS else "float64" for name in columns})
-
-
 def evaluation_steps(evaluations: pd.DataFrame) -> dict[str, float]:
     """Configuration -> steps between two of its evaluations."""
     return {
@@ -240,6 +192,6 @@ def evaluation_steps(evaluations: pd.DataFrame) -> dict[str, float]:
 
 def rounding(ours: pd.DataFrame, every: dict[str, float]) -> float:
     """The standard deviation of the logarithm of what takes a target, by evaluations alone: it was reached at some time
-    since the one before, and each moment is as likely. `ours`: rows of COLUMNS; `every`: of evaluation_steps."""
+    since the one before, and each moment is as likely. `ours`: rows of TRAINED; `every`: of evaluation_steps."""
     between = ours.configuration.map(every) / ours.target_steps
     return float((between / math.sqrt(12)).mean()) if between.notna().any() else 0.0

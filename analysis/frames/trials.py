@@ -76,7 +76,11 @@ def read(results: Path) -> pd.DataFrame:
 def read_whole(results: Path, collector: Collector | None = None) -> tuple[pd.DataFrame, Details]:
     """`read` the trials, and with them the details of their records. `collector` sees every record that can be read,
     including those that are skipped."""
-    rows, timed, beside = dict[str, dict[str, Any]](), dict[str, Timed](), list[details.Rows]()  # by folder
+    rows, timed, beside = (
+        dict[str, dict[str, Any]](),
+        dict[str, Timed](),
+        list[dict[str, list[measured.Row]]](),
+    )  # by folder
     firsts = dict[str, Record]()  # of each configuration but those of gates, without what its ranks measured
     for folder in _folders(results / "trials"):
         try:

@@ -249,11 +249,10 @@ def _listing(
 ) -> LongListing:
     """`first`, `last`: columns and their headings before and behind those of `of` that are listed."""
     rows = rows.assign(word=outcomes.words(rows))
-    listed = {column.name: column for column in of if column.listed and slug in column.lists}
+    listed = {column.name: column.listed for column in of if column.listed and slug in column.listed.lists}
     names = {"model": "model"} | first | {name: column.heading for name, column in listed.items()} | last
     kept = [name for name in names if name in ("model", "word", "samples_per_second") or rows[name].notna().any()]
-    scales = {name: column.shown.factor for name, column in listed.items()}
-    values = tuple(tuple(_values(rows[name], scales.get(name, 1.0))) for name in kept)
+    values = tuple(tuple(_values(rows[name], listed[name].factor if name in listed else 1.0)) for name in kept)
     file = "results.csv" if slug == "trials" else f"{slug}.csv"
     return LongListing(slug, title, tuple(names[name] for name in kept), values, file)
 

@@ -11,7 +11,7 @@ from planted import Planted, plant
 
 import analysis
 from analysis.frames import columns, results
-from analysis.frames.columns import MEGABYTES, Column
+from analysis.frames.columns import Column, Listed
 from analysis.report import page
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
@@ -26,7 +26,8 @@ def test_the_page_of_columns_is_up_to_date() -> None:
 def test_a_column_declared_once_is_in_both_files_the_list_and_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setup = Column("setup_peak_memory_bytes", int, "B", ranks=max, repeats=max, listed="setup", shown=MEGABYTES)
+    listed = Listed("setup", unit="MB", factor=1e-6)
+    setup = Column("setup_peak_memory_bytes", int, "B", ranks=max, repeats=max, listed=listed)
     monkeypatch.setattr(columns, "TRIALS", (*columns.TRIALS, setup))
 
     for name in plant(tmp_path, [Planted("horovod", workers=2, repeats=3)]).glob("trials/*"):

@@ -15,19 +15,19 @@ from planted import Planted, plant, record
 from planted_pipelines import Pipeline, pipeline_record, plant_pipelines
 
 from analysis.frames import details, results, trials
-from analysis.frames.rows import frame_of
+from analysis.frames.rows import typed
 from analysis.statistics import bubble
 
 RNG = np.random.default_rng(0)
 
 
 def made(one: Pipeline) -> pd.DataFrame:
-    return frame_of(details.Event, details.event_rows(pipeline_record(one, 1, RNG)))
+    return typed(details.event_rows(pipeline_record(one, 1, RNG)), details.EVENTS)
 
 
 def test_ranks_count_along_one_replica_after_the_other() -> None:
     frame = made(Pipeline(p=2, m=3, replicas=2))
-    assert tuple(frame) == details.Event._fields
+    assert list(frame) == list(details.EVENTS)
     places = frame.drop_duplicates("rank").set_index("rank")[["replica", "worker", "stage"]]
     assert places.to_numpy().tolist() == [[0, 0, 0], [0, 1, 1], [1, 0, 0], [1, 1, 1]]
     assert len(frame) == 4 * 3 * (3 + 3)
@@ -58,8 +58,8 @@ def test_a_forward_and_its_loss_are_one_event() -> None:
 
 
 def test_stages_say_what_they_hold() -> None:
-    frame = frame_of(details.Stage, details.stage_rows(pipeline_record(Pipeline(p=2), 1, RNG)))
-    assert tuple(frame) == details.Stage._fields
+    frame = typed(details.stage_rows(pipeline_record(Pipeline(p=2), 1, RNG)), details.STAGES)
+    assert list(frame) == list(details.STAGES)
     assert frame[["stage", "of", "layers", "parameters"]].to_numpy().tolist() == [
         [0, 2, "layers.0", 100], [1, 2, "layers.1", 200],
     ]  # fmt: skip
@@ -69,7 +69,7 @@ def test_stages_say_what_they_hold() -> None:
 def test_records_older_than_timelines_read_as_empty(tmp_path: Path) -> None:
     old = record(Planted(), Planted().trial(), 100.0, "s", RNG)
     assert details.event_rows(old) == details.stage_rows(old) == []
-    assert tuple(details.none().events) == details.Event._fields
+    assert list(details.gathered().events) == list(details.EVENTS)
     plant(tmp_path, [Planted(repeats=1)])
     (path,) = tmp_path.glob("trials/*/record.json")
     whole = json.loads(path.read_text())
