@@ -190,7 +190,7 @@ def _idle(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], wait
     places = (UNATTRIBUTED, *needs_all)
     if waited.timed:
         return apart(phases, waited.seconds, [(at,) for at in places])
-    longer = beyond_shortest(phases[:, needs_all].sum(axis=1), repeat, waited.rank // pipelines.shape_workers(row))
+    longer = beyond_shortest(phases[:, needs_all].sum(axis=1), repeat, waited.rank // pipelines.shape_of(row).stages)
     return apart(phases, phases[:, UNATTRIBUTED] + longer, [(at,) for at in places])
 
 

@@ -53,7 +53,7 @@ def spent_of(done: Results) -> Bottleneck:
 def idle_of_the_step(done: Results) -> float:
     """By the timeline, as the table of pipelines counts it."""
     row = next(row for row in done.rows if pipelines.is_cut(row))
-    steps = bubble.of_steps(events_of(row, done), pipelines.shape_workers(row))
+    steps = bubble.of_steps(events_of(row, done), pipelines.shape_of(row).stages)
     return float((steps.bubble * steps.makespan_seconds / (steps.makespan_seconds + UPDATE)).mean())
 
 
@@ -77,7 +77,7 @@ def test_what_is_waited_in_another_phase_is_neither_communication_nor_the_update
     assert lost.part("within") == 0.0
     truth = idle_of_the_step(done)
     row = next(row for row in done.rows if pipelines.is_cut(row))
-    makespan = bubble.of_steps(events_of(row, done), pipelines.shape_workers(row)).makespan_seconds.mean()
+    makespan = bubble.of_steps(events_of(row, done), pipelines.shape_of(row).stages).makespan_seconds.mean()
     assert spent.shares["memory"] == pytest.approx(UPDATE / (makespan + UPDATE)), "each rank's own update is left"
     computed = sum(spent.shares.get(kind, 0.0) for kind in ("compute", "launch"))
     assert computed == pytest.approx(1 - truth - UPDATE / (makespan + UPDATE))
