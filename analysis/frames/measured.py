@@ -18,7 +18,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.store import AveragingRound, RankReport, Record, samples_per_second
 from scaling_study.stats.intervals import step_trend, throughput, within_runs
 
-# Averaging rounds of decentralised training (scaling_study/measure/averaging_rounds.py): one row a run.
+# Averaging rounds of decentralised training (scaling_study/measure/training.py): one row a run.
 #
 #     samples of all peers over the target, rounds that were not averaged over all of them, seconds of a round
 #

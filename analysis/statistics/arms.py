@@ -11,8 +11,9 @@ within a seed, and their interval is Student's over the seeds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -34,33 +35,6 @@ NOT_OF_A_RECIPE = (*RATES, *VARIED, "seed", "train_log", "train_keep")
 POINTING = "pointing"  # of the model's own class maps, at the instrument: the one figure here that no metric is
 HELPS, HARMS, NOT_RESOLVED, TOO_FEW = "helps", "harms", "not resolved", "too few seeds"
 LAST = 0.25  # of the steps: how much of the budget's end is looked at
-COLUMNS = (
-    "model",
-    "varied",
-    "weights",
-    "freeze",
-    "other_weights",
-    "other_freeze",
-    "figure",
-    "seeds",
-    "ours",
-    "ours_low",
-    "ours_high",
-    "theirs",
-    "theirs_low",
-    "theirs_high",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "verdict",
-    "rate",
-    "other_rate",
-    "rates_tried",
-    "other_rates_tried",
-    "chosen_by",
-    "configuration",
-    "other_configuration",
-)
 
 
 @dataclass(frozen=True)
@@ -111,8 +85,16 @@ def pairs(results: Results) -> list[Pair]:
     for groups in recipes.values():
         if len(groups) > 1:
             arms = [_arm(results, *of, rows) for of, rows in groups.items()]
-            compared += [pair for ours in arms for theirs in arms if (pair := _paired(ours, theirs))]
-    return sorted(compared, key=_place)
+            compared += [pair for ours, theirs in permutations(arms, 2) if (pair := _paired(ours, theirs))]
+    return sorted(
+        compared,
+        key=lambda pair: (
+            str(pair.ours.chosen["model"]),
+            VARIED.index(pair.varied),
+            pair.ours.freeze == NOTHING,
+            pair.ours.weights,
+        ),
+    )
 
 
 def _paired(ours: Arm, theirs: Arm) -> Pair | None:
@@ -121,10 +103,6 @@ def _paired(ours: Arm, theirs: Arm) -> Pair | None:
     if ours.weights == theirs.weights and ours.freeze == NOTHING and theirs.freeze != NOTHING:
         return Pair("freeze", ours, theirs)
     return None
-
-
-def _place(pair: Pair) -> tuple[str, int, bool, str]:
-    return str(pair.ours.chosen["model"]), VARIED.index(pair.varied), pair.ours.freeze == NOTHING, pair.ours.weights
 
 
 def of_weights(results: Results) -> list[tuple[Arm, Arm]]:
@@ -145,9 +123,8 @@ def frozen(row: ConfigurationRow) -> str:
 
 
 def table(results: Results) -> pd.DataFrame:
-    """COLUMNS: a row for each pair and figure of the test set. `difference`: ours less theirs."""
-    rows = [row for pair in pairs(results) for row in _compared(results, pair)]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    """A row for each pair and figure of the test set. `difference`: ours less theirs."""
+    return pd.DataFrame([row for pair in pairs(results) for row in _compared(results, pair)])
 
 
 def _arm(results: Results, weights: str, freeze: str, rows: Sequence[ConfigurationRow]) -> Arm:
@@ -188,13 +165,9 @@ def _validated(
     """Seed -> the metric on validation data of the model that was tested: the best with patience, else the last."""
     ours = trained[trained.configuration == row["configuration"]]
     tested = ours.best_step.fillna(ours.steps) if known(row["train_patience"]) else ours.steps
-    values = {}
-    for repeat, seed, step in zip(ours.repeat, ours.seed, tested, strict=True):
-        at = (evaluations.configuration == row["configuration"]) & (evaluations.repeat == repeat)
-        value = evaluations.loc[at & (evaluations.steps == step), metric]
-        if len(value) and pd.notna(value.iloc[-1]):
-            values[int(seed)] = float(value.iloc[-1])
-    return values
+    theirs = evaluations.loc[evaluations.configuration == row["configuration"], ["repeat", "steps", metric]]
+    met = ours[["repeat", "seed"]].assign(steps=tested).merge(theirs.dropna(), on=["repeat", "steps"])
+    return dict(zip(met.seed.tolist(), met[metric].tolist(), strict=True))
 
 
 def _rise(evaluations: pd.DataFrame, metric: str) -> float | None:
@@ -208,37 +181,35 @@ def _rise(evaluations: pd.DataFrame, metric: str) -> float | None:
     return float(np.mean(rises)) if rises else None
 
 
-def _compared(results: Results, pair: Pair) -> list[dict[str, Any]]:
+def _compared(results: Results, pair: Pair) -> Iterator[dict[str, Any]]:
     ours, theirs = pair.ours, pair.theirs
-    rows = []
     for figure in (*METRICS, POINTING):
         a, b = (_tested(results, arm.configuration, figure) for arm in (ours, theirs))
         seeds = sorted(a.keys() & b.keys())
         if not seeds:
             continue
         difference = between_repeats([a[seed] - b[seed] for seed in seeds])
-        rows.append(
-            {
-                "model": ours.chosen["model"],
-                "varied": pair.varied,
-                "figure": figure,
-                "seeds": len(seeds),
-                **{name: getattr(ours, name) for name in VARIED},
-                **{f"other_{name}": getattr(theirs, name) for name in VARIED},
-                **_bounds("ours", between_repeats([a[seed] for seed in seeds])),
-                **_bounds("theirs", between_repeats([b[seed] for seed in seeds])),
-                **_bounds("difference", difference),
-                "verdict": verdict(difference, figure),
-                "rate": rate(ours.chosen),
-                "other_rate": rate(theirs.chosen),
-                "rates_tried": len(ours.rows),
-                "other_rates_tried": len(theirs.rows),
-                "chosen_by": ours.metric,
-                "configuration": ours.configuration,
-                "other_configuration": theirs.configuration,
-            }
-        )
-    return rows
+        yield {
+            "model": ours.chosen["model"],
+            "varied": pair.varied,
+            "weights": ours.weights,
+            "freeze": ours.freeze,
+            "other_weights": theirs.weights,
+            "other_freeze": theirs.freeze,
+            "figure": figure,
+            "seeds": len(seeds),
+            **_bounds("ours", between_repeats([a[seed] for seed in seeds])),
+            **_bounds("theirs", between_repeats([b[seed] for seed in seeds])),
+            **_bounds("difference", difference),
+            "verdict": verdict(difference, figure),
+            "rate": rate(ours.chosen),
+            "other_rate": rate(theirs.chosen),
+            "rates_tried": len(ours.rows),
+            "other_rates_tried": len(theirs.rows),
+            "chosen_by": ours.metric,
+            "configuration": ours.configuration,
+            "other_configuration": theirs.configuration,
+        }
 
 
 def _tested(results: Results, configuration: str, figure: str) -> dict[int, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from analysis.frames.results import Results, once
 from analysis.statistics.scaling_laws import Comparison, Curves, Family, Vector, comparisons, curves
-from scaling_study.stats.intervals import FEWEST_REPEATS, welch_satterthwaite
+from scaling_study.stats.intervals import FEWEST_REPEATS, student_t, welch_satterthwaite
 
 # The interval at a count that was not run holds all laws that are tied. Each law is fitted to 400 sets of means as
 # likely as the measured ones: drawn with the spread of the repeats (pooled over all counts, so one draw of that spread
@@ -99,9 +98,7 @@ def extrapolations(results: Results) -> list[Extrapolation]:
 #
 #     return of the (n+1)-th worker = (throughput(n+1) - throughput(n)) / throughput(1)
 #
-# It is found by the fitted laws, count by count, with an interval over their draws and over all tied laws, up to
-# KNEE_FARTHEST times the largest measured count and no further than MOST. Between measured counts the return of each
-# further worker is measured too, and needs no law.
+# It is found by the fitted laws, count by count, with an interval over their draws and over all tied laws.
 
 SHARE = 0.5
 KNEE_FARTHEST = 16  # times the largest count measured
@@ -169,27 +166,24 @@ def returns(family: Family) -> list[Returned]:
     freedom; no interval with fewer than 3 repeats of one of them.
     """
     workers, repeats = [int(count) for count in family.workers], family.repeats
-    return [_returned(workers, repeats, at) for at in range(1, len(workers))] if workers[0] == 1 else []
-
-
-def _returned(workers: Sequence[int], repeats: Sequence[Vector], at: int) -> Returned:
-    means = [float(repeat.mean()) for repeat in repeats]
-    step = workers[at] - workers[at - 1]
-    share = (means[at] - means[at - 1]) / step / means[0]
-    slopes = {0: -share / means[0]}
-    for place, sign in ((at, 1.0), (at - 1, -1.0)):
-        slopes[place] = slopes.get(place, 0.0) + sign / step / means[0]
-    before, after = workers[at - 1], workers[at]
-    if min(len(repeats[place]) for place in slopes) < FEWEST_REPEATS:
-        return Returned(before, after, share, None, None)
-    from scipy.special import stdtrit
-
-    variances = {
-        place: slope**2 * float(np.var(repeats[place], ddof=1)) / len(repeats[place]) for place, slope in slopes.items()
-    }
-    total = sum(variances.values())
-    if total == 0:
-        return Returned(before, after, share, share, share)
-    freedom = welch_satterthwaite(list(variances.values()), [len(repeats[place]) - 1.0 for place in variances])
-    half = float(stdtrit(freedom, 0.975)) * math.sqrt(total)
-    return Returned(before, after, share, share - half, share + half)
+    means, found = [float(repeat.mean()) for repeat in repeats], list[Returned]()
+    for at in range(1, len(workers)) if workers[0] == 1 else ():
+        before, after = workers[at - 1], workers[at]
+        share = (means[at] - means[at - 1]) / (after - before) / means[0]
+        slopes = {0: -share / means[0]}
+        for place, sign in ((at, 1.0), (at - 1, -1.0)):
+            slopes[place] = slopes.get(place, 0.0) + sign / (after - before) / means[0]
+        values = [repeats[place] for place in slopes]
+        if min(map(len, values)) < FEWEST_REPEATS:
+            found.append(Returned(before, after, share, None, None))
+            continue
+        variances = [
+            slope**2 * float(np.var(seen, ddof=1)) / len(seen)
+            for slope, seen in zip(slopes.values(), values, strict=True)
+        ]
+        half = 0.0
+        if total := sum(variances):
+            freedom = welch_satterthwaite(variances, [len(seen) - 1.0 for seen in values])
+            half = student_t(0.95, freedom) * math.sqrt(total)
+        found.append(Returned(before, after, share, share - half, share + half))
+    return found

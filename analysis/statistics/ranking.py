@@ -1,4 +1,4 @@
-"""Which configuration is the best, and which are tied with it (95 %)."""
+"""The best configuration of each model, and those that are tied with it (95 %)."""
 
 from __future__ import annotations
 
@@ -168,8 +168,6 @@ def holm(p_values: ArrayLike) -> Values:
     return corrected
 
 
-# Which configuration is the best, and which are tied with it (95 %).
-#
 # The highest mean of many is partly luck, so "the best" is a set: everything whose distance to the best may be nothing.
 # Intervals of each configuration's ratio to the best of the others (as multiple comparisons with the best have them:
 # Hsu, Ann. Stat. 12, 1984) hold for all of them at once. One whose interval goes beyond 1 may be the best; an upper
@@ -240,15 +238,16 @@ def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
         raise ValueError(f"by is one of {', '.join(QUANTITIES)}, not {by!r}")
     rows: list[ConfigurationRow] = [row for row in results.rows if row["n"]]
     uncertainty = Uncertainty.of_rows(rows, over_baselines=by == "efficiency")
+    groups: list[list[ConfigurationRow]] = []
+    names: list[str] = []
+    for model in results.models:
+        works = by_work(row for row in rows if row["model"] == model and _competes(row, by))
+        groups += works
+        names += [name(ours[0]) if len(works) > 1 else "" for ours in works]
     ranked: list[tuple[Any, ...]] = []
-    groups = list(_alike(results, [row for row in rows if _competes(row, by)]))
-    pairs = pair_count((ours for ours, _ in groups), uncertainty)
-    for ours, work in groups:
-        ours.sort(key=lambda row: -_value(row, by))
-        bounds_of = bounds([row for row in ours if uncertainty.knows(row)], by, uncertainty, pairs)
-        for index, row in enumerate(ours):
-            low, high = bounds_of.get(str(row["configuration"]), (None, None))
-            rival = ours[0 if index else 1] if len(ours) > 1 else None
+    for ours, work in zip(_in_order(groups, by, uncertainty), names, strict=True):
+        for index, (row, low, high) in enumerate(ours):
+            rival = ours[0 if index else 1][0] if len(ours) > 1 else None
             ratio = None if rival is None else _value(row, by) / _value(rival, by)
             verdict = _verdict(index, high) if uncertainty.knows(row) else NO_INTERVAL
             ranked.append((*values_of(row, NAMES), work, index + 1, _value(row, by), ratio, low, high, verdict))
@@ -257,11 +256,16 @@ def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
     return typed(ranked, {name: kinds.get(name, "float64") for name in COLUMNS})
 
 
-def _alike(results: Results, rows: Sequence[ConfigurationRow]) -> Iterator[tuple[list[ConfigurationRow], str]]:
-    """(rows of one model and work, the name of that work where the model has several)."""
-    for model in results.models:
-        works = by_work([row for row in rows if row["model"] == model])
-        yield from ((ours, name(ours[0]) if len(works) > 1 else "") for ours in works)
+def _in_order(
+    groups: Sequence[Sequence[ConfigurationRow]], by: str, uncertainty: Uncertainty
+) -> Iterator[list[tuple[ConfigurationRow, float | None, float | None]]]:
+    """(row, bounds of its ratio to the best of the others) of each group, the highest value first; all bounds of all
+    groups hold at once."""
+    pairs = sum(math.comb(sum(map(uncertainty.knows, ours)), 2) for ours in groups)
+    for group in groups:
+        ours = sorted(group, key=lambda row: -_value(row, by))
+        known = bounds([row for row in ours if uncertainty.knows(row)], by, uncertainty, pairs)
+        yield [(row, *known.get(str(row["configuration"]), (None, None))) for row in ours]
 
 
 def _competes(row: ConfigurationRow, by: str) -> bool:
@@ -301,24 +305,14 @@ def row_verdicts(rows: Sequence[ConfigurationRow]) -> dict[str, str]:
     for row in competing:
         groups.setdefault((str(row["model"]), int(row["batch"])), []).append(row)
     alike = [ours for group in groups.values() for ours in by_work(group) if len(ours) > 1]
-    pairs = pair_count(alike, uncertainty)
     verdicts: dict[str, str] = {}
-    for ours in alike:
-        ours.sort(key=lambda row: -row["samples_per_second"])
-        bounds_of = bounds([row for row in ours if uncertainty.knows(row)], "samples_per_second", uncertainty, pairs)
-        for index, row in enumerate(ours):
+    for ours in _in_order(alike, "samples_per_second", uncertainty):
+        for index, (row, _, high) in enumerate(ours):
             name = str(row["configuration"])
-            _, high = bounds_of.get(name, (None, None))
-            unknown = index > 0 and high is None
-            verdicts[name] = NO_INTERVAL if unknown else _verdict(index, high)
+            verdicts[name] = NO_INTERVAL if index > 0 and high is None else _verdict(index, high)
         if len(ours) > 2 and verdicts[name] == WORSE:
             verdicts[name] = WORST
     return verdicts
-
-
-def pair_count(groups: Iterable[Sequence[ConfigurationRow]], uncertainty: Uncertainty) -> int:
-    """The number of pairs within groups, of rows with enough repeats."""
-    return sum(math.comb(sum(uncertainty.knows(row) for row in ours), 2) for ours in groups)
 
 
 def bounds(

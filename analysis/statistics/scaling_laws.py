@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from analysis.frames.configurations import BATCH_KEYS, KEYS, known, values, valu
 from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow as Row
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.stats.intervals import student_t
 
 # A law gives the worker-seconds of a sample as a sum of terms in n, the number of workers:
 #
@@ -105,7 +107,7 @@ def solve(designs: Vector, targets: Vector) -> tuple[Vector, Vector]:
     best = np.zeros((forms, len(targets), k))
     least = np.broadcast_to((targets**2).sum(axis=1), best.shape[:2]).copy()
     for size in range(1, k + 1):
-        for chosen in combinations(range(k), size):
+        for chosen in itertools.combinations(range(k), size):
             part = designs[:, :, chosen]
             solutions = targets @ np.linalg.pinv(part).transpose(0, 2, 1)  # (designs, targets, size)
             squares = ((targets - solutions @ part.transpose(0, 2, 1)) ** 2).sum(axis=2)
@@ -139,7 +141,7 @@ class Family:
 
     @property
     def name(self) -> str:
-        """`resnet18, horovod, fp32, batch 64`."""
+        """`resnet18, horovod, fp32, batch 64`, with what else tells this study's configurations apart."""
         return f"{self.model}, {self.label}"
 
     @property
@@ -169,28 +171,32 @@ def families(results: Results) -> list[Family]:
     held = results.study.batch_key
     alike = [key for key in KEYS if key not in (*SPREAD, *BATCH_KEYS)] + [held]
     computing = [key for key in alike if key != "allreduce"]
-    alone = {str(row["configuration"]): row for row in rows if int(row["workers"]) == 1}
-    alone_alike: dict[tuple[Any, ...], list[Row]] = {}
-    for row in alone.values():
-        alone_alike.setdefault(values_of(row, computing), []).append(row)
-    groups: dict[tuple[Any, ...], list[Row]] = {}
+    alone: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    groups: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        if int(row["workers"]) > 1 and not _is_cut(row):
-            groups.setdefault(values_of(row, alike), []).append(row)
+        framework = FRAMEWORKS.get(str(row["framework"]))
+        if int(row["workers"]) == 1:
+            alone[values_of(row, computing)].append(row)
+        elif framework is None or not framework.cuts_model:
+            groups[values_of(row, alike)].append(row)
+    by_id = {str(row["configuration"]): row for row in itertools.chain(*alone.values())}
     found = []
     for group in groups.values():
         first = group[0]
-        own = alone_alike.get(values_of(first, computing), [])
-        base = alone.get(str(first["baseline"])) if known(first["baseline"]) else None
+        own = alone[values_of(first, computing)]
+        base = by_id.get(str(first["baseline"]))
         every = [*(own if base is None or not all(map(_unfit, own)) else [base]), *group]
-        left_out = [f"{int(row['workers'])} workers: {why}" for row in every if (why := _unfit(row))]
+        left_out = tuple(f"{int(row['workers'])} workers: {why}" for row in every if (why := _unfit(row)))
         counts: dict[int, Row] = {}
-        for row in sorted((row for row in every if not _unfit(row)), key=_hosts):
-            counts.setdefault(int(row["workers"]), row)  # of several placements that on the fewest hosts
+        for row in sorted(every, key=lambda row: float(row["hosts"]) if known(row["hosts"]) else 0.0):
+            if not _unfit(row):
+                counts.setdefault(int(row["workers"]), row)  # of several placements that on the fewest hosts
         if counts:
+            wire = [str(first["allreduce"])] if first["allreduce"] != "none" else []
+            batch = f"{'global ' * (held == 'global_batch')}batch {int(first[held])}"
+            label = ", ".join([str(first["framework"]), *wire, batch, *series.words(first, names)])
             kept = tuple(counts[count] for count in sorted(counts))
-            label = _label(first, names, held)
-            found.append(Family(label, kept, results.study.scaling == "strong", tuple(left_out)))
+            found.append(Family(label, kept, results.study.scaling == "strong", left_out))
     return found
 
 
@@ -199,22 +205,6 @@ def _unfit(row: Row) -> str:
     if not row["n"]:
         return str(row["status"])
     return "oversubscribed" if row["oversubscribed"] else "not comparable" if row["not_comparable"] else ""
-
-
-def _is_cut(row: Row) -> bool:
-    table = FRAMEWORKS.get(str(row["framework"]))
-    return table is not None and table.cuts_model
-
-
-def _hosts(row: Row) -> str:
-    return str(row["hosts"]).rjust(20) if known(row["hosts"]) else ""
-
-
-def _label(row: Row, names: list[str], held: str) -> str:
-    """`horovod, fp32, batch 64`, with what else tells this study's configurations apart."""
-    wire = [str(row["allreduce"])] if row["allreduce"] != "none" else []
-    batch = f"{'global ' * (held == 'global_batch')}batch {int(row[held])}"
-    return ", ".join([str(row["framework"]), *wire, batch, *series.words(row, names)])
 
 
 # Each law is fitted to a family and judged by worker counts that it has not seen:
@@ -268,8 +258,7 @@ class Fitted:
 
     def beyond(self, noise: Noise) -> float:
         """Relative standard deviation by which the law is to be expected off a count that it has not seen."""
-        explained = 0.0 if noise.errors is None else float((noise.errors**2).mean())
-        return max(self.misfit, math.sqrt(max(0.0, float((self.held_out**2).mean()) - explained)))
+        return max(self.misfit, math.sqrt(max(0.0, float((self.held_out**2).mean()) - noise.variance)))
 
     @property
     def formula(self) -> str:
@@ -293,11 +282,12 @@ class Noise:
     @property
     def half_width(self) -> float:
         """Relative, of a 95 % interval of the typical mean; 0 where nothing is known."""
-        if self.errors is None:
-            return 0.0
-        from scipy.special import stdtrit
+        return 0.0 if self.errors is None else student_t(0.95, self.freedom) * float(np.median(self.errors))
 
-        return float(stdtrit(self.freedom, 0.975) * np.median(self.errors))
+    @property
+    def variance(self) -> float:
+        """Mean square of the errors; 0 where nothing is known."""
+        return 0.0 if self.errors is None else float((self.errors**2).mean())
 
 
 @dataclass(frozen=True)
@@ -335,7 +325,7 @@ class Comparison:
             return False
         from scipy.special import fdtrc
 
-        variance = max(float((self.noise.errors**2).mean()), TIE)
+        variance = max(self.noise.variance, TIE)
         return bool(
             fdtrc(freedom, self.noise.freedom, float(candidate.curve.squares[0]) / freedom / variance) < LACK_OF_FIT
         )
@@ -382,8 +372,7 @@ def fitted(law: Law, workers: Vector, spent: Vector, noise: Noise) -> Fitted:
         held_out.append(float(spent[left] / seen(workers[[left]])[0, 0]) - 1)
     residuals = spent / curve(workers)[0] - 1
     freedom = len(workers) - law.coefficients
-    explained = 0.0 if noise.errors is None else float((noise.errors**2).mean())
-    misfit = math.sqrt(max(0.0, float(curve.squares[0]) / freedom - explained)) if freedom > 0 else 0.0
+    misfit = math.sqrt(max(0.0, float(curve.squares[0]) / freedom - noise.variance)) if freedom > 0 else 0.0
     return Fitted(law, curve, residuals, np.array(held_out), misfit)
 
 
