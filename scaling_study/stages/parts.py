@@ -123,12 +123,10 @@ class Parts:
         A weight in several stages is counted once, where the first of them is.
         """
         counted = {id(p) for name, p in self.cut.weights().items() if self.cut.first_in[name] in self.place.mine}
-        squares = sum((p.grad.square().sum() for p in held if id(p) in counted and p.grad is not None), self._zero())
+        dtype = next(self.cut.module().parameters()).dtype
+        zero = torch.zeros((), dtype=dtype, device=self.place.ranks.device)
+        squares = sum((p.grad.square().sum() for p in held if id(p) in counted and p.grad is not None), zero)
         return self.place.added_up(squares).sqrt()
-
-    def _zero(self) -> torch.Tensor:
-        like = next(iter(self.cut.stages.values())).parameters()
-        return torch.zeros((), dtype=next(like).dtype, device=self.place.ranks.device)
 
     def save(self, folder: Path, ranks: Ranks) -> None:
         """By the unsplit model's names: stages that were cut by time may be cut elsewhere the next time."""

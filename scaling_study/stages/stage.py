@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -83,22 +84,19 @@ def balanced(costs: Sequence[float], stages: int) -> list[int]:
     layers = len(costs)
     _enough(layers, stages)
     before = [0.0, *accumulate(costs)]
-    worst = [before[layers] - before[first] for first in range(layers + 1)]  # of one stage from `first` on
-    choice: list[list[int]] = []
-    for left in range(2, stages + 1):
-        new, chosen = [float("inf")] * (layers + 1), [layers] * (layers + 1)
-        for first in range(layers - left + 1):
-            for end in range(first + 1, layers - left + 2):
-                cost = max(before[end] - before[first], worst[end])
-                if cost <= new[first]:
-                    new[first], chosen[first] = cost, end
-        worst = new
-        choice.append(chosen)
-    sizes, first = [], 0
-    for chosen in reversed(choice):
-        sizes.append(chosen[first] - first)
-        first = chosen[first]
-    return [*sizes, layers - first]
+
+    @functools.cache
+    def costliest(first: int, left: int) -> tuple[float, int]:
+        """(cost of the costliest of `left` stages from layer `first` on, less where the first of them ends)"""
+        if left == 1:
+            return before[layers] - before[first], -layers
+        ends = range(first + 1, layers - left + 2)
+        return min((max(before[end] - before[first], costliest(end, left - 1)[0]), -end) for end in ends)
+
+    edges = [0]
+    for left in range(stages, 0, -1):
+        edges.append(-costliest(edges[-1], left)[1])
+    return [end - start for start, end in pairwise(edges)]
 
 
 def _enough(layers: int, stages: int) -> None:
@@ -176,25 +174,22 @@ def watched(stages: Sequence[Any], loss: Loss, timeline: Timeline) -> Loss:
     """
     last = [0]
 
-    def around(stage: Any, name: str, kind: Callable[..., str]) -> None:
+    def watch(stage: Any, kind: str) -> None:
+        name = f"{kind}_one_chunk"
         method = getattr(stage, name)
 
         @functools.wraps(method)
         def noted(micro_batch: int, *args: Any, **kwargs: Any) -> Any:
-            if name == "forward_one_chunk":
+            if kind == "forward":
                 last[0] = micro_batch
-            with timeline(kind(**kwargs), stage.stage_index, micro_batch):
+            half = kind == "backward" and not kwargs.get("full_backward", True)
+            with timeline("backward_input" if half else kind, stage.stage_index, micro_batch):
                 return method(micro_batch, *args, **kwargs)
 
         setattr(stage, name, noted)
 
-    def of_backward(full_backward: bool = True, **_: Any) -> str:
-        return "backward" if full_backward else "backward_input"
-
-    for stage in stages:
-        around(stage, "forward_one_chunk", lambda **_: "forward")
-        around(stage, "backward_one_chunk", of_backward)
-        around(stage, "backward_weight_one_chunk", lambda **_: "backward_weight")
+    for stage, kind in itertools.product(stages, ("forward", "backward", "backward_weight")):
+        watch(stage, kind)
     final = max(stage.stage_index for stage in stages)
 
     def noted_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -314,7 +309,7 @@ def cut(workload: Workload, trial: Trial, device: torch.device, agree: Callable[
         sizes = _sizes(chain, workload, trial, device, parts, agree)
     except ValueError as error:
         raise SystemExit(f"--model {trial.model}: {error} ({', '.join(names)})") from error
-    edges = list(pairwise([sum(sizes[:index]) for index in range(parts + 1)]))
+    edges = list(pairwise(accumulate(sizes, initial=0)))
     stages = [Stage(layers[start:end], device, trial.precision) for start, end in edges]
 
     plain = chain.loss  # not through the chain, which holds all layers: a rank keeps its own
@@ -323,7 +318,7 @@ def cut(workload: Workload, trial: Trial, device: torch.device, agree: Callable[
         with autocast(device, trial.precision):
             return plain(output, target)
 
-    whole = named(workload.model)
+    whole = {id(tensor): name for name, tensor in workload.model.state_dict(keep_vars=True).items()}
     held = {id(tensor) for stage in stages for tensor in tensors(stage)}
     if lost := [name for tensor, name in whole.items() if tensor not in held]:
         raise RuntimeError(f"{len(lost)} tensors of {trial.model} are in no stage and would not be trained: {lost[:3]}")
@@ -343,13 +338,12 @@ def cut(workload: Workload, trial: Trial, device: torch.device, agree: Callable[
         )
         for index, (stage, (start, end)) in enumerate(zip(stages, edges, strict=True))
     ]
-    shapes = _shapes(workload, trial, sizes)
     parameters = dict(workload.model.named_parameters())
     like = [torch.empty_like(parameters[name], device="meta", requires_grad=False) for name in shared]
     return Cut(
         stages=dict(enumerate(stages)),
         about=about,
-        shapes=shapes,
+        shapes=_shapes(workload, trial, sizes),
         whole=whole,
         first_in=first_in,
         shared=shared,
@@ -372,10 +366,6 @@ def micro_batches(workload: Workload, parts: int) -> list[str]:
 def tensors(module: nn.Module) -> Iterator[torch.Tensor]:
     """Parameters and persistent buffers, as they are in a state dict."""
     return iter(module.state_dict(keep_vars=True).values())
-
-
-def named(model: nn.Module) -> dict[int, str]:
-    return {id(tensor): name for name, tensor in model.state_dict(keep_vars=True).items()}
 
 
 def _sizes(
@@ -409,7 +399,7 @@ def _shapes(workload: Workload, trial: Trial, sizes: Sequence[int]) -> list[torc
     part = tuple(tensor.to("meta") for tensor in _part(workload.batches.peek(), trial))
     layers = list(chain.layers.values())
     x, extras, edges = chain.inputs(part), chain.extras(part), []
-    for start, end in pairwise([sum(sizes[:index]) for index in range(len(sizes) + 1)]):
+    for start, end in pairwise(accumulate(sizes, initial=0)):
         edges.append(x)
         for layer in layers[start:end]:
             x = layer(x, **extras)

@@ -42,11 +42,6 @@ def test_an_even_cut_differs_by_one_layer_at_most(layers, stages):
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_the_heavy_layer_stands_alone() -> None:
-    assert balanced([1, 1, 1, 1, 6], 2) == [4, 1]
-    assert even(5, 2) == [3, 2]
-
-
 @given(COSTS)
 def test_stages_that_run_in_the_same_round_are_alike(costs):
     if len(costs) < 4:
@@ -62,11 +57,6 @@ def rounds(costs, sizes):
     edges = [0, *itertools.accumulate(sizes)]
     a, b, c, d = (sum(costs[start:end]) for start, end in itertools.pairwise(edges))
     return max(a, b) + max(c, d)
-
-
-def test_with_one_stage_a_worker_it_is_the_plain_balance() -> None:
-    assert shared_out([1, 1, 1, 1, 6], 2, 1) == balanced([1, 1, 1, 1, 6], 2)
-    assert shared_out([1, 1, 3, 3], 2, 2) == [1, 1, 1, 1]
 
 
 def test_who_holds_which_stages():

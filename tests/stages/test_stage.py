@@ -89,11 +89,6 @@ def test_a_cut_by_hand_must_name_every_layer():
     assert [len(about.layers) for about in made.about] == [1, 4]
 
 
-def test_more_stages_than_layers_is_one_clear_line():
-    with pytest.raises(SystemExit, match="resnet8: 5 layers cannot be cut into 6 stages"):
-        the_cut(trial("resnet8", workers=6, batch_per_worker=12, micro_batches=6))
-
-
 def test_measuring_layers_leaves_the_model_as_it_was():
     asked = trial("resnet8")
     workload = workloads.load(asked, Ranks())
