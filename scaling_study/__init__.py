@@ -14,7 +14,8 @@ __version__ = "0.1.0"
 MOVED = {
     "scaling_study.launch.repeats": "scaling_study.launch.decisions",
     "scaling_study.measure.phases": "scaling_study.measure.training",
-    "scaling_study.measure.rounds": "scaling_study.measure.averaging_rounds",
+    "scaling_study.measure.averaging_rounds": "scaling_study.measure.training",
+    "scaling_study.measure.rounds": "scaling_study.measure.training",
     "scaling_study.records.summary": "scaling_study.records.results",
     "scaling_study.worker.ddp_settings": "scaling_study.worker.script",
     "scaling_study.workloads.chain": "scaling_study.workloads.workload",

@@ -58,13 +58,6 @@ def test_what_names_no_trial_or_several_is_told_which_there_are(
     assert line.startswith(f"--profile {asked}: {said}") and all(one.configuration in line for one, _ in trials)
 
 
-def test_what_cannot_run_here_is_not_tried(plan_of: Callable[..., Plan], machine: Callable[..., object]) -> None:
-    trials = list(plan_of(STUDY + HOROVOD, machine(without="horovod")).trials())
-    asked = next(trial.id for trial, _ in trials if trial.framework == "horovod")
-    with pytest.raises(StudyError, match=r"cannot run here: .*horovod"):
-        profiling.chosen(asked, trials)
-
-
 def profiled(folder: Path, study: str, asked: str) -> tuple[subprocess.CompletedProcess[str], Path]:
     (folder / "small.yaml").write_text(study)
     command = [sys.executable, str(CHECKOUT / "run_sweep.py"), "small.yaml", "--profile", asked]

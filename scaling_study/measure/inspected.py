@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import psutil
@@ -38,8 +37,6 @@ from scaling_study.settings import PROFILE
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
-
-BACKWARD = "backward"
 
 
 class Arrivals:
@@ -78,8 +75,8 @@ class Arrivals:
             return []
         return [[size, self._seconds_to(moment)] for size, moment in self._noted]
 
-    def _entered(self, name: str) -> None:
-        if name == BACKWARD:
+    def _entered(self, phase: str) -> None:
+        if phase == "backward":
             self._noted, self._began = [], self._moment()
 
     def _arrived(self, parameter: torch.Tensor) -> None:
@@ -134,9 +131,7 @@ class Traffic:
         self.by_interfaces, self.by_rdma = -sent_by_interfaces(), -sent_by_rdma()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.by_interfaces += sent_by_interfaces()
         self.by_rdma += sent_by_rdma()
 
@@ -204,11 +199,9 @@ def observe(step: Callable[[], object], wire: Wire, device: torch.device) -> Obs
         (operators if event.device_type() == torch.autograd.DeviceType.CPU else kernels).append(span)
     nccl = [(begin, end) for name, begin, end in kernels if is_nccl(name)]
     torchs = [(begin, end) for name, begin, end in operators if is_collective(name)]
-    computing = (
-        [(begin, end) for name, begin, end in kernels if not is_nccl(name)]
-        if on_gpu
-        else [(begin, end) for name, begin, end in operators if name.startswith("aten::")]
-    )
+    computing = [(begin, end) for name, begin, end in kernels if not is_nccl(name)]
+    if not on_gpu:
+        computing = [(begin, end) for name, begin, end in operators if name.startswith("aten::")]
     return Observed(overlap(nccl or [*torchs, *flights.spans], computing), len(nccl) if kernels else None)
 
 
@@ -243,47 +236,30 @@ class Flights:
     def _watch(self) -> None:
         while self._pending or not self._ended.is_set():
             for (begin, handle), done in list(self._pending.items()):
-                if _complete(done, handle):
+                try:
+                    complete = done(handle)
+                except ValueError:  # Horovod: it was waited for, and its handle is gone
+                    complete = True
+                if complete:
                     self.spans.append((begin, time.time_ns()))
                     del self._pending[begin, handle]
             time.sleep(POLL_SECONDS)
 
 
-def _complete(done: Callable[[Any], bool], handle: Any) -> bool:
-    try:
-        return done(handle)
-    except ValueError:  # Horovod: it was waited for, and its handle is gone
-        return True
-
-
 def overlap(in_flight: Iterable[tuple[int, int]], computing: Iterable[tuple[int, int]]) -> float | None:
     """The share of the time with a collective in flight in which something was computed; None without any."""
-    flights, computed = union(in_flight), union(computing)
-    total = sum(end - begin for begin, end in flights)
-    return _in_both(flights, computed) / total if total else None
+    flights, computed = list(in_flight), list(computing)
+    flying = covered(flights)
+    return (flying + covered(computed) - covered([*flights, *computed])) / flying if flying else None
 
 
-def union(spans: Iterable[tuple[int, int]]) -> Spans:
-    """Disjoint spans, in order, that cover the same time."""
-    joined: Spans = []
+def covered(spans: Iterable[tuple[int, int]]) -> int:
+    """ns that lie in at least one of these spans."""
+    total, until = 0, 0
     for begin, end in sorted(spans):
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], end)
-        else:
-            joined.append((begin, end))
-    return joined
-
-
-def _in_both(a: Spans, b: Spans) -> int:
-    """ns that two unions share."""
-    shared = i = j = 0
-    while i < len(a) and j < len(b):
-        shared += max(0, min(a[i][1], b[j][1]) - max(a[i][0], b[j][0]))
-        if a[i][1] < b[j][1]:
-            i += 1
-        else:
-            j += 1
-    return shared
+        total += max(0, end - max(begin, until))
+        until = max(until, end)
+    return total
 
 
 def is_nccl(kernel: str) -> bool:

@@ -32,7 +32,7 @@ class Memory:
         held: Callable[[], Held] | None = None,
         further: Sequence[torch.device] = (),
     ) -> None:
-        self.model, self.optimizer, self.devices, self.held = model, optimizer, (device, *further), held
+        self.model, self.optimizer, self.devices, self.held = model, optimizer, (device, *further), held or dict
         self.on_gpu = device.type == "cuda"
         self.activations = self.gathered = 0
         self.setup_peak_bytes: int | None = None  # of a GPU, before the window
@@ -99,7 +99,7 @@ class Memory:
 
     def _weights(self) -> dict[int, int]:
         """Where the weights lie now, a sharded framework's gathered ones included: address -> bytes."""
-        held = (self.held() if self.held else {}).get("parameters", ())
+        held = self.held().get("parameters", ())
         return _addresses(self.model.parameters(), () if isinstance(held, int) else held)
 
     def by_kind(self, alone: bool = True) -> dict[str, int]:
@@ -111,7 +111,7 @@ class Memory:
         so does one that keeps any other kind elsewhere than in the model and the optimiser.
         """
         parameters: list[torch.Tensor] = list(self.model.parameters())
-        held = {k: v if isinstance(v, int) else list(v) for k, v in (self.held() if self.held else {}).items()}
+        held = {k: v if isinstance(v, int) else list(v) for k, v in self.held().items()}
         by_kind: dict[str, list[torch.Tensor] | int] = {
             "parameters": parameters,
             "gradients": [p.grad for p in parameters if p.grad is not None],
@@ -119,9 +119,7 @@ class Memory:
             "buffers": list(self.model.buffers()),
             **held,
         }
-        sizes = {
-            kind: held_now if isinstance(held_now, int) else _bytes(held_now) for kind, held_now in by_kind.items()
-        }
+        sizes = {kind: size if isinstance(size, int) else _bytes(size) for kind, size in by_kind.items()}
         # freed after a step; at their most there was one for every parameter that this worker holds
         weights = by_kind["parameters"]
         trained = [] if isinstance(weights, int) else [p for p in weights if p.requires_grad]

@@ -10,8 +10,6 @@ seldom; min_steps, max_steps and warmup_steps are of each row.
 from __future__ import annotations
 
 import math
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +22,7 @@ import torch
 
 from scaling_study.measure import surroundings
 from scaling_study.measure.clock import next_block
-from scaling_study.measure.surroundings import QuietMeter, device_name, versions
+from scaling_study.measure.surroundings import QuietMeter, about_process
 from scaling_study.measure.training import now
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
@@ -289,8 +287,15 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
     names = (trial.collective,) if trial.collective else collectives.COLLECTIVES
     sizes = asked_sizes(trial, ranks)
     groups = [(busy, name) for busy in ((False, True) if ranks.device.type == "cpu" else (False,)) for name in names]
-    window = window_of_a_row(trial.window, len(groups) * len(sizes))
-    whole = pattern(max(elements(name, sizes[-1], ranks.world_size) for name in names), ranks.device)
+    whole_window, rows_to_come = trial.window, len(groups) * len(sizes)
+    window = replace(  # of a row, but for its max_seconds
+        whole_window,
+        min_seconds=whole_window.min_seconds / rows_to_come,
+        max_steps=whole_window.max_steps or max(MOST_CALLS, whole_window.min_steps),
+    )
+    parts = [(name, part_elements(name, sizes[-1], ranks.world_size)) for name in names]
+    longest = max(whole_bytes(name, part, ranks.world_size) for name, part in parts)
+    whole = pattern(longest // collectives.ELEMENT_BYTES, ranks.device)
     table, quiet = Table(ranks), QuietMeter()
     rows: list[store.Transfer] = []
     row_seconds: list[float] = []
@@ -326,32 +331,12 @@ def asked_sizes(trial: Trial, ranks: Ranks) -> Sequence[int]:
     return list(collectives.sizes(least, most, trial.size_factor or collectives.SIZE_FACTOR))
 
 
-def elements(collective: str, bytes: int, ranks: int) -> int:
-    """Elements of a whole of this size, its parts included."""
-    part = collectives.part_elements(collective, bytes, ranks)
-    return collectives.whole_bytes(collective, part, ranks) // collectives.ELEMENT_BYTES
-
-
-def window_of_a_row(window: Window, rows: int) -> Window:
-    """The window of one row of so many, but for its max_seconds."""
-    most = window.max_steps or max(MOST_CALLS, window.min_steps)
-    return replace(window, min_seconds=window.min_seconds / rows, max_steps=most)
-
-
 def network_report(
     rows: list[store.Transfer], row_seconds: list[float], first_step_at: float, quiet: QuietMeter, ranks: Ranks
 ) -> RankReport:
     """A report whose steps are the rows, each with its barriers and checks; nothing was trained in them."""
     return RankReport(
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        local_rank=ranks.local_rank,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        device=str(ranks.device),
-        device_name=device_name(ranks.device),
-        cores=list(ranks.cores),
-        threads=torch.get_num_threads(),
+        **about_process(ranks),
         first_step_at=first_step_at,
         warmup_seconds=[],
         step_seconds=row_seconds,
@@ -370,8 +355,6 @@ def network_report(
         steps_per_epoch=0,
         gpu_utilization_percent=None,
         energy_joules=None,
-        backend=dict(ranks.backend),
-        versions=versions(),
         own_cpu_seconds=quiet.own_cpu_seconds,
         host_cpu_seconds=quiet.host_cpu_seconds,
         network=rows,

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads.workload import DTYPES, Batch
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h
-TOP_PAD_BYTES = 256 << 20  # taken from the kernel at once
+NEVER, TOP_PAD_BYTES = -1, 256 << 20  # bytes to free before memory goes back; to take from the kernel at once
+MALLOPT = (("M_MMAP_MAX", -4, 0), ("M_TRIM_THRESHOLD", -1, NEVER), ("M_TOP_PAD", -2, TOP_PAD_BYTES))  # of malloc.h
 
 
 def fix_thresholds() -> None:
@@ -48,10 +49,9 @@ def fix_thresholds() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:
         raise SystemExit("--allocator fixed needs glibc's mallopt, which is not here: --allocator system") from None
-    never = -1  # trim nothing
-    for option, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, never), (M_TOP_PAD, TOP_PAD_BYTES)):
+    for name, option, value in MALLOPT:
         if not mallopt(option, value):
-            raise SystemExit(f"--allocator fixed: glibc refused mallopt({option}, {value}): --allocator system")
+            raise SystemExit(f"--allocator fixed: glibc refused mallopt({name}, {value}): --allocator system")
 
 
 def settle() -> None:
@@ -132,29 +132,17 @@ LIBRARIES = (
 
 
 def versions() -> dict[str, str]:
-    """Name -> version of the interpreter, of installed libraries, and of what lies under a GPU."""
-    libraries = {name: version for name in LIBRARIES if (version := installed(name))}
-    return {"python": platform.python_version(), **libraries, **(under_a_gpu() if torch.cuda.is_available() else {})}
-
-
-def under_a_gpu() -> dict[str, str]:
-    """`cuda`, `cudnn`, `nccl` as torch was built with them, and `nvidia_driver`; those that can be asked."""
-    nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else None
-    libraries = {
-        "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
-        "nccl": ".".join(map(str, nccl)) if isinstance(nccl, tuple) else nccl,
-        "nvidia_driver": _driver(),
-    }
-    return {name: str(version) for name, version in libraries.items() if version is not None}
-
-
-def _driver() -> str | None:
-    try:
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
-        return None
+    """Name -> version of the interpreter, of installed libraries, and of what lies under a GPU: `cuda`, `cudnn` and
+    `nccl` as torch was built with them, `nvidia_driver`."""
+    found: dict[str, Any] = {"python": platform.python_version()} | {name: installed(name) for name in LIBRARIES}
+    if torch.cuda.is_available():
+        found |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+        if torch.distributed.is_nccl_available():
+            found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()
+            found["nvidia_driver"] = pynvml.nvmlSystemGetDriverVersion()
+    return {name: str(version) for name, version in found.items() if version}
 
 
 RAPL = Path("/sys/class/powercap")
@@ -289,11 +277,7 @@ def matrix_product(device: torch.device, dtype: torch.dtype, tf32: bool = False,
     try:
         while True:
             a, b = (torch.randn(side, side, dtype=dtype, device=device) for _ in range(2))
-            out = torch.empty_like(a)
-
-            def call(a: torch.Tensor = a, b: torch.Tensor = b, out: torch.Tensor = out) -> torch.Tensor:
-                return torch.mm(a, b, out=out)
-
+            call = partial(torch.mm, a, b, out=torch.empty_like(a))
             if side >= most or 8 * fastest(call, device, 0.0) > LONGEST_CALL:
                 return 2 * side**3 / fastest(call, device, seconds)
             side *= 2
@@ -387,16 +371,8 @@ def described(training: Training, trial: Trial, ranks: Ranks) -> dict[str, Any]:
     """The fields of a RankReport that no measuring is needed for."""
     workload = training.workload
     return {
-        "rank": ranks.rank,
-        "world_size": ranks.world_size,
-        "local_rank": ranks.local_rank,
-        "host": socket.gethostname(),
+        **about_process(with_backend(ranks, training)),
         "boot_id": boot_id(),
-        "pid": os.getpid(),
-        "device": str(ranks.device),
-        "device_name": device_name(ranks.device),
-        "cores": list(ranks.cores),
-        "threads": torch.get_num_threads(),
         "gpu_uuids": gpu_uuids([device.index for device in ranks.devices if device.type == "cuda"]),
         "samples_per_step": workload.samples_per_step,
         "parameters": workload.parameters,
@@ -404,8 +380,6 @@ def described(training: Training, trial: Trial, ranks: Ranks) -> dict[str, Any]:
         "data_source": workload.data_source,
         "steps_per_epoch": workload.steps_per_epoch,
         "forward_flops_per_sample": workload.forward_flops_per_sample,
-        "backend": dict(with_backend(ranks, training).backend),
-        "versions": versions(),
         "learning_rate": training.optimizer.param_groups[0]["lr"],
         "stages": list(training.stages),
         "weights": dict(workload.weights),
@@ -417,8 +391,22 @@ def with_backend(ranks: Ranks, training: Training) -> Ranks:
     return replace(ranks, backend={**ranks.backend, **training.backend})
 
 
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
+def about_process(ranks: Ranks) -> dict[str, Any]:
+    """The fields of a RankReport on this process and its device, whatever it does."""
+    device = ranks.device
+    return {
+        "rank": ranks.rank,
+        "world_size": ranks.world_size,
+        "local_rank": ranks.local_rank,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "device": str(device),
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model(),
+        "cores": list(ranks.cores),
+        "threads": torch.get_num_threads(),
+        "backend": dict(ranks.backend),
+        "versions": versions(),
+    }
 
 
 if __name__ == "__main__":

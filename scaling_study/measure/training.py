@@ -8,17 +8,19 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import boot_id
-from scaling_study.measure.averaging_rounds import Rounds
 from scaling_study.measure.memory import Held
 from scaling_study.measure.wire import Wire
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
+from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
 
@@ -80,14 +82,6 @@ def now(*devices: torch.device) -> float:
     return time.perf_counter()
 
 
-PHASE_OF = {
-    "forward": "forward",
-    "backward": "backward",
-    "backward_input": "backward",
-    "backward_weight": "backward",
-}
-
-
 class Timeline:
     """Events of a pipeline's stages, from which its bubble is measured: call it with kind, stage and micro-batch.
 
@@ -108,7 +102,7 @@ class Timeline:
         """Set the zero that all ranks share. Called by all of them."""
         zero = agree(time.perf_counter())
         here = time.perf_counter()
-        mine = clock_of_this_host()
+        mine = float(zlib.crc32(f"{socket.gethostname()} {boot_id()}".encode()))
         self._zero = zero if agree(mine) == mine else here
 
     def __call__(self, kind: str, stage: int, micro_batch: int) -> AbstractContextManager[None]:
@@ -116,7 +110,7 @@ class Timeline:
 
     @contextmanager
     def _noted(self, kind: str, stage: int, micro_batch: int) -> Iterator[None]:
-        with self.phase(PHASE_OF[kind]):
+        with self.phase(kind.partition("_")[0]):  # both kinds of half a backward are of backward
             start = time.perf_counter() - self._zero
             yield
             self.phase.reached()
@@ -128,9 +122,54 @@ class Timeline:
             self.events.append([*event, start, end])
 
 
-def clock_of_this_host() -> float:
-    """A number for whose monotonic clock this is: the host's name and its boot, as far as it says which."""
-    return float(zlib.crc32(f"{socket.gethostname()} {boot_id()}".encode()))
+def begun_round() -> store.AveragingRound:
+    return store.AveragingRound(0, 0, 0.0, 0.0, 0.0, 0.0, failure="", weights_seconds=0.0)
+
+
+WEIGHTS_LATE = 2  # averaging rounds after which an update has waited for the weights
+
+
+class AveragingRounds:
+    """The averaging rounds of one peer, in order. `late`: how many of the last may still be under way; None: a round
+    need not be averaged."""
+
+    def __init__(self, peers: int, late: int | None = 0) -> None:
+        self.peers = peers  # that take part in a whole round
+        self.late = late
+        self.over: list[store.AveragingRound] = []
+        self.current = begun_round()
+        self.counted = 0  # rounds whose samples were asked for
+
+    def uncounted(self) -> int:
+        """Samples that this peer gave to the rounds that were over since the last call."""
+        new, self.counted = self.over[self.counted :], len(self.over)
+        return sum(each.samples for each in new)
+
+    def end(self) -> None:
+        """The current round is over, and another begins."""
+        self.over.append(self.current)
+        self.current = begun_round()
+
+    def since(self, count: int) -> list[store.AveragingRound]:
+        """Copies of the rounds after the first `count` (below zero: the last so many)."""
+        for age, each in enumerate(reversed(self.over)):
+            each.failure = each.failure or self._failure(each, age)
+        return [replace(each) for each in self.over[count:]]
+
+    def _failure(self, each: store.AveragingRound, age: int) -> str:
+        """The reason why not all peers took part in a round that `age` others came after; empty where all did."""
+        if not each.peers and self.late is not None and age >= self.late:
+            return "nothing was averaged with anybody"
+        if 0 < each.peers < self.peers:
+            return f"{each.peers} of {self.peers} peers took part"
+        if each.weights_peers and each.weights_peers < self.peers:
+            return f"weights: {each.weights_peers} of {self.peers} peers took part"
+        if each.weights_peers == 0 and age >= WEIGHTS_LATE:
+            return "weights: what came of averaging them is not known"
+        return ""
+
+
+Rounds = AveragingRounds  # its name in frameworks of users
 
 
 Loss = torch.Tensor | None  # still on the device; None on a pipeline's ranks that have none
@@ -157,7 +196,7 @@ class Training:
     norm: Norm | None = None  # of all gradients, by which they are clipped; None: torch's own, of the optimiser's
     state: Any = None  # of a training to a result: how it is saved and loaded (train/checkpoints.py); None: by rank 0
     scaler: Any = None  # of fp16 losses
-    rounds: Rounds | None = None  # where a step is a round, of no fixed number of samples
+    rounds: AveragingRounds | None = None  # where a step is one averaging round, of no fixed number of samples
     paused: Callable[[], AbstractContextManager[None]] = nullcontext  # entered by all ranks while nothing is trained
     native: Callable[[Any], int] | None = None  # the library's own loop, where train/loop.py hands over to it
     best: Callable[[], int] | None = None  # of such a loop: put back the best model that it kept; of which step it is
@@ -178,3 +217,81 @@ def share_buffers(model: torch.nn.Module, ranks: Ranks) -> None:
     with torch.no_grad():
         for buffer, values in zip(buffers, first.split([buffer.numel() for buffer in buffers]), strict=True):
             buffer.copy_(values.view_as(buffer))  # exact: fp64 holds every value of the narrower types
+
+
+PARITY_STEPS = 10
+PARITY_EPOCHS = 2
+
+
+class ParityRecorder:
+    """The trace of a rank of a parity trial, recorded around its steps; every rank has one, and all call the same
+    collectives in the same order.
+
+        step 1 ... 10:  loss, sample ids        weights before step 1, after it, and after the last (rank 0)
+        then            the ids of the next two whole epochs: nothing is trained
+
+    BatchNorm's buffers are each rank's own while it trains. Before weights are gathered, all ranks take rank 0's. The
+    reference is computed elsewhere, by another process (scaling_study/parity).
+    """
+
+    def __init__(self, workload: Workload, trial: Trial, ranks: Ranks, weights: Callable[[], Weights]) -> None:
+        self.workload, self.ranks, self._gather = workload, ranks, weights
+        self.cut = FRAMEWORKS[trial.framework].cuts_model  # each rank has buffers of other layers
+        self.steps = min(PARITY_STEPS, trial.window.warmup_steps + trial.window.min_steps)
+        self.taken = 0
+        self.losses: list[float] = []  # none on a pipeline's ranks that have no loss
+        self.ids: list[torch.Tensor] = []
+        self.frozen = [name for name, p in workload.model.named_parameters() if not p.requires_grad]
+        self.weights = {"first": self.gathered()}
+
+    def recorded(self, step: Step) -> Step:
+        """The step, whose loss and sample ids are recorded the first `steps` times."""
+
+        def recorded_step(batch: Batch) -> Loss:
+            ids = self.workload.batches.ids
+            if len(ids) != len(batch[0]):
+                held = f"the ids of {len(ids)} samples and a batch of {len(batch[0])}"
+                raise RuntimeError(f"step {self.taken + 1} has {held}: what was read is not what the feed names")
+            loss = step(batch)
+            if self.taken < self.steps:
+                self.taken += 1
+                self.losses += [] if loss is None else [float(loss)]
+                self.ids.append(ids.clone())
+                if self.taken in (1, self.steps):
+                    self.weights["one" if self.taken == 1 else "last"] = self.gathered()
+            return loss
+
+        return recorded_step
+
+    def gathered(self) -> Weights:
+        """A copy of the whole model's weights on the host. Every rank helps to gather them; rank 0 keeps them."""
+        if not self.cut:
+            share_buffers(self.workload.model, self.ranks)
+        weights = self._gather()
+        return copied(weights) if self.ranks.rank == 0 else {}
+
+    def write(self, folder: Path) -> None:
+        """Write `folder`/parity/rank-<n>.pt: tensors and plain values only, to be read with weights_only."""
+        trace = {
+            "losses": self.losses,
+            "ids": torch.stack(self.ids).to(torch.int32),  # (steps, batch)
+            "epochs": coming_epochs(self.workload).to(torch.int32),  # (PARITY_EPOCHS, samples of this rank)
+            "frozen": self.frozen,
+            "weights": self.weights,
+        }
+        path = folder / "parity" / f"rank-{self.ranks.rank}.pt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(trace, path)
+
+
+def coming_epochs(workload: Workload) -> torch.Tensor:
+    """Sample ids of the next whole epochs after the one that is under way, (PARITY_EPOCHS, samples of this rank)."""
+    feed, steps = workload.batches, workload.steps_per_epoch
+    for _ in range(-feed.taken % steps):
+        feed.skip()
+    return torch.stack([torch.cat([feed.skip() for _ in range(steps)]) for _ in range(PARITY_EPOCHS)])
+
+
+def copied(weights: Weights) -> Weights:
+    """On the host, and no longer what is trained."""
+    return {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}

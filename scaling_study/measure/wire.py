@@ -17,7 +17,6 @@ import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -74,10 +73,8 @@ class Wire:
         self._dispatched.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._dispatched.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._dispatched.__exit__(*error)
         self._restore()
 
     @contextmanager

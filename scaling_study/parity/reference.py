@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from scaling_study import workloads
-from scaling_study.measure.parity_recorder import coming_epochs
-from scaling_study.measure.training import Weights
+from scaling_study.measure.training import Weights, coming_epochs, copied
 from scaling_study.ranks import Ranks, claim_device
 from scaling_study.trial import Trial
 from scaling_study.workloads import PARITY_RATE, Batch, Workload
@@ -31,7 +30,7 @@ class ParityTrace:
 
     losses: list[list[float]]  # [rank][step]
     ids: list[torch.Tensor]  # [rank], (steps, batch)
-    epochs: list[torch.Tensor]  # [rank], (EPOCHS, samples of that rank)
+    epochs: list[torch.Tensor]  # [rank], (PARITY_EPOCHS, samples of that rank)
     frozen: list[str]  # names of parameters that are not trained
     weights: dict[str, Weights]  # "first", "one", "last" -> the model before, after one step, and after the last
     trained: list[str] = field(default_factory=list)  # names of parameters that are; of the reference only
@@ -47,7 +46,7 @@ def run(trial: Trial, steps: int, nudge: int | None = None) -> ParityTrace:
     rate = trial.learning_rate or PARITY_RATE * trial.data_parallel
     losses: list[list[float]] = [[] for _ in shards]
     ids: list[list[torch.Tensor]] = [[] for _ in shards]
-    weights = {"first": copied(model)}
+    weights = {"first": copied(model.state_dict())}
     if nudge is not None:
         nudged(model, nudge)
     for step in range(1, steps + 1):
@@ -61,7 +60,7 @@ def run(trial: Trial, steps: int, nudge: int | None = None) -> ParityTrace:
                     parameter.add_(parameter.grad / trial.data_parallel, alpha=-rate)
                     parameter.grad = None
         if step in (1, steps):
-            weights["one" if step == 1 else "last"] = copied(model)
+            weights["one" if step == 1 else "last"] = copied(model.state_dict())
     names = {kind: [n for n, p in model.named_parameters() if p.requires_grad is kind] for kind in (True, False)}
     return ParityTrace(
         losses=losses,
@@ -111,7 +110,3 @@ def nudged(model: nn.Module, seed: int) -> None:
             up = torch.rand(weight.shape, generator=generator) < 0.5
             away = torch.where(up, math.inf, -math.inf).to(weight.device, weight.dtype)
             weight.copy_(torch.nextafter(weight, away))
-
-
-def copied(model: nn.Module) -> Weights:
-    return {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}

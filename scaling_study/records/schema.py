@@ -87,9 +87,9 @@ class Transfer:
     warmup_seconds: list[float] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@dataclass
 class AveragingRound:
-    """One round of a peer of decentralised training, from the update before it to its own. Seconds are this peer's."""
+    """One averaging round of a peer, from the update before it to its own. Seconds are this peer's."""
 
     __pydantic_config__ = STRICT
 

@@ -20,10 +20,9 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import nn
 
-from scaling_study.measure.averaging_rounds import Rounds
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.surroundings import PowerMeter, QuietMeter, described
-from scaling_study.measure.training import Training, Weights
+from scaling_study.measure.training import AveragingRounds, Training, Weights
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.records.store import PROGRESS, RankReport
@@ -383,7 +382,7 @@ class Trained(Protocol):
     orders: list[str]
 
 
-def samples_so_far(progress: Progress, rounds: Rounds | None, trial: Trial, ranks: Ranks) -> int:
+def samples_so_far(progress: Progress, rounds: AveragingRounds | None, trial: Trial, ranks: Ranks) -> int:
     """Samples of all ranks: steps x global batch, or what they really gave to averaging rounds. Called by all."""
     if not rounds:
         return progress.steps * trial.global_batch

@@ -15,8 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from scaling_study.measure import surroundings
-from scaling_study.measure.clock import Stopwatch
-from scaling_study.measure.console import Console
+from scaling_study.measure.clock import Console, Stopwatch
 from scaling_study.measure.surroundings import with_backend
 from scaling_study.measure.training import Norm, Training, now
 from scaling_study.ranks import Ranks

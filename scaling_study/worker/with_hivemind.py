@@ -48,9 +48,9 @@ from hivemind.optim.grad_averager import GradientAverager
 from hivemind.optim.state_averager import TrainingStateAverager
 from hivemind.p2p import P2P
 
-from scaling_study.measure.averaging_rounds import Round, Rounds
-from scaling_study.measure.training import Phase
+from scaling_study.measure.training import AveragingRounds, Phase
 from scaling_study.ranks import Ranks, claim_cores, claim_device, local_rank, told_to_meet
+from scaling_study.records.store import AveragingRound
 from scaling_study.study.rules import AVERAGING_TIMEOUT_SECONDS, MATCHMAKING_SECONDS
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
@@ -111,14 +111,14 @@ class Averaging:
     failure: str = ""  # why it was not whole
 
 
-def of_round(round: Round, averaging: Averaging) -> str:
+def of_round(round: AveragingRound, averaging: Averaging) -> str:
     """Note the outcome of averaging a round's gradients in it; the failure that this is, if any."""
     round.peers, round.failure = averaging.peers, round.failure or averaging.failure
     round.matchmaking_seconds, round.averaging_seconds = averaging.matchmaking_seconds, averaging.averaging_seconds
     return averaging.failure
 
 
-def of_weights(round: Round, averaging: Averaging) -> str:
+def of_weights(round: AveragingRound, averaging: Averaging) -> str:
     """Note the outcome of averaging weights after a round in it; the failure that this is, if any."""
     round.weights_peers = averaging.peers
     round.weights_seconds = averaging.matchmaking_seconds + averaging.averaging_seconds
@@ -130,7 +130,9 @@ def of_weights(round: Round, averaging: Averaging) -> str:
 class Watch(threading.Thread):
     """Looks at an averaging until it is over, and then has its round noted what came of it."""
 
-    def __init__(self, control: StepControl, round: Round | None, note: Callable[[Round, Averaging], str]) -> None:
+    def __init__(
+        self, control: StepControl, round: AveragingRound | None, note: Callable[[AveragingRound, Averaging], str]
+    ) -> None:
         super().__init__(daemon=True, name="watch of an averaging")
         self.control, self.round, self.note, self.lost, self.failure = control, round, note, LOST[0], ""
         self.start()
@@ -164,7 +166,7 @@ class Watching(DecentralizedAverager):
     """Keeps a watch of the averaging that was asked for last, in the current one of `rounds`, if there are any."""
 
     watch: Watch | None = None
-    rounds: Rounds | None = None
+    rounds: AveragingRounds | None = None
     note = staticmethod(of_round)
 
     def step(self, *args: Any, **options: Any) -> Any:
@@ -239,7 +241,7 @@ class Peer(hivemind.Optimizer):
     def __init__(self, trial: Trial, ranks: PeerRanks, optimizer: torch.optim.Optimizer, phase: Phase) -> None:
         """`optimizer` says which, and of what; the one that steps is `opt`."""
         late = {None: 0, "delayed": 1, "local": None}[trial.updates]
-        self.ranks, self.phase, self.rounds = ranks, phase, Rounds(ranks.world_size, late)
+        self.ranks, self.phase, self.rounds = ranks, phase, AveragingRounds(ranks.world_size, late)
         self.exact, self.local = trial.find == "parity", trial.updates == "local"
         self.wire_type = ON_THE_WIRE.get(trial.allreduce)
         groups = optimizer.param_groups

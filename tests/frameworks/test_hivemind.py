@@ -239,13 +239,12 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
     """Hivemind would wait as long again, and then go on by this peer's gradients as if nothing were amiss."""
     from hivemind.averaging.control import AveragingStage
 
-    from scaling_study.measure.averaging_rounds import Rounds
-    from scaling_study.measure.training import Phase
+    from scaling_study.measure.training import AveragingRounds, Phase
     from scaling_study.worker import with_hivemind
     from scaling_study.worker.with_hivemind import Watch, of_round
 
     endless = SimpleNamespace(done=lambda: False, stage=AveragingStage.RUNNING_ALLREDUCE)
-    rounds, loaded = Rounds(2), list[object]()
+    rounds, loaded = AveragingRounds(2), list[object]()
     monkeypatch.setattr(
         with_hivemind.hivemind.Optimizer, "_average_gradients_and_load_into_optimizer",
         lambda self, control: loaded.append(control),
@@ -277,11 +276,11 @@ def test_a_step_by_a_peers_own_gradients_is_a_failed_round(
     seen: int, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hivemind goes on so where it sees no other peer, or cannot begin; what it still takes part in mends nothing."""
-    from scaling_study.measure.averaging_rounds import Rounds
+    from scaling_study.measure.training import AveragingRounds
     from scaling_study.worker import with_hivemind
 
     monkeypatch.setattr(with_hivemind.hivemind.Optimizer, "_begin_averaging_gradients", lambda self, scaler: False)
-    rounds = Rounds(2)
+    rounds = AveragingRounds(2)
     watch = SimpleNamespace(round=rounds.current)
     tracker = SimpleNamespace(global_progress=SimpleNamespace(num_peers=seen))
     peer = unstarted_peer(rounds=rounds, tracker=tracker, grad_averager=SimpleNamespace(watch=watch))
@@ -294,12 +293,12 @@ def test_a_step_by_a_peers_own_gradients_is_a_failed_round(
 @pytest.mark.slow
 def test_a_peer_that_was_behind_has_failed_its_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """It drops what it has read. Local updates catch up so."""
-    from scaling_study.measure.averaging_rounds import Rounds
+    from scaling_study.measure.training import AveragingRounds
     from scaling_study.worker import with_hivemind
 
     monkeypatch.setattr(with_hivemind.hivemind.Optimizer, "load_state_from_peers", lambda self: None)
     for local, failure in ((False, "this peer was behind, and took another's weights"), (True, "")):
-        peer = unstarted_peer(rounds=Rounds(2), local=local)
+        peer = unstarted_peer(rounds=AveragingRounds(2), local=local)
         peer.load_state_from_peers()
         assert peer.rounds.current.failure == failure
 
@@ -341,8 +340,7 @@ def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.Mon
 
     from hivemind.optim.state_averager import TrainingStateAverager
 
-    from scaling_study.measure.averaging_rounds import Rounds
-    from scaling_study.measure.training import Phase
+    from scaling_study.measure.training import AveragingRounds, Phase
     from scaling_study.worker.with_hivemind import Weights
 
     averaged = threading.Event()
@@ -356,7 +354,7 @@ def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.Mon
         monkeypatch.setattr(TrainingStateAverager, "_do", lambda self, *_: None)
         unstarted = type("Unstarted", (Weights,), {"__del__": lambda self: None})
         weights: Any = unstarted.__new__(unstarted)
-        weights.phase, weights.rounds = Phase(torch.device("cpu")), Rounds(2)
+        weights.phase, weights.rounds = Phase(torch.device("cpu")), AveragingRounds(2)
         weights.phase.on = True
         executor.submit(averaged.wait, 60)
         weights.step(optimizer_step=True)

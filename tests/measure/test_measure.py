@@ -18,8 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from scaling_study.measure import Phase, Training, Wire, ddp_buckets, inspected, measure
-from scaling_study.measure.clock import Stopwatch
-from scaling_study.measure.console import Console
+from scaling_study.measure.clock import Console, Stopwatch
 from scaling_study.measure.memory import Memory, held_on
 from scaling_study.measure.surroundings import Peak, PowerMeter, QuietMeter
 from scaling_study.ranks import Ranks
@@ -75,17 +74,7 @@ def toy(steps_per_epoch: int = 7) -> Workload:
     )
 
 
-def run(
-    window: Window,
-    *,
-    sleep=0.0,
-    epochs: int | None = None,
-    ranks: Ranks | None = None,
-    record=None,
-    calls=None,
-    find: str | None = None,
-    **changes,
-):
+def run(window: Window, *, sleep=0.0, epochs=None, ranks=None, record=None, calls=None, find=None, **changes):
     """The report of a toy with these `changes` of its workload, and for each step whether phases were timed."""
     workload, phase, wire = replace(toy(), **changes), Phase(CPU), Wire()
     optimizer = workload.optimizer(workload.model.parameters())
@@ -140,30 +129,10 @@ def test_step_seconds_are_seconds_of_steps():
     assert min(report.step_seconds) >= 0.02, "seconds, not milliseconds: a step sleeps so long"
     assert min(report.step_seconds) < 2, "nor nanoseconds; the fastest, as any may be held up by the machine"
     assert 0.02 <= report.phases.forward_seconds <= report.phases.step_seconds
-    assert report.phases.communication_seconds is None  # this toy has none: unknown, not 0
-
-
-def test_phases_and_the_rest_add_up_to_the_step():
-    phases = run(Window(min_steps=40, max_steps=40, min_seconds=0), sleep=0.001)[0].phases
+    phases = report.phases
+    assert phases.communication_seconds is None  # this toy has none: unknown, not 0
     named = phases.data_seconds + phases.forward_seconds + phases.backward_seconds + phases.optimizer_seconds
     assert named + phases.unattributed_seconds == pytest.approx(phases.step_seconds)
-    assert 0 <= phases.unattributed_seconds < phases.step_seconds / 2
-
-
-def test_the_window_lasts_at_least_min_seconds():
-    report, _ = run(Window(warmup_steps=1, min_steps=2, min_seconds=0.3), sleep=0.01)
-    assert sum(report.step_seconds) >= 0.3
-    assert len(report.step_seconds) <= 30, "of 10 ms and more: it ended then"
-
-
-def test_max_seconds_ends_a_window_of_slow_steps():
-    report, _ = run(Window(warmup_steps=1, min_steps=100, min_seconds=0.1, max_seconds=0.3), sleep=0.05)
-    assert len(report.step_seconds) < 20
-
-
-def test_epochs_are_whole():
-    report, _ = run(Window(), epochs=3)
-    assert len(report.step_seconds) == 3 * 7
 
 
 def test_without_warm_up_nothing_is_lost():
@@ -179,13 +148,6 @@ def test_every_rank_runs_as_many_steps_as_rank_0_says():
     ranks = Ranks(rank=1, world_size=2, agree=lambda mine: float(next(said)))
     report, _ = run(Window(warmup_steps=1, min_steps=50, min_seconds=0), ranks=ranks)
     assert len(report.step_seconds) == 5
-
-
-def test_only_rank_0_speaks(capsys):
-    run(Window(min_steps=2, max_steps=2, min_seconds=0), ranks=Ranks(rank=1, world_size=2))
-    assert capsys.readouterr().out == ""
-    run(Window(min_steps=2, max_steps=2, min_seconds=0))
-    assert "Total images/sec on 1 worker(s):" in capsys.readouterr().out
 
 
 def test_the_printed_throughput_is_that_of_the_record_whichever_rank_was_slowest(capsys, rank_report):
@@ -242,11 +204,6 @@ def test_samples_are_counted_in_the_batches_and_not_computed():
     assert [epoch.samples for epoch in report.epochs] == [22, 22]
     right = replace(report, samples_seen=12 * 4)
     assert first_problem(trial, [right]) == "rank 0 reports an epoch of 22 samples in 6 steps of 4"
-
-
-def test_a_pipelines_other_ranks_count_no_sample():
-    report, _ = run(Window(warmup_steps=0, min_steps=2, max_steps=2, min_seconds=0), samples_per_step=0)
-    assert (report.samples_per_step, report.samples_seen) == (0, 0)
 
 
 @pytest.mark.parametrize(("precision", "expected"), [("fp16", (1, 2)), ("fp32", (None, None))])
@@ -358,11 +315,8 @@ def test_gradients_that_are_views_of_ddp_buckets_count_once(views, beside_gradie
 
 
 def test_a_loss_that_is_not_finite_is_noted_and_still_json(tmp_path):
-    workload, phase, wire = toy(), Phase(CPU), Wire()
     window = Window(warmup_steps=1, min_steps=1, max_steps=1, min_seconds=0)
-    optimizer = workload.optimizer(workload.model.parameters())
-    training = Training(lambda batch: torch.tensor(float("nan")), workload, optimizer, phase, wire)
-    report = measure(training, Trial(window=window), Ranks(), str(tmp_path))
+    report, _ = run(window, record=str(tmp_path), batches=fed(itertools.repeat((torch.full((4, 10), math.nan),))))
     assert report.loss_last is None and "the loss is not finite" in report.notes
     assert read_ranks(tmp_path, 1) == [report]
 
@@ -402,9 +356,3 @@ def test_stopwatch_has_no_gap_between_laps():
     watch.lap()
     assert len(watch.seconds()) == 50
     assert ending - started <= sum(watch.seconds()) <= time.perf_counter() - before
-
-
-def test_window_of_a_trial_is_not_changed_by_measuring():
-    window = Window(min_steps=3, max_steps=3, min_seconds=0)
-    trial = Trial(window=window)
-    assert replace(trial).window is window

@@ -34,22 +34,17 @@ def carried(collective: str, made: list[Payload]) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_the_right_result_is_right_on_every_rank(collective: str, ranks: int) -> None:
+def test_the_right_result_is_right_on_every_rank_and_one_wrong_number_is_not(collective: str, ranks: int) -> None:
     made = payloads(collective, ranks)
     for payload, result in zip(made, carried(collective, made), strict=True):
         assert payload.is_correct(result)
         assert payload.received.shape == result.shape
         assert payload.bytes == 4 * max(result.numel(), payload.sent.numel())
-
-
-@pytest.mark.parametrize("ranks", [2, 3, 8])
-@pytest.mark.parametrize("collective", COLLECTIVES)
-def test_one_wrong_number_is_wrong(collective: str, ranks: int) -> None:
-    for place in (0, 1, -1):
-        made = payloads(collective, ranks)
-        for payload, result in zip(made, carried(collective, made), strict=True):
-            result[place] += 1
-            assert not payload.is_correct(result)
+        for place in (0, 1, -1):
+            payload.fill()
+            wrong = carried(collective, payloads(collective, ranks))[payload.rank]
+            wrong[place] += 1
+            assert not payload.is_correct(wrong)
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
@@ -70,30 +65,7 @@ def test_parts_in_the_wrong_order_are_wrong(collective: str) -> None:
     assert not any(payload.is_correct(result) for payload, result in zip(made, results, strict=True))
 
 
-@pytest.mark.parametrize("collective", ["allreduce", "reduce_scatter"])
-def test_a_mean_or_a_rank_left_out_is_wrong(collective: str) -> None:
-    made = payloads(collective, 3)
-    for payload, result in zip(made, carried(collective, made), strict=True):
-        assert not payload.is_correct(result / 3)
-    fewer = carried(collective, made[:2]) if collective == "allreduce" else []
-    assert not any(payload.is_correct(result) for payload, result in zip(made, fewer, strict=False))
-
-
-def test_an_all_gather_that_is_cut_short_is_wrong() -> None:
-    payload = payloads("all_gather", 2)[0]
-    assert not payload.is_correct(payload.sent)
-
-
 def test_sums_are_exact_however_many_ranks_there_are() -> None:
     most = pattern(1000, CPU).max() * sum(weight(rank) for rank in range(10_000))
     assert most < 2**24, "fp32 holds every whole number up to here"
     assert pattern(1000, CPU).min() == 1, "no zero: what is left out always shows"
-
-
-def test_a_second_call_begins_as_the_first_did() -> None:
-    for collective in COLLECTIVES:
-        payload = payloads(collective, 2)[1]
-        before = payload.sent.clone(), payload.received.clone()
-        payload.is_correct(payload.received)
-        payload.fill()
-        assert torch.equal(payload.sent, before[0]) and torch.equal(payload.received, before[1])

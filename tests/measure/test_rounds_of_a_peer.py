@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from scaling_study.measure.averaging_rounds import Rounds
+from scaling_study.measure.training import AveragingRounds
 
 
-def rounds_of(*samples: int, peers: int = 2) -> Rounds:
-    rounds = Rounds(peers)
+def rounds_of(*samples: int, peers: int = 2) -> AveragingRounds:
+    rounds = AveragingRounds(peers)
     for count in samples:
         rounds.current.samples, rounds.current.peers = count, peers
         rounds.end()
@@ -24,14 +24,8 @@ def test_samples_are_counted_once() -> None:
     assert rounds.uncounted() == 32
 
 
-def test_a_report_has_the_rounds_of_its_window() -> None:
-    rounds = rounds_of(1, 2, 3)
-    assert [each.samples for each in rounds.since(1)] == [2, 3]
-    assert [each.samples for each in rounds.since(-1)] == [3]
-
-
 def test_a_round_without_everybody_says_why() -> None:
-    rounds = Rounds(3)
+    rounds = AveragingRounds(3)
     for peers, failure in ((3, ""), (2, ""), (1, "TimeoutError"), (0, "")):
         rounds.current.peers, rounds.current.failure = peers, failure
         rounds.end()
@@ -43,7 +37,7 @@ def test_a_round_without_everybody_says_why() -> None:
 @pytest.mark.parametrize(("late", "failed"), [(0, [True, True]), (1, [True, False]), (None, [False, False])])
 def test_only_what_is_late_may_still_be_averaged(late: int | None, failed: list[bool]) -> None:
     """Synchronous updates wait for it, of delayed ones the last may be under way, local ones need none."""
-    rounds = Rounds(2, late)
+    rounds = AveragingRounds(2, late)
     for _ in failed:
         rounds.end()
     assert [bool(each.failure) for each in rounds.since(0)] == failed
@@ -58,7 +52,7 @@ def test_only_what_is_late_may_still_be_averaged(late: int | None, failed: list[
     ],
 )
 def test_weights_without_everybody_fail_the_round(peers: tuple[int | None, ...], failures: list[str]) -> None:
-    rounds = Rounds(3)
+    rounds = AveragingRounds(3)
     for count in peers:
         rounds.current.peers, rounds.current.weights_peers = 3, count
         rounds.end()

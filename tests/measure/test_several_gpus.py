@@ -12,7 +12,7 @@ from torch import nn
 
 from scaling_study.measure.clock import Stopwatch
 from scaling_study.measure.memory import Memory
-from scaling_study.measure.training import Phase, now
+from scaling_study.measure.training import Phase
 from scaling_study.ranks import Ranks
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
@@ -50,11 +50,6 @@ class Cuda:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     return Cuda(monkeypatch)
-
-
-def test_the_clock_is_read_once_all_have_finished(cuda: Cuda) -> None:
-    now(FIRST, SECOND, THIRD)
-    assert set(cuda.by_host) == ALL
 
 
 def test_a_step_ends_with_its_last_device(cuda: Cuda) -> None:
@@ -98,7 +93,3 @@ def test_scripts_of_one_process_name_all_of_their_gpus(monkeypatch: pytest.Monke
     )
     ranks: Ranks = join(Trial(framework=script.split("/")[1][:-3], workers=3, device="cuda"))
     assert ranks.devices == (FIRST, SECOND, THIRD)
-
-
-def test_most_processes_have_one_device() -> None:
-    assert Ranks().devices == (CPU,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,14 +15,19 @@ def test_a_clock_is_shared_where_the_host_is_and_not_where_it_looks_alike(
     monkeypatch: pytest.MonkeyPatch, host: str, shared: bool
 ) -> None:
     """Two hosts that booted within seconds of one another have clocks that look alike."""
-    zero = time.perf_counter() - 30.0
+    said: list[float] = []
+
+    def of_rank_0(mine: float) -> float:
+        said.append(mine)
+        return mine
+
     monkeypatch.setattr(training.socket, "gethostname", lambda: "h1")
-    said = iter([zero, training.clock_of_this_host()])
+    Timeline(Phase(torch.device("cpu"))).begin(of_rank_0)
+    heard = iter([time.perf_counter() - 30.0, said[1]])
     monkeypatch.setattr(training.socket, "gethostname", lambda: host)
-    agree: Callable[[float], float] = lambda mine: next(said)  # noqa: E731
     ours = Timeline(Phase(torch.device("cpu")))
     ours.phase.on = True
-    ours.begin(agree)
+    ours.begin(lambda mine: next(heard))
     with ours("forward", 0, 0):
         pass
     start = ours.events[0][4]

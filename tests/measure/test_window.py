@@ -67,12 +67,7 @@ def test_in_rounds_long_steps_are_warmed_up_by_those_that_are_looked_at() -> Non
 @pytest.mark.parametrize(("block_seconds", "longest"), [(None, 2.0), (0.5, 0.5), (2.0, 2.0), (30.0, 2.0)])
 def test_a_long_step_is_longer_than_a_block_or_two_seconds(block_seconds: float | None, longest: float) -> None:
     window = Window(block_seconds=block_seconds)
-    assert [window.is_long(seconds) for seconds in (longest, longest * 1.01)] == [False, True]
-
-
-@pytest.mark.parametrize("window", [Window(), Window(block_seconds=0.5)])
-def test_a_step_of_which_nothing_is_known_is_not_long(window: Window) -> None:
-    assert not window.is_long(math.inf)
+    assert [window.is_long(seconds) for seconds in (longest, longest * 1.01, math.inf)] == [False, True, False]
 
 
 @pytest.mark.parametrize(("step_seconds", "steps"), [(math.inf, 1), (0.5, 1), (0.3, 2), (4.0, 1), (1e-4, 5000)])
@@ -86,12 +81,6 @@ def test_steps_in_a_block(step_seconds: float, steps: int) -> None:
 )
 def test_all_rounds_together_reach_the_minima(changes: dict[str, float], step_seconds: float, steps: int) -> None:
     assert replace(IN_ROUNDS, **changes).steps_in_block(step_seconds) == steps
-
-
-@pytest.mark.parametrize(("steps", "seconds"), [(-1, 0.0), (1, -0.1), (1, math.nan), (1, math.inf)])
-def test_what_was_timed_must_make_sense(steps: int, seconds: float) -> None:
-    with pytest.raises(ValueError, match="cannot be"):
-        next_block(steps, seconds, WINDOW)
 
 
 windows = st.builds(
@@ -120,12 +109,3 @@ def test_every_run_ends_where_the_window_says(window: Window, base: float, wobbl
         assert asked < 1000, "it must end"
     reached_minima = steps >= window.min_steps and seconds >= window.min_seconds
     assert reached_minima or steps == window.max_steps or seconds >= window.max_seconds
-
-
-@given(st.floats(1e-3, 1.0), st.integers(1, 50))
-def test_check_points_grow_so_there_are_few_of_them(step_seconds: float, min_steps: int) -> None:
-    window = Window(min_steps=min_steps, min_seconds=60.0, max_seconds=600.0)
-    steps = asked = 0
-    while block := next_block(steps, steps * step_seconds, window):
-        steps, asked = steps + block, asked + 1
-    assert asked <= 3 + math.log2(max(2, 60.0 / step_seconds))

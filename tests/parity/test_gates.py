@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scaling_study.frameworks import FRAMEWORKS, SCHEDULES
 from scaling_study.models import MODEL_KEYS, OURS, SMOOTH_IMAGES
 from scaling_study.study import rules, support
-from scaling_study.trial import Trial, Window
+from scaling_study.trial import Trial
 
 RUNNABLE = sorted(name for name, table in FRAMEWORKS.items() if "model" in table.axes)
 CUTTING = sorted(name for name in RUNNABLE if FRAMEWORKS[name].cuts_model)
@@ -44,20 +44,6 @@ def configurations(framework: str) -> st.SearchStrategy[Trial]:
 
 
 anything = st.sampled_from(RUNNABLE).flatmap(configurations)
-
-
-@pytest.mark.parametrize("framework", SHARING)
-@pytest.mark.parametrize("model", ["resnet18", "albert_tiny"])
-def test_every_framework_is_shown_over_ten_steps(framework, model):
-    table = FRAMEWORKS[framework]
-    workers = 1 if table.axes["workers"] == (1,) else 2
-    wire = "none" if workers == 1 else "fp32"
-    trial = Trial(framework=framework, model=model, workers=workers, allreduce=wire, device="cpu")
-    gate, *others = support.gates_of(trial)
-    assert len(others) == table.fp64_by_another_path
-    assert (gate.find, gate.workers, gate.allreduce) == ("parity", workers, wire)
-    if table.parity_precision == "fp64":
-        assert (gate.model, gate.precision, gate.window) == (model, "fp64", Window(0, 10, 0.0, None, 10))
 
 
 def test_fsdp2_is_shown_in_the_precision_that_is_timed_too():
@@ -95,15 +81,6 @@ def test_a_pipeline_is_shown_with_two_stages_and_four_micro_batches(framework, w
     assert not list(rules.pipeline_problems(framework, gate.workers, gate.batch_per_worker, asked(gate)))
 
 
-def test_replicas_of_a_pipeline_are_shown_with_two_of_them_and_on_their_wire():
-    shape = rules.resolved("torch_pipeline", 8, {"replicas": 4})
-    ours = Trial(framework="torch_pipeline", model="resnet8", workers=8, allreduce="fp16", device="cpu", **shape)
-    full, half = support.gates_of(ours)
-    assert (full.workers, full.stages, full.replicas, full.allreduce) == (4, 2, 2, "fp32")
-    assert (half.model, half.allreduce, half.window.max_steps, half.data_parallel) == (SMOOTH_IMAGES, "fp16", 1, 2)
-    assert full.oversubscribe and half.oversubscribe  # four workers, whatever this machine has
-
-
 @pytest.mark.parametrize("schedule", sorted(SCHEDULES))
 def test_every_schedule_has_a_gate_of_its_own_that_can_be_run(schedule):
     shape = rules.resolved("torch_pipeline", 4, {"schedule": schedule, "micro_batches": 20})
@@ -124,15 +101,6 @@ def test_another_path_through_the_kernels_is_shown_by_itself(path):
     assert not set(support.gate_ids(ours)) & set(support.gate_ids(plain))
     assert all(getattr(gate, key) == value for gate in support.gates_of(ours) for key, value in path.items())
     assert len(support.needed([plain, ours])) == 4
-
-
-def test_16_bit_compute_is_shown_too_and_alone_where_nothing_is_reduced():
-    _, half = support.gates_of(Trial(precision="bf16", allreduce="none", device="cpu"))
-    assert (half.framework, half.precision, half.allreduce) == ("single", "bf16", "none")
-    _, both = support.gates_of(
-        Trial(framework="torch_ddp", workers=2, precision="bf16", allreduce="fp16", device="cpu")
-    )
-    assert (both.precision, both.allreduce) == ("bf16", "fp16")
 
 
 def test_one_worker_is_shown_to_be_parallel_all_the_same():
@@ -179,10 +147,6 @@ def test_a_study_runs_each_gate_once_and_has_those_of_every_configuration(trials
     ids = [gate.id for gate in support.needed(trials)]
     assert len(ids) == len(set(ids))
     assert set(ids) == {id for trial in trials for id in support.gate_ids(trial)}
-
-
-def test_what_finds_out_something_else_needs_no_gate():
-    assert support.needed([Trial(find="max_batch"), Trial(find="parity")]) == []
 
 
 @pytest.mark.slow

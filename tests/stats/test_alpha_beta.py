@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.stats.network import AlphaBeta, Point, bounded, fit, sizes, summary
+from scaling_study.stats.network import Point, fit, sizes, summary
 from scaling_study.stats.spread import three_digits
 
 SIZES = list(sizes())
@@ -34,11 +34,6 @@ def test_a_line_is_found_exactly(alpha: float, beta: float, sizes: list[int]) ->
         assert isclose(made.seconds(size), alpha + beta * size, rel_tol=1e-6)
     assert made.misfit < 1e-6 and abs(made.worst) < 1e-6
     assert (made.sizes, made.min_bytes, made.max_bytes) == (len(sizes), min(sizes), max(sizes))
-
-
-def test_latency_and_bandwidth_come_back_in_their_units() -> None:
-    made = fit([Point(size, ALPHA + BETA * size) for size in SIZES])
-    assert isclose(made.alpha_seconds, ALPHA, rel_tol=1e-6) and isclose(made.bytes_per_second, 1e9, rel_tol=1e-6)
 
 
 @pytest.mark.slow
@@ -70,20 +65,20 @@ def test_a_kink_between_two_protocols_is_said_by_the_residual() -> None:
     assert made.misfit > 0.3 and made.worst > 0.5 and made.worst_bytes == 1 << 18
     assert made.alpha_high is not None and made.alpha_low is not None
     assert made.alpha_high - made.alpha_low > 0.5 * made.alpha_seconds, "what does not fit is not claimed narrowly"
-    assert "beyond their noise, at most by +" in made.residuals and made.residuals.endswith("% at 262144 B")
 
 
 def test_errors_are_relative() -> None:
     """10 % more at 256 MiB, where it is milliseconds, moves the latency no more than 10 % at 1 KiB would."""
     points = [Point(size, ALPHA + BETA * size, 1e-3 * (ALPHA + BETA * size)) for size in SIZES]
+    points[3] = Point(SIZES[3], 3 * points[3].seconds, 3 * points[3].seconds)  # not known well: it counts less
     points[-1] = Point(SIZES[-1], 1.1 * points[-1].seconds, 1e-4)
     assert isclose(fit(points).alpha_seconds, ALPHA, rel_tol=0.05)
 
 
-def test_a_size_that_is_not_known_well_counts_less() -> None:
-    points = [Point(size, ALPHA + BETA * size, 1e-3 * ALPHA) for size in SIZES]
-    points[3] = Point(SIZES[3], 3 * points[3].seconds, 3 * points[3].seconds)
-    assert isclose(fit(points).alpha_seconds, ALPHA, rel_tol=0.01)
+def test_a_person_reads_microseconds_and_gigabytes() -> None:
+    points = [Point(size, ALPHA + BETA * size, 1e-6 * ALPHA) for size in SIZES]
+    assert summary(points).startswith("latency 100 [100, 100] us, bandwidth 1 [1, 1] GB/s [95 %]")
+    assert [three_digits(v) for v in (4838.2, 31.24, 0.05731, inf, 0.0)] == ["4,840", "31.2", "0.0573", "inf", "0"]
 
 
 def test_two_sizes_make_a_line_and_no_interval() -> None:
@@ -119,19 +114,3 @@ def test_the_point_of_a_series_knows_how_sure_it_is() -> None:
     errors = [Point.of(1024, list(1 + 0.1 * rng.normal(size=200))).standard_error for _ in range(50)]
     assert isclose(float(np.median([e for e in errors if e])), 0.1 / 200**0.5, rel_tol=0.25)
     assert Point.of(1024, [1.0]).standard_error is None
-
-
-def test_a_person_reads_microseconds_and_gigabytes() -> None:
-    points = [Point(size, ALPHA + BETA * size, 1e-6 * ALPHA) for size in SIZES]
-    said = (
-        "latency 100 [100, 100] us, bandwidth 1 [1, 1] GB/s [95 %]; sizes are off the line by no more than their noise"
-    )
-    assert summary(points).startswith(f"{said}, at most by ")
-    assert [three_digits(v) for v in (4838.2, 31.24, 0.05731, inf, 0.0)] == ["4,840", "31.2", "0.0573", "inf", "0"]
-    assert bounded(4.84e-3, (3.3e-3, 6.37e-3), 1e6) == "4,840 [3,300, 6,370]" and bounded(1.0, None, 1.0) == "1"
-
-
-def test_the_interface_that_predictions_read() -> None:
-    made = AlphaBeta(1e-5, 0.9e-5, 1.1e-5, 1e-9, 0.5e-9, 2e-9, 0.0, 0.1, 1024, 10, 1024, 1 << 28)
-    assert made.seconds(1000) == 1e-5 + 1e-6
-    assert made.bytes_per_second_bounds == pytest.approx((5e8, 2e9))

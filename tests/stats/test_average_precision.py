@@ -15,18 +15,6 @@ def columns(*each: list[float]) -> np.ndarray:
     return np.array(each, float).T
 
 
-def test_area_under_the_steps_of_precision_and_recall() -> None:
-    ranked = [0.9, 0.8, 0.7, 0.6]
-    found = ap.of_classes(columns(ranked, ranked, ranked), columns([1, 0, 1, 0], [0, 0, 0, 1], [1, 1, 1, 1]))
-    assert found.tolist() == pytest.approx([(1 + 2 / 3) / 2, 1 / 4, 1.0])
-
-
-def test_frames_with_one_score_are_one_threshold() -> None:
-    same = [0.5] * 4
-    assert ap.of_classes(columns(same), columns([0, 0, 0, 1])).tolist() == [0.25], "in whatever order they are"
-    assert ap.of_classes(columns(same), columns([1, 0, 0, 0])).tolist() == [0.25]
-
-
 @pytest.mark.parametrize("digits", [1, 6], ids=["with ties", "without"])
 def test_it_is_scikit_learns_for_whatever_scores(digits: int) -> None:
     random = np.random.default_rng(digits)

@@ -28,19 +28,6 @@ def test_bus_factors(collective: str, of_2: float, of_3: float, of_8: float) -> 
         assert isclose(bus_bandwidth(collective, 6e9, 2.0, ranks), 3e9 * factor)
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 8])
-def test_an_allreduce_is_a_reduce_scatter_and_an_all_gather(ranks: int) -> None:
-    parts = bus_factor("reduce_scatter", ranks) + bus_factor("all_gather", ranks)
-    assert isclose(bus_factor("allreduce", ranks), parts)
-
-
-def test_what_is_no_collective_has_no_factor() -> None:
-    with pytest.raises(ValueError, match="'gossip' is none of allreduce, broadcast, reduce_scatter, all_gather"):
-        bus_factor("gossip", 2)
-    with pytest.raises(ValueError, match="0 ranks"):
-        bus_factor("allreduce", 0)
-
-
 def test_the_sizes_are_1_kib_to_256_mib_by_four() -> None:
     assert list(network.sizes()) == [1024 * 4**power for power in range(10)]
     assert list(network.sizes())[-1] == 256 * 2**20

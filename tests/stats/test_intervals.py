@@ -29,6 +29,7 @@ from scaling_study.stats.intervals import (
     ratio,
     repeats_for,
     repeats_needed,
+    step_trend,
     throughput,
     welch_satterthwaite,
     within_run,
@@ -113,24 +114,10 @@ def test_coverage_with_another_kind_of_memory() -> None:
 def test_short_runs_are_labelled_and_very_short_ones_claim_nothing() -> None:
     assert within_run(np.linspace(0.1, 0.11, 49)).verdict == TOO_SHORT
     assert within_run(np.random.default_rng(0).normal(0.1, 0.01, 50)).verdict == ""
+    assert within_run(np.linspace(0.1, 0.2, 400)).verdict == TOO_SHORT, "it drifts"
     assert within_run([0.1]) == Interval(0.1, None, None, 1, 1.0, TOO_SHORT)
     two = within_run([0.1, 0.2])
     assert two.low is not None and two.low < 0.15 and two.mean == pytest.approx(0.15)
-
-
-def test_a_drifting_run_is_labelled() -> None:
-    assert within_run(np.linspace(0.1, 0.2, 400)).verdict == TOO_SHORT
-
-
-def test_equal_steps_give_a_point() -> None:
-    interval = within_run([0.1] * 60)
-    assert interval.half_width == pytest.approx(0, abs=1e-12)
-    assert interval.verdict == "" and interval.effective_n == pytest.approx(60)
-
-
-def test_effective_n_follows_the_memory() -> None:
-    calm, persistent = (within_run(step_series(phi, 1000, 0.05, seed=3)[0]) for phi in (0.0, 0.8))
-    assert calm.effective_n > 800 and persistent.effective_n < 200
 
 
 def test_throughput_swaps_the_bounds_and_claims_nothing_unbounded() -> None:
@@ -173,13 +160,6 @@ def test_fewer_than_three_repeats_claim_no_interval() -> None:
         assert (interval.low, interval.high, interval.half_width, interval.verdict) == (None, None, None, TOO_FEW)
         assert ratio(values, [400.0, 401.0, 402.0]).verdict == TOO_FEW
         assert ratio([400.0, 401.0, 402.0], values).low is None
-
-
-def test_between_repeats_is_students_t() -> None:
-    interval = between_repeats([98.0, 100.0, 102.0])
-    assert interval.mean == 100
-    assert interval.half_width == pytest.approx(4.302653 * 2 / math.sqrt(3), rel=1e-6)
-    assert interval.relative_half_width == pytest.approx(0.0496828, rel=1e-5)
 
 
 def test_five_percent_noise_needs_27_repeats_for_two_percent() -> None:
@@ -276,6 +256,17 @@ def test_an_interval_of_four_means_covers_as_often_as_it_says() -> None:
     assert 0.93 < covered / trials < 0.98
 
 
-def test_a_quotient_needs_positive_values() -> None:
-    with pytest.raises(ValueError, match="positive"):
-        quotient([[1.0, 2.0, 3.0]], [[0.0, 1.0, 1.0]])
+@pytest.mark.parametrize(
+    ("step_seconds", "trend"),
+    [
+        ([1.0] * 6, 0.0),
+        ([2.0, 2.0, 1.5, 1.5, 1.0, 1.0], -0.5),
+        ([1.0, 1.0, 1.0, 9.0, 9.0, 1.1, 1.1, 1.1], 0.1),  # eight: two and two, the middle is passed over
+        ([9.0, 1.0, 1.0, *[1.0] * 5, 1.0], 0.0),  # one slow step is no trend
+        ([3.0, 2.0, 1.0, 1.0, 1.0], None),
+        ([], None),
+        ([0.0] * 6, None),
+    ],
+)
+def test_step_trend(step_seconds: list[float], trend: float | None) -> None:
+    assert step_trend(step_seconds) == (None if trend is None else pytest.approx(trend))

@@ -24,14 +24,7 @@ ONE, DRIFT = 0.02, 0.05  # relative spread between launches of one configuration
 MOST_WIDTH, LEAST_COVERAGE = 1.3, 0.93
 
 
-def test_what_is_common_to_a_launch_is_taken_away() -> None:
-    drift = np.array([0.0, 0.3, -0.2, 0.1])
-    left, common = fitted(np.array([[1.0], [5.0], [2.0]]) + drift)
-    assert np.allclose(left, 0)
-    assert np.allclose(common, drift - drift.mean())
-
-
-def test_also_where_some_were_not_measured() -> None:
+def test_what_is_common_to_a_launch_is_taken_away_also_where_some_were_not_measured() -> None:
     drift = np.array([0.0, 0.3, -0.2, 0.1])
     x = np.array([[1.0], [5.0], [2.0]]) + drift
     x[0, 1] = x[2, 3] = math.nan
@@ -52,13 +45,6 @@ def test_a_single_launch_says_nothing() -> None:
     one, other = spreads([[1.0], [2.0]], ["a", "a"])
     assert of_ratio(one, other, together=True) == (0.0, 0.0)
     assert spreads(np.empty((0, 0)), []) == []
-
-
-def test_two_rows_have_the_spread_of_their_difference() -> None:
-    a, b = np.array([0.0, 0.01, 0.05]), np.array([0.02, -0.01, 0.02])
-    variances, freedoms = variance_left(fitted(np.stack([a, b]))[0])
-    assert variances.sum() == pytest.approx(np.var(a - b, ddof=1))
-    assert freedoms.tolist() == [1.0, 1.0]
 
 
 def test_processes_add_to_a_ratio_between_them_only() -> None:

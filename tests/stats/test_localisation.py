@@ -55,11 +55,6 @@ def test_energy_is_of_the_map_as_it_is_enlarged() -> None:
     np.testing.assert_allclose(scores.enlarged(peak(0, 0), (8, 12)), np.outer(down, along))
 
 
-def test_what_is_below_0_has_no_energy() -> None:
-    shown = peak(0, 0) - peak(1, 2)
-    assert Place(MASK, (), GRID).score(shown).energy == Place(MASK, (), GRID).score(peak(0, 0)).energy
-
-
 def test_a_map_that_shows_nothing_scores_as_chance_does() -> None:
     place = Place(MASK, ((1.0, 0.5),), GRID)
     chance = scores.chance(place)

@@ -18,7 +18,7 @@ from PIL import Image
 
 from scaling_study import datasets, settings
 from scaling_study.errors import HostError
-from scaling_study.measure.parity_recorder import coming_epochs
+from scaling_study.measure.training import coming_epochs
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, images, load
