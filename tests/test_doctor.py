@@ -80,12 +80,6 @@ def test_dali_is_tried_where_it_is_and_else_the_pip_line_is_said() -> None:
         assert doctor.reason(trial, replace(COMPLETE, libraries={**COMPLETE.libraries, build: "2.4"}), ALONE) == ""
 
 
-def test_a_pipeline_is_asked_for_one_batch_of_all_its_workers() -> None:
-    pipelines = [trial for trial in doctor.cases(COMPLETE) if FRAMEWORKS[trial.framework].cuts_model]
-    assert {trial.framework for trial in pipelines} == {"torch_pipeline", "fairscale_pipe", "naive_model_parallel"}
-    assert {(trial.global_batch, trial.stages, trial.allreduce) for trial in pipelines} == {(4, 2, "none")}
-
-
 def test_launches_are_shared_only_by_trials_that_are_launched_alike() -> None:
     by_launch: dict[object, list[tuple[str, str | None]]] = {}
     for trial in doctor.cases(COMPLETE):
@@ -121,11 +115,6 @@ def test_exit_code_and_next_command(
     first, *lines, last = capsys.readouterr().out.splitlines()
     assert COMPLETE.cpu in first and last.endswith(f"Next: {next_command}")
     assert [line.split("  ")[0] for line in lines] == answers and all("why " * 59 in line for line in lines)
-
-
-def test_a_missing_library_comes_before_a_sweep() -> None:
-    bare = replace(COMPLETE, libraries={"torch": "1.0"})
-    assert doctor.next_command([Answer("single", WORKS, "")], bare).startswith("make setup, which installs horovod, ")
 
 
 def test_a_terminal_cuts_a_line_and_a_pipe_does_not() -> None:

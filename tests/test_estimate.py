@@ -53,11 +53,6 @@ def test_the_timed_window_is_at_least_min_seconds_and_at_most_max_seconds() -> N
     assert estimate(measure=short) == pytest.approx(launched + 1.5 * 1.25)
 
 
-def test_the_timed_window_ends_at_max_steps() -> None:
-    few = MEASURE.model_copy(update={"min_steps": 2, "max_steps": 2, "min_seconds": 50.0})
-    assert estimate(measure=few) == pytest.approx(LAUNCH_SECONDS["python"] + 4 * STEP + 2 * STEP * 1.25)
-
-
 def test_whole_epochs_take_as_long_as_their_samples() -> None:
     one_epoch = 50_000 * STEP_SECONDS_PER_SAMPLE["resnet18"]
     assert estimate(epochs=1) > one_epoch
@@ -93,10 +88,6 @@ def test_no_trial_takes_longer_than_its_time_out() -> None:
     assert estimate(measure=impatient, batch_per_worker=100_000) == 5.0
 
 
-def test_what_cannot_run_takes_no_time() -> None:
-    assert estimate(unsupported="no GPU") == 0.0
-
-
 def test_every_launcher_has_its_seconds() -> None:
     assert set(LAUNCH_SECONDS) == set(LAUNCHERS)
     assert estimate(launcher="horovodrun") - estimate() == pytest.approx(
@@ -113,8 +104,3 @@ def test_a_configuration_that_was_seen_takes_its_median() -> None:
     assert learned(TRIAL, planned) == 56.0
     other = replace(TRIAL, batch_per_worker=101)
     assert learned(other, Planned(other, MEASURE)) != 56.0
-
-
-def test_what_did_not_run_teaches_nothing() -> None:
-    learned = Estimate([finished(TRIAL, None), finished(TRIAL, 0.0, status="unsupported")])
-    assert learned(TRIAL, Planned(TRIAL, MEASURE)) == estimate()

@@ -11,7 +11,6 @@ import pytest
 
 from benchmarks import gpu
 from benchmarks.__main__ import main
-from scaling_study.machine import this_machine
 from scaling_study.records import store
 
 
@@ -73,10 +72,3 @@ def test_what_fails_is_named_on_the_page(tmp_path: Path) -> None:
     assert "    rounds: warm: the study warm failed" in page
     assert "    fails     horovod: mpirun  why" in page and "    FAILED tests/gpu" in page
     assert "toy size" not in page and "- doctor: 1 works" in page
-
-
-@pytest.mark.skipif(bool(this_machine().gpus), reason="this machine has a GPU")
-def test_without_a_gpu_it_says_how_to_try_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["gpu", "--out", str(tmp_path)])
-    assert "this machine has no GPU: --device cpu runs the same steps at toy size" in capsys.readouterr().err

@@ -6,12 +6,10 @@ docs/reliability.md lists the threats, each with the test that stands for it.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -80,13 +78,22 @@ def runs(planned: plan.Planned) -> None:
         assert again.to_argv() == trial.to_argv()
 
 
-# --- any file ---
-
-WORDS = [*KEYS, *Measure.model_fields, *FRAMEWORKS, *MODELS, "framework", "matrix", "exclude", "include", "study",
-         "sweeps", "small", "baseline", "measure", "scaling", "order_seed", "description", "parity", "weak", "strong",
-         "none", "fp16", "even", "time", "1f1b", "9,5", "²,5", "9" * 30, "-1", "--help", "1,", "", "0", "a\0b",
-         "\x1b[2J", "\u202e", "$(id)", "../..", "nul", "x" * 3000]  # fmt: skip
-words = st.sampled_from(WORDS)
+words = st.sampled_from(
+    [
+        *KEYS,
+        *Measure.model_fields,
+        *FRAMEWORKS,
+        *MODELS,
+        "matrix",
+        "exclude",
+        "small",
+        "weak",
+        "9,5",
+        "9" * 30,
+        "",
+        "a\0b",
+    ]
+)
 numbers = (
     st.integers(-2, 70)
     | st.integers()
@@ -97,33 +104,10 @@ numbers = (
 scalars = st.none() | st.booleans() | numbers | words | st.text(max_size=8) | st.binary(max_size=4)
 scalars |= st.dates() | st.datetimes()
 keys = words | st.text(max_size=4) | st.integers(-2, 3) | st.none() | st.booleans() | st.floats() | st.dates()
-nested = st.recursive(scalars, lambda v: st.lists(v, max_size=4) | st.dictionaries(keys, v, max_size=4), max_leaves=15)
 
 
 def dumped(value: Any) -> str:
     return yaml.safe_dump(value, allow_unicode=True, sort_keys=False)
-
-
-@pytest.mark.long
-@given(nested, st.booleans())
-def test_any_value_gives_a_plan_or_a_few_clear_lines(
-    study_file: Callable[..., Path], machine: Callable[..., Machine], value: Any, small: bool
-) -> None:
-    answer(study_file(dumped(value)), machine(), small)
-
-
-@given(st.binary(max_size=200) | st.text(max_size=100).map(lambda text: text.encode("utf-16")), st.booleans())
-def test_any_bytes_give_a_plan_or_a_few_clear_lines(
-    study_file: Callable[..., Path], machine: Callable[..., Machine], data: bytes, small: bool
-) -> None:
-    answer(study_file(data), machine(), small)
-
-
-@given(st.text(max_size=200), st.booleans())
-def test_any_text_gives_a_plan_or_a_few_clear_lines(
-    study_file: Callable[..., Path], machine: Callable[..., Machine], text: str, small: bool
-) -> None:
-    answer(study_file(text.encode("utf-8", "surrogatepass")), machine(), small)
 
 
 def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -146,11 +130,9 @@ def mutated(draw: st.DrawFn) -> Any:
         for part in place[:-1]:
             around = around[part]
         last, one = place[-1], around[place[-1]]
-        do = draw(st.sampled_from(["replace", "replace", "nest", "remove", "rename", "add", "list", "twice"]))
+        do = draw(st.sampled_from(["replace", "replace", "remove", "rename", "add", "list", "twice"]))
         if do == "replace":
             around[last] = draw(scalars)
-        elif do == "nest":
-            around[last] = draw(nested)
         elif do == "remove":
             del around[last]
         elif do == "list":
@@ -162,7 +144,7 @@ def mutated(draw: st.DrawFn) -> Any:
     return value
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @given(mutated(), st.booleans(), st.sampled_from([(2, 0), (64, 0), (8, 2)]))
 def test_any_mutated_study_gives_a_plan_or_a_few_clear_lines(
     study_file: Callable[..., Path], machine: Callable[..., Machine], value: Any, small: bool, size: tuple[int, int]
@@ -208,74 +190,8 @@ def test_any_values_at_their_limits_give_a_plan_or_a_few_clear_lines(
     answer(study_file(dumped(value)), machine(*size))
 
 
-@pytest.mark.long
-@given(st.sampled_from(SHIPPED), st.data(), st.booleans())
-def test_any_study_cut_doubled_or_torn_gives_a_plan_or_a_few_clear_lines(
-    study_file: Callable[..., Path], machine: Callable[..., Machine], path: Path, data: st.DataObject, small: bool
-) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    at = data.draw(st.integers(0, len(lines) - 1))
-    do = data.draw(st.sampled_from(["double", "drop", "indent", "insert", "cut", "swap"]))
-    if do == "double":
-        lines.insert(data.draw(st.integers(0, len(lines))), lines[at])
-    elif do == "drop":
-        del lines[at]
-    elif do == "indent":
-        lines[at] = data.draw(st.sampled_from([" ", "  ", "\t", "- ", "? ", "&a ", "*a ", "!!int ", "%"])) + lines[at]
-    elif do == "insert":
-        column = data.draw(st.integers(0, len(lines[at])))
-        lines[at] = lines[at][:column] + data.draw(st.text(max_size=5)) + lines[at][column:]
-    elif do == "cut":
-        lines = lines[: at + 1]
-        lines[at] = lines[at][: data.draw(st.integers(0, len(lines[at])))]
-    else:
-        lines[at], lines[0] = lines[0], lines[at]
-    answer(study_file("".join(lines).encode("utf-8", "surrogatepass")), machine(), small)
-
-
-# --- files that are none ---
-
-
-def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.yaml")
-    (tmp_path / "round.yaml").symlink_to("round.yaml")
-    (tmp_path / "to-pipe.yaml").symlink_to("pipe.yaml")
-    with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:
-        server.bind(str(tmp_path / "socket.yaml"))
-        for name, said in {
-            "pipe.yaml": "a pipe or device; a study is a file",
-            "to-pipe.yaml": "a pipe or device; a study is a file",
-            "socket.yaml": "a pipe or device; a study is a file",
-            "round.yaml": "cannot be read: Too many levels of symbolic links",
-            ".": "cannot be read: Is a directory",
-        }.items():
-            with pytest.raises(StudyError) as wrong:
-                study.load(tmp_path / name)
-            assert wrong.value.problems == [f"{tmp_path / name}: {said}"]
-    for device in ("/dev/zero", "/dev/null", "/dev/tty", "/dev/random"):
-        if os.path.exists(device):
-            with pytest.raises(StudyError, match="a pipe or device; a study is a file"):
-                study.load(Path(device))
-
-
-def test_a_name_that_a_terminal_would_obey_is_written_out(tmp_path: Path) -> None:
-    latin = os.fsdecode(b"\xff.yaml")  # a file's name is bytes, and not always text
-    for name in ("\x1b[2J\x1b]0;mine\x07.yaml", "a\nb: fine.yaml", "a\rb.yaml", "\u202eabc.yaml", latin):
-        for is_there in (False, True):
-            if is_there:
-                (tmp_path / name).write_text("study: [")
-            with pytest.raises(StudyError) as wrong:
-                study.load(tmp_path / name)
-            (line,) = wrong.value.problems
-            assert line.isprintable() and line.isascii() and str(wrong.value) == line
-
-
-# --- names and values ---
-
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-NAMES = ["", ".", "..", "...", ".hidden", "-rf", "--results", "a/b", "a\\b", "/etc", "../up", "a/../../b", "~", "~root",
-         "a b", "a\n", "a\nb", "a\0b", "a\x1b[2J", "$HOME", "$(id)", "`id`", "a;b", "a|b", "a*", "a?", "[red]", "<b>",
-         "a'b", 'a"b', "\u202ea", "ä", "٣", "x" * 101, "a" + "\u0301", "C:", "a:b", "%s", "{}"]  # fmt: skip
+NAMES = ["", "..", ".hidden", "-rf", "a/b", "/etc", "a b", "a\n", "$(id)", "a\x1b[2J", "\u202ea", "ä", "x" * 101]
 
 
 @given(st.sampled_from(NAMES) | st.text(max_size=5) | st.from_regex(SAFE, fullmatch=True))
@@ -298,44 +214,11 @@ def test_a_trial_has_one_folder_of_its_own_whatever_users_call_their_model(model
     assert trial.id != Trial(model=f"{model}.").id, "the hash tells apart what the words do not"
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["hostfile", "host", "env", "environment", "command", "script", "python", "module", "entry_point", "shell",
-     "pre_run", "import", "include_file", "extends", "data_root", "results", "log", "machine", "record", "local_rank"],
-)  # fmt: skip
-@pytest.mark.parametrize("place", ["study", "sweep", "matrix", "measure", "baseline", "exclude", "include"])
-def test_a_study_names_no_variable_no_file_and_no_program(
-    study_file: Callable[..., Path], key: str, place: str
-) -> None:
-    """What trains is said in words of a table; what such keys would say has no place in a study file."""
-    sweep: dict[str, Any] = {"framework": "single", "matrix": {"seed": [1]}}
-    value: dict[str, Any] = {"study": "a", "sweeps": [sweep], "measure": {}, "baseline": {"framework": "single"}}
-    around = {"study": value, "sweep": sweep, "matrix": sweep["matrix"]}.get(place)
-    if around is None:
-        around = {"measure": value["measure"], "baseline": value["baseline"]}.get(place, {"seed": 1})
-        if place in ("exclude", "include"):
-            sweep[place] = [around]
-    around[key] = ["x"] if place == "matrix" else "x"
-    with pytest.raises(StudyError) as wrong:
-        study.load(study_file(dumped(value)))
-    assert any(f"unknown key {key!r}" in line for line in wrong.value.problems)
-
-
-def test_what_trains_comes_from_installed_packages_alone(study_file: Callable[..., Path]) -> None:
-    for name in ("os:system", "scaling_study.workloads.cifar10:load", "../evil", "evil.py", "__import__('os')"):
-        with pytest.raises(StudyError, match="is not right: input should be"):
-            study.load(study_file(dumped({"study": "a", "sweeps": [{"framework": "single", "model": name}]})))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--where", "\x1b[2J=1"], "--where \\x1b[2J=1: expected key=value"),
-        (["--where", "[/red]=1"], "--where [/red]=1: expected key=value"),
-        (["--where", "x" * 100_000], "--where xxx"),
-        (["--where", "seed=" + "9" * 5000], "--where seed=999"),
-        (["--where", "learning_rate=nan"], "matches no trial"),
         (["--retry", "[/]\x1b[2J"], "a status is one of"),
         (["--results", "/proc/[/]\x1b[2J\nb"], "cannot write results there"),
     ],
@@ -348,14 +231,6 @@ def test_a_command_line_is_quoted_short_and_printable(tmp_path: Path, arguments:
     assert done.returncode in (1, 2) and "Traceback" not in done.stderr
     (line,) = filter(None, done.stderr.splitlines())
     assert said in line and line.isprintable() and len(line) < 3000
-
-
-@pytest.mark.slow
-def test_a_results_folder_may_have_any_name(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("study: a\nsweeps: [{framework: single}]\n")
-    argv = [sys.executable, str(CHECKOUT / "run_sweep.py"), "a.yaml", "--dry-run", "--results", "x[/] [red]y"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0 and "x[/] [red]y/a" in done.stdout, done.stderr
 
 
 def test_what_ranks_say_reaches_the_terminal_as_text_alone() -> None:

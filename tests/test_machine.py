@@ -41,16 +41,6 @@ def test_libraries_and_a_few_bytes_of_memory_are_the_same_hardware() -> None:
     assert replace(LAPTOP, memory_bytes=(8 << 30) - (100 << 20)).fingerprint == LAPTOP.fingerprint
 
 
-def test_auto_means_the_gpu_where_there_is_one() -> None:
-    assert LAPTOP.device == "cpu"
-    assert replace(LAPTOP, gpus=("T4",)).device == "cuda"
-
-
-def test_a_machine_in_words() -> None:
-    assert str(LAPTOP) == "2 cores of Xeon, 8 GiB, no GPU"
-    assert str(replace(LAPTOP, gpus=("Tesla T4", "Tesla T4"))) == "2 cores of Xeon, 8 GiB, 2 x Tesla T4"
-
-
 def test_a_machine_as_the_record_has_it() -> None:
     assert replace(LAPTOP, gpus=("T4",)).to_dict() == {
         "cores": 2, "cpu": "Xeon", "memory_bytes": 8 << 30, "gpus": ["T4"], "libraries": {"torch": "2.15.0"},
@@ -69,10 +59,6 @@ def test_this_machine_is_looked_at() -> None:
     assert this_machine() == here, "looked at twice, it is the same"
 
 
-def test_a_library_that_is_not_there_has_no_version() -> None:
-    assert installed("no-such-distribution") is None
-
-
 @pytest.mark.parametrize(
     ("quota", "cores"),
     [("max 100000", 8), ("200000 100000", 2), ("150000 100000", 1), ("50000 100000", 1), ("9900000 100000", 8),
@@ -88,11 +74,6 @@ def test_a_containers_quota_limits_the_cores(monkeypatch: pytest.MonkeyPatch, qu
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(Path, "read_text", read)
     assert usable_cores() == cores
-
-
-def test_only_the_cores_this_process_may_use_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
-    assert usable_cores() == 1
 
 
 @pytest.fixture
@@ -133,10 +114,7 @@ def with_gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         (" 1 , 2 ", ("B", "C")),
         ("-1", ()),
         ("0,-1,1", ("A",)),  # CUDA stops at the first that is not there
-        ("0,7,1", ("A",)),
-        ("GPU-1e2f-11", ("B",)),
-        ("GPU-2e2f", ("C",)),  # a beginning is enough
-        ("GPU-2e2f-11,GPU-0e2f-11", ("C", "A")),
+        ("GPU-2e2f-11,GPU-0e", ("C", "A")),
     ],
 )
 def test_gpus_are_those_that_cuda_itself_would_show(

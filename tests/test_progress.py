@@ -32,11 +32,6 @@ def test_a_line_says_what_sets_trials_apart() -> None:
     )
 
 
-def test_a_gate_is_named_as_one() -> None:
-    gate = replace(PIPELINE, find="parity", precision="fp64", stage_cut="even")
-    assert describe(gate) == "parity of torch_pipeline resnet8, 2 workers, 1f1b, m = 4, cut even, fp64"
-
-
 def test_times_are_said_in_two_units_at_most() -> None:
     assert [clock(seconds) for seconds in (42, 320, 10_980)] == ["42 s", "5 min 20 s", "3 h 03 min"]
 

@@ -19,7 +19,6 @@ from scaling_study.errors import (
     StudyError,
     printable,
     quoted,
-    shortened,
 )
 from scaling_study.settings import CHECKOUT
 
@@ -48,11 +47,6 @@ def test_any_value_is_quoted_short_and_printable(value: Any) -> None:
     assert len(made) <= MOST_SHOWN + 20 and made.isprintable()
     if isinstance(value, str) and len(repr(value)) <= MOST_SHOWN:
         assert ast.literal_eval(made) == value
-
-
-def test_what_is_long_is_cut() -> None:
-    assert (shortened("abcdef", 6), shortened("abcdefg", 6)) == ("abcdef", "abc...")
-    assert len(quoted("x" * 10**7)) <= MOST_SHOWN and len(quoted({"a": "x" * 10**7, "b": [1] * 10**6})) < 200
 
 
 def test_a_refusal_can_be_read_however_much_is_wrong() -> None:

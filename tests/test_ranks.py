@@ -56,11 +56,6 @@ def test_two_workers_have_disjoint_cores_whatever_launched_them(rank, size):
 
 
 @several_cores
-def test_one_worker_of_a_study_for_two_has_the_same_share():
-    assert len(claim(1)["cores"]) == 1
-
-
-@several_cores
 def test_by_hand_the_share_is_the_machine_over_the_workers():
     assert claim(0)["threads"] == len(os.sched_getaffinity(0))
     assert claim(0, LOCAL_RANK="1", LOCAL_WORLD_SIZE="2")["threads"] == len(os.sched_getaffinity(0)) // 2

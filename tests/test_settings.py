@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scaling_study import settings
-from scaling_study.settings import CHECKOUT, data_path, data_root, setting
+from scaling_study.settings import data_path, data_root, setting
 
 
 @pytest.fixture(autouse=True)
@@ -21,14 +21,6 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     for name in ("DATA_PATH", "DATA_ROOT", "THING"):
         monkeypatch.delenv(name, raising=False)
     return found
-
-
-def test_the_checkout_is_where_the_front_door_is() -> None:
-    assert (CHECKOUT / "run_sweep.py").is_file()
-
-
-def test_the_default_is_the_last_resort() -> None:
-    assert setting("THING", "default") == "default"
 
 
 def test_the_environment_wins_then_the_current_folder_then_the_checkout(
@@ -64,11 +56,6 @@ def test_the_environment_wins_then_the_current_folder_then_the_checkout(
 def test_a_line_of_the_env_file(places: dict[str, Path], text: str, value: str) -> None:
     (places["here"] / ".env").write_bytes(text.encode())
     assert setting("THING", "default") == value
-
-
-def test_a_folder_of_that_name_is_no_env_file(places: dict[str, Path]) -> None:
-    (places["here"] / ".env").mkdir()
-    assert setting("THING", "default") == "default"
 
 
 def test_data_lies_in_the_checkout_unless_told_otherwise(

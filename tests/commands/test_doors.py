@@ -45,14 +45,6 @@ def test_every_command_explains_itself(command: tuple[str, ...], capsys: pytest.
     assert f"scaling-study {' '.join(command)}" in shown.out and not shown.err
 
 
-def test_the_command_line_lists_its_commands_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--help"]) == 0
-    text = capsys.readouterr().out
-    measure, analyse = text.index("Measure"), text.index("Analyse")
-    assert all(measure < text.index(f"│ {name} ") < analyse for name in ("run", "parity", "doctor", "slurm"))
-    assert all(analyse < text.index(f"│ {name} ") for name in ("tables", "report", "compare", "predict", "export"))
-
-
 @pytest.mark.parametrize("command", DOORS, ids=" ".join)
 def test_a_door_shows_the_options_of_its_command(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     door, words = DOORS[command]
@@ -82,14 +74,9 @@ def test_an_unknown_option_is_one_line_and_exit_code_2(
         (["run"], "which study?"),
         (["parity"], "which study?"),
         (["slurm"], "Missing command."),
-        (["slurm", "submit"], "Missing argument 'STUDY'."),
         (["report"], "Missing argument 'RESULTS'."),
-        (["compare", "a"], "Missing argument 'B'."),
         (["predict", "a"], "Missing option '--workers'."),
         (["run", "tiny.yaml", "--max-trials", "-1"], "Invalid value for '--max-trials': Input should be"),
-        (["run", "tiny.yaml", "--max-trials", "two"], "Invalid value for '--max-trials'"),
-        (["run", "tiny.yaml", "--results"], "Option '--results' requires an argument."),
-        (["run", "tiny.yaml", "another.yaml"], "Got unexpected extra argument(s) (another.yaml)"),
         (["tiny.yaml", "--status", "--dry-run"], "--dry-run and --profile do not go with --slurm"),
         (["tiny.yaml", "--detach"], "--detach is gone: start the sweep with nohup, in tmux,"),
         (["slurm", "status", "nothere.yaml"], "nothere.yaml: no such file"),
@@ -113,14 +100,6 @@ def test_every_door_to_a_plan_shows_the_same_plan(study: Path, capsys: pytest.Ca
     assert plans[0] == plans[1] == plans[2] and len(plans[0]["trials"]) == 6
 
 
-def test_a_study_is_named_with_or_without_an_option_to_parity(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study.write_text(STUDY + "parity: false\n")
-    for door, words in ((cli.parity, ["--study", "tiny.yaml"]), (cli.parity, ["tiny.yaml"]),
-                        (cli.main, ["parity", "tiny.yaml"])):  # fmt: skip
-        assert door(words) == 2
-        assert "tiny.yaml has no parity gates" in capsys.readouterr().err
-
-
 def test_slurm_has_a_command_for_each_option_of_a_sweep(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["slurm", "status", "tiny.yaml"]) == cli.run_sweep(["tiny.yaml", "--status"])
     by_command, by_option = capsys.readouterr().out.splitlines()
@@ -134,17 +113,6 @@ def test_slurm_has_a_command_for_each_option_of_a_sweep(study: Path, capsys: pyt
     assert scripts[0] == scripts[1]
     script = shlex.quote(str(CHECKOUT / "run_sweep.py"))  # a checkout may lie in a path with spaces
     assert f"{script} tiny.yaml --where batch_per_worker=4 &" in scripts[0][-1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words", [["run_sweep.py"], ["-m", "scaling_study.parity"], ["-m", "analysis"]], ids=lambda words: words[-1]
-)
-def test_a_door_is_a_real_process_with_an_exit_code(words: list[str], study: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, *words, "--colour"], cwd=CHECKOUT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2 and done.stderr.startswith("error: No such option") and not done.stdout
 
 
 @pytest.mark.slow

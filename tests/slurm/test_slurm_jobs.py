@@ -31,10 +31,6 @@ def test_what_an_earlier_job_of_the_trial_left_is_not_taken_for_the_next_ones(tm
     assert not jobs.prepare(tmp_path, JOB, "second").with_name("exit.json").exists()
 
 
-def test_no_two_names_are_alike():
-    assert len({jobs.new_name("tiny") for _ in range(100)}) == 100
-
-
 def test_sweeps_are_numbered(tmp_path):
     assert jobs.next_sweep(tmp_path) == "sweep-1"
     jobs.prepare(tmp_path, JOB, "")

@@ -74,10 +74,6 @@ def test_other_lines_are_passed_over(text):
     assert parse_squeue(text) == {} and parse_sacct(text) == {}
 
 
-def test_a_number_that_is_none():
-    assert parse_squeue("1|a|FAILED|²|r|n|0:01|")["1"].code == 0
-
-
 NOW = 1_800_000_000.0
 TERM = ScriptExit("41", "node1", "study", 143, "TERM", 1_800_000_000)
 KILLED_FOR_MEMORY = """\
@@ -149,10 +145,6 @@ def test_a_job_of_one_trial(state, script, output, outcome):
 )
 def test_of_a_sweep_only_what_the_running_trial_can_have_done_counts_against_it(state, outcome):
     assert outcome_of(state, None, single_trial=False) == outcome
-
-
-def test_the_end_of_what_it_printed_is_kept():
-    assert trial_outcome("41", None, None, "the last line", True).error == "the last line"
 
 
 @pytest.mark.parametrize("live", [*WAITING, *RUNNING])

@@ -54,10 +54,6 @@ def trial(**keys: Any) -> Trial:
              "--verbose", *PROGRAM],
         ),
         (
-            "horovodrun", {"hosts": 1, "workers": 2}, PLAIN,
-            ["/venv/bin/horovodrun", "-np", "2", "-H", "h1:2", "--mpi", UNBOUND, *PROGRAM],
-        ),
-        (
             "horovodrun", {"hosts": None}, TOLD,
             ["/venv/bin/horovodrun", "-np", "4", "--mpi", UNBOUND, "--verbose", *PROGRAM],
         ),
@@ -103,13 +99,6 @@ def test_the_environment_of_the_machine_file_is_on_the_command_line() -> None:
     assert command(over, cluster=TOLD).shell().startswith("GLOO_SOCKET_IFNAME=ib0 NCCL_SOCKET_IFNAME=ib0 ")
 
 
-def test_without_hosts_given_a_trial_on_one_runs_on_this_machine() -> None:
-    one = trial(hosts=1, launcher="mpirun")
-    assert ALONE.hosts_of(one) == () and command(one) == command(replace(one, hosts=None))
-
-
-# --- the plan ---
-
 STUDY = "study: a\nparity: false\nsweeps:\n  - framework: torch_ddp\n    matrix: {model: [resnet8], %s}\n"
 
 
@@ -126,14 +115,6 @@ def test_hosts_are_an_axis_as_any_other(study_of: Callable[..., Study], machine:
         (2, 4): "",
         (4, 4): "hosts=4, but 2 are listed (h1:2, h2:2)",
     }
-
-
-def test_a_study_over_hosts_can_be_planned_where_there_are_none(
-    study_of: Callable[..., Study], machine: Callable[..., Machine]
-) -> None:
-    made = planned(study_of(STUDY % "workers: [2], hosts: [1, 2]"), machine(cores=2))
-    assert made[(1, 2)] == ""
-    assert made[(2, 2)].startswith("hosts=2, but no hosts are listed")
 
 
 def test_cores_are_those_of_each_host(study_of: Callable[..., Study], machine: Callable[..., Machine]) -> None:
@@ -153,12 +134,6 @@ def test_workers_that_cannot_be_spread_evenly_are_wrong_everywhere(
     assert problems_of(STUDY % keys) == [f"study.yaml:5: workers={workers} cannot be spread evenly over hosts=2"]
 
 
-@pytest.mark.parametrize("framework", ["single", "torch_dp", "fairscale_pipe"])
-def test_what_is_one_process_has_no_hosts(problems_of: Callable[[str], list[str]], framework: str) -> None:
-    (problem,) = problems_of(f"study: a\nsweeps: [{{framework: {framework}, hosts: 1}}]\n")
-    assert f"framework {framework} has no 'hosts'" in problem
-
-
 def test_what_decides_speed_on_a_machine_is_part_of_every_id(plan_of: Callable[..., Plan]) -> None:
     made = plan_of(STUDY % "workers: [2]")
     again = plan.make(made.study, made.machine, cluster=Cluster(TWO, MachineFile(price_per_worker_hour=1.0)))
@@ -176,15 +151,10 @@ def test_a_gate_over_hosts_is_a_gate_of_its_own(
     assert {gate.hosts for gate in support.gates_of(trial(framework="torch_ddp", workers=8, hosts=8))} == {2}
 
 
-# --- the records ---
-
-
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
         (["a", "a", "b", "b"], ""),
-        (["a", "b", "a", "b"], ""),
-        (["a", "a", "a", "a"], "asked for 2 hosts with 2 workers each, found 4 on a"),
         (["a", "a", "a", "b"], "asked for 2 hosts with 2 workers each, found 3 on a, 1 on b"),
         (["a", "b", "c", "d"], "asked for 2 hosts with 2 workers each, found 1 on a, 1 on b, 1 on c, 1 on d"),
     ],

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling_study.errors import StudyError
-from scaling_study.settings import CHECKOUT
-from scaling_study.study import documents
 from scaling_study.study.documents import Document, read
 
 
@@ -124,40 +119,8 @@ def test_what_is_not_yaml_is_one_clear_line(complaint: Callable[[bytes], str], t
     assert complaint(text) == said
 
 
-@pytest.mark.parametrize("text", ["a: \0", "a: 1\nb: \x1b[31m"])
-def test_control_characters_are_one_clear_line(complaint: Callable[[str], str], text: str) -> None:
-    assert complaint(text).startswith("study.yaml")
-
-
-@pytest.mark.parametrize("word", ["!!timestamp soon", "!!bool perhaps", "!!int ''", "!!float ''", "!!int one"])
-def test_a_tag_that_does_not_fit_its_value_is_a_problem_and_no_crash(
-    complaint: Callable[[str], str], word: str
-) -> None:
-    assert complaint(f"a: 1\nb: {word}\n").startswith("study.yaml:2: ")
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_key(document: Callable[[bytes], Document]) -> None:
-    assert document(b"\xef\xbb\xbfstudy: a\n").value == {"study": "a"}
-
-
-def test_numbers_too_large_to_print_are_refused(complaint: Callable[[str], str]) -> None:
-    assert complaint("a: 0x" + "f" * 5000).startswith("study.yaml:1: ")
-    assert complaint("a: " + "9" * 5000).startswith("study.yaml:1: ")
-
-
 @pytest.mark.parametrize(
-    "tagged",
-    [
-        "!!python/object/apply:os.system ['touch {marker}']",
-        "!!python/object/new:os.system ['touch {marker}']",
-        "!!python/object:os.path.join {{a: 1}}",
-        "!!python/name:os.system",
-        "!!python/module:os",
-        "!!python/tuple [1, 2]",
-        "!mine [1]",
-        "!mine {{a: 1}}",
-        "!mine word",
-    ],
+    "tagged", ["!!python/object/apply:os.system ['touch {marker}']", "!!python/name:os.system", "!mine word"]
 )
 def test_tags_beyond_plain_yaml_are_refused_and_nothing_is_executed(
     complaint: Callable[[str], str], tmp_path: Path, tagged: str
@@ -167,85 +130,38 @@ def test_tags_beyond_plain_yaml_are_refused_and_nothing_is_executed(
     assert not marker.exists()
 
 
-def nest(open: str, close: str, depth: int) -> str:
-    return open * depth + close * depth
-
-
 LAUGHS = "a0: &a0 [lol, lol]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 60))
-LAUGHING_KEYS = "a0: &a0 {x: 1, y: 2}\n" + "".join(
-    f"a{i}: &a{i} {{{', '.join(f'k{j}: *a{i - 1}' for j in range(9))}}}\n" for i in range(1, 60)
-)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         (LAUGHS, "more than 50,000 values (keys and aliases count)"),
-        (LAUGHING_KEYS, "more than 50,000 values (keys and aliases count)"),
+        (f"[{'1,' * 60_000}]", "more than 50,000 values (keys and aliases count)"),
         ("a: &a [*a]\n", "nested too deeply"),
-        ("a: &a {b: *a}\n", "nested too deeply"),
-        ("&all [*all, *all]\n", "nested too deeply"),
-        (nest("[", "]", 30), "nested too deeply"),
-        (nest("[", "]", 100_000), "nested too deeply"),
-        (nest("{a: ", "}", 100_000), "nested too deeply"),
-        ("- " * 200_000, "nested too deeply"),
-        ("? " * 200_000, "nested too deeply"),
-        ("[" * 400_000, "nested too deeply"),
+        ("[" * 100_000, "nested too deeply"),
+        ("# " + "x" * 1_000_000, "larger than 1,000,000 bytes; a study file is a page or two"),
+        (f"a: {'9' * 101}", "cannot be read as tag:yaml.org,2002:int"),
     ],
-    ids=["laughs", "laughing keys", "list of itself", "map of itself", "twice itself", "30 lists", "100000 lists",
-         "100000 maps", "dashes", "question marks", "never closed"],
-)  # fmt: skip
-def test_bombs_are_refused_fast(complaint: Callable[[str], str], text: str, said: str) -> None:
-    start = time.process_time()
+    ids=["laughs", "values", "list of itself", "never closed", "a megabyte", "digits"],
+)
+def test_too_much_is_refused(complaint: Callable[[str], str], text: str, said: str) -> None:
     assert complaint(text).endswith(said)
-    assert time.process_time() - start < 5
-
-
-def test_a_big_file_is_refused_unread(study_file: Callable[[bytes], Path]) -> None:
-    path = study_file(b"a: 1 # ")
-    os.truncate(path, 1 << 40)  # a terabyte of nothing, which takes no room and fits into no memory
-    with pytest.raises(StudyError, match=r"study.yaml: larger than 1,000,000 bytes; a study file is a page or two$"):
-        read(path)
-
-
-def test_a_stream_without_an_end_is_refused() -> None:
-    program = (
-        "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
-        "from pathlib import Path\n"
-        "from scaling_study.study.documents import StudyError, read\n"
-        "try:\n    read(Path('/dev/zero'))\n"
-        "except StudyError as wrong:\n    print(*wrong.problems)\n"
-    )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=CHECKOUT, timeout=600)
-    assert (said.stdout.startswith("/dev/zero: "), said.stderr) == (True, "")
 
 
 def test_a_missing_file_a_folder_and_a_file_used_as_one_are_said_by_name(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("a: 1")
+    os.mkfifo(tmp_path / "pipe.yaml")
     for path, said in [
         (tmp_path / "absent.yaml", "no such file"),
         (tmp_path, "cannot be read: Is a directory"),
         (file / "study.yaml", "cannot be read: Not a directory"),
-        (tmp_path / ("x" * 300), "cannot be read: File name too long"),
+        (tmp_path / "pipe.yaml", "a pipe or device; a study is a file"),
     ]:
         with pytest.raises(StudyError) as wrong:
             read(path)
         assert wrong.value.problems == [f"{path}: {said}"]
-
-
-def test_a_file_without_permission_is_said_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "secret.yaml"
-    path.write_text("a: 1")
-
-    def refuse(*_: Any, **__: Any) -> Any:  # root may read anything, so the refusal is planted
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "read_text", refuse)
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(StudyError) as wrong:
-        read(path)
-    assert wrong.value.problems == [f"{path}: cannot be read: Permission denied"]
 
 
 def test_aliases_within_reason_are_fine(document: Callable[[str], Document]) -> None:
@@ -268,32 +184,3 @@ def test_plain_data_is_read_back_as_it_was_written(study_file: Callable[[str], P
         made = read(study_file(text))
         assert made.value == value and type(made.value) is type(value)
         assert max(made.lines.values()) <= text.count("\n") + 1
-
-
-pieces = st.sampled_from(
-    ["a", "b", ": ", ":", "- ", "\n", "\n  ", "  ", "[", "]", "{", "}", ",", "&x ", "*x", "!!int ", "!!bool ", "!!set ",
-     "!!binary ", "!!timestamp ", "!!float ", "!!null ", "!!seq ", "!!map ", "!!str ", "!t ", "? ", "| ", "> ", "'",
-     '"', "#", "%", "---\n", "...\n", "<<: ", "1", "0x_", ".inf", "~", "1:30", "2001-01-01", "\t", "\0", "é", "\ufeff"]
-)  # fmt: skip
-
-
-@given(st.text(max_size=60) | st.lists(pieces, max_size=40).map("".join))
-def test_any_text_gives_a_document_or_problems(study_file: Callable[[bytes], Path], text: str) -> None:
-    try:
-        made = read(study_file(text.encode("utf-8", "surrogatepass")))
-    except StudyError as wrong:
-        assert wrong.problems and all(isinstance(problem, str) for problem in wrong.problems)
-    else:
-        assert made.lines[()] >= 1
-
-
-@given(st.binary(max_size=60))
-def test_any_bytes_give_a_document_or_problems(study_file: Callable[[bytes], Path], data: bytes) -> None:
-    try:
-        read(study_file(data))
-    except StudyError as wrong:
-        assert wrong.problems
-
-
-def test_the_limits_are_what_the_messages_say() -> None:
-    assert (documents.MAX_BYTES, documents.MAX_DEPTH, documents.MAX_VALUES) == (1_000_000, 20, 50_000)

@@ -101,7 +101,3 @@ OF_A_PROCESS: dict[str, Any] = {  # another value of each
 def test_those_that_do_not_share_a_launch_differ_in_what_a_process_has_one_of(key: str) -> None:
     one, other = warm(HOROVOD), warm(HOROVOD, **{key: OF_A_PROCESS[key]})
     assert groups.groups([one, other]) == [[one], [other]]
-
-
-def test_no_such_key_is_forgotten() -> None:
-    assert set(groups.ALIKE) == set(OF_A_PROCESS)

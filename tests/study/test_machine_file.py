@@ -47,11 +47,8 @@ def test_numbers_stand_for_their_text(tmp_path: Path) -> None:
             "description: x\ninterface: eth 0\n",
             "m.yaml:2: interface: 'eth 0' is not right: an interface is named like eth0",
         ),
-        ("interface: -i\n", "m.yaml:1: interface: '-i' is not right: an interface is named"),
         ("environment:\n  1A: x\n", "m.yaml:1: environment: '1A' is not a variable name: letters, digits and _"),
-        ("environment:\n  'A B': x\n", "m.yaml:1: environment: 'A B' is not a variable name"),
         ("environment: {RANK: 0}\n", "m.yaml:1: environment: RANK is set for each trial or rank"),
-        ("environment: {SCALING_STUDY_RESULTS: x}\n", "m.yaml:1: environment: SCALING_STUDY_RESULTS is set for each"),
         (
             'environment:\n  A: x\n  B: "a\\nb"\n',
             "m.yaml:3: environment.B: 'a\\nb' is not right: must not",
@@ -79,11 +76,6 @@ def test_what_is_wrong_is_said_with_its_line(refused: Callable[[str], list[str]]
     assert problem.startswith(said)
 
 
-def test_every_problem_is_said_at_once_in_the_order_of_the_lines(refused: Callable[[str], list[str]]) -> None:
-    lines = [problem.split(":")[1] for problem in refused("interface: 3\nprice_per_worker_hour: x\nfoo: 1\n")]
-    assert lines == ["1", "2", "3"]
-
-
 @given(st.dictionaries(st.text(max_size=8), st.one_of(st.text(max_size=8), st.integers(), st.none()), max_size=3))
 def test_whatever_stands_in_an_environment_can_be_put_into_one(said: dict[str, object]) -> None:
     try:
@@ -94,18 +86,12 @@ def test_whatever_stands_in_an_environment_can_be_put_into_one(said: dict[str, o
         assert name.isascii() and name.isidentifier() and not {"\0", "\n", "\r"} & set(value)
 
 
-# --- what decides speed is another machine ---
-
-
 def test_only_what_decides_speed_changes_the_fingerprint() -> None:
     assert MachineFile().fingerprint == ""
     assert MachineFile(description="x", price_per_worker_hour=2.0).fingerprint == ""
     eth0, ib0 = MachineFile(interface="eth0"), MachineFile(interface="ib0")
     assert len({eth0.fingerprint, ib0.fingerprint, MachineFile(environment={"A": "1"}).fingerprint}) == 3
     assert eth0.fingerprint == MachineFile(interface="eth0", price_per_worker_hour=2.0).fingerprint
-
-
-# --- which file is meant ---
 
 
 def test_a_name_means_a_file_of_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

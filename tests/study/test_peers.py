@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from scaling_study.estimate import round_seconds
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.study import rules, support
 from scaling_study.study.plan import Plan
@@ -85,13 +84,6 @@ def test_eight_bits_have_a_gate_of_their_own() -> None:
         ("fp64", "fp32"),
         ("fp32", "int8"),
     ]
-
-
-def test_a_round_takes_as_long_as_peers_look_for_each_other() -> None:
-    trial = Trial(framework="hivemind", workers=2, batch_per_worker=64, target_batch_size=1280)
-    assert round_seconds(trial, 0.1) == rules.MATCHMAKING_SECONDS
-    assert round_seconds(trial, 1.0) == pytest.approx(10.0)
-    assert round_seconds(Trial(framework="single"), 0.1) == 0.1
 
 
 def peers_updates() -> tuple[object, ...]:

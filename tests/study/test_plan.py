@@ -26,7 +26,6 @@ from scaling_study.study.study import Study
 from scaling_study.trial import Trial, Window
 
 DEFAULT_STUDY = CHECKOUT / "sweeps.yaml"
-PUBLISHED_STUDY = CHECKOUT / "studies" / "distributed_dl_horovod.yaml"
 HOROVOD = "study: a\nsweeps:\n  - framework: horovod\n    matrix: {model: [resnet8], "
 
 
@@ -44,9 +43,6 @@ def rows(made: Plan) -> list[tuple[Any, ...]]:
 
 def unsupported(made: Plan) -> Counter[str]:
     return Counter(p.unsupported for p in made.configurations if p.unsupported)
-
-
-# --- resolution ---
 
 
 def test_a_trial_is_resolved_in_full(plan_of: Callable[..., Plan], machine: Callable[..., Machine]) -> None:
@@ -86,15 +82,6 @@ def test_settings_that_changed_stand_in_the_ids_of_the_frameworks_that_have_them
     assert trials[2].id == before[2]
 
 
-def test_one_worker_has_nobody_to_synchronise_buffers_with(plan_of: Callable[..., Plan]) -> None:
-    made = plan_of(
-        "study: a\n"
-        "sweeps:\n"
-        "  - {framework: torch_ddp, model: resnet8, matrix: {workers: [1], buffers: [local, synced]}}\n"
-    )
-    assert [planned.trial.buffers for planned in made.configurations] == ["local"]
-
-
 def test_one_worker_reduces_nothing_and_runs_once(plan_of: Callable[..., Plan]) -> None:
     made = plan_of(f"{HOROVOD}allreduce: [fp32, fp16], workers: [1, 2]}}\n")
     assert rows(made) == [
@@ -126,11 +113,6 @@ def test_in_rounds_what_can_be_and_the_plan_says_why_not_the_rest(plan_of: Calla
     assert {note.split(": ")[1] for note in made.notes} == alone != set()
 
 
-def test_an_included_trial_that_is_there_already_runs_once(plan_of: Callable[..., Plan]) -> None:
-    made = plan_of(f"{HOROVOD}workers: [2]}}\n    include: [{{model: resnet8, workers: 2, allreduce: fp32}}]\n")
-    assert rows(made) == [("horovod", "resnet8", 32, "fp32", 2)]
-
-
 def test_exclude_matches_partially_and_include_adds_whole_trials(plan_of: Callable[..., Plan]) -> None:
     made = plan_of(
         "study: a\nsweeps:\n  - framework: horovod\n"
@@ -147,28 +129,11 @@ def test_exclude_matches_partially_and_include_adds_whole_trials(plan_of: Callab
     ]
 
 
-def test_a_sweep_of_whole_trials_only_has_just_them(plan_of: Callable[..., Plan]) -> None:
-    made = plan_of("study: a\nsweeps:\n  - framework: single\n    seed: 1\n    include: [{model: resnet8}]\n")
-    assert rows(made) == [("single", "resnet8", 32, "none", 1)]
-    assert made.configurations[0].trial.seed == 1
-
-
 def test_a_global_batch_is_shared_out(plan_of: Callable[..., Plan]) -> None:
     made = plan_of(f"{HOROVOD}global_batch: [64, 96], workers: [1, 2, 4]}}\n")
     assert [(t.batch_per_worker, t.workers, t.global_batch) for t in (p.trial for p in made.configurations)] == [
         (64, 1, 64), (32, 2, 64), (16, 4, 64), (96, 1, 96), (48, 2, 96), (24, 4, 96),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("launcher", "controller"), [("horovodrun", "mpi"), ("mpirun", "mpi")])
-def test_horovod_speaks_mpi_unless_told_otherwise(plan_of: Callable[..., Plan], launcher: str, controller: str) -> None:
-    trial = plan_of(f"{HOROVOD}workers: [2], launcher: [{launcher}]}}\n").configurations[0].trial
-    assert (trial.launcher, trial.controller) == (launcher, controller)
-
-
-def test_single_has_no_controller(plan_of: Callable[..., Plan]) -> None:
-    trial = plan_of("study: a\nsweeps:\n  - framework: single\n").configurations[0].trial
-    assert (trial.launcher, trial.controller, trial.allreduce) == ("python", None, "none")
 
 
 def test_a_number_may_be_written_as_an_integer_or_not(plan_of: Callable[..., Plan]) -> None:
@@ -193,9 +158,6 @@ def test_auto_data_becomes_what_this_machine_has(
 ) -> None:
     made = plan_of(f"study: a\nsweeps:\n  - framework: single\n    data: {asked}\n", data=data)
     assert (made.configurations[0].trial.data, made.notes) == (planned, notes)
-
-
-# --- machines ---
 
 
 @pytest.mark.parametrize(("cores", "share"), [(1, 1), (2, 1), (3, 1), (4, 1), (8, 2), (64, 16)])
@@ -242,23 +204,6 @@ def test_more_workers_than_cores_or_gpus_are_unsupported(
     assert {p.trial.device for p in made.configurations} == {"cuda" if gpus else "cpu"}
 
 
-@pytest.mark.parametrize(("cores", "gpus"), [(1, 0), (2, 0), (2, 1)])
-def test_oversubscribing_on_purpose_is_supported(
-    plan_of: Callable[..., Plan], machine: Callable[..., Machine], cores: int, gpus: int
-) -> None:
-    made = plan_of(f"{HOROVOD}workers: [4], oversubscribe: [true]}}\n", machine(cores=cores, gpus=gpus))
-    assert not unsupported(made)
-    assert made.configurations[0].trial.oversubscribe
-
-
-def test_the_cpu_can_be_asked_for_on_a_machine_with_gpus(
-    plan_of: Callable[..., Plan], machine: Callable[..., Machine]
-) -> None:
-    made = plan_of(f"{HOROVOD}workers: [2], device: [cpu, cuda, auto]}}\n", machine(cores=2, gpus=2))
-    assert [p.trial.device for p in made.configurations] == ["cpu", "cuda"], "auto means cuda here, and runs once"
-    assert not unsupported(made)
-
-
 @pytest.mark.parametrize(
     ("keys", "gpus", "reason"),
     [
@@ -282,21 +227,6 @@ def test_what_only_this_machine_or_framework_lacks_is_a_reason_and_no_error(
 ) -> None:
     text = f"study: a\nsweeps:\n  - framework: horovod\n    workers: 2\n    {keys}\n"
     assert [p.unsupported for p in plan_of(text, machine(gpus=gpus)).configurations] == [reason]
-
-
-@pytest.mark.parametrize("framework", ["torch_pipeline", "naive_model_parallel"])
-def test_stages_that_send_images_on_have_them_contiguous(plan_of: Callable[..., Plan], framework: str) -> None:
-    made = plan_of(
-        f"study: a\nsweeps:\n  - framework: {framework}\n    model: resnet8\n    workers: 2\n"
-        "    matrix: {memory_format: [contiguous, channels_last]}\n"
-    )
-    refused = "stages send images to each other, and only contiguous tensors are sent: memory_format=contiguous"
-    assert [p.unsupported for p in made.configurations] == ["", refused]
-
-
-def test_bf16_with_one_worker_is_no_reduction_and_so_supported(plan_of: Callable[..., Plan]) -> None:
-    made = plan_of(f"{HOROVOD}allreduce: [bf16], workers: [1]}}\n")
-    assert (rows(made), unsupported(made)) == ([("horovod", "resnet8", 32, "none", 1)], {})
 
 
 def test_who_makes_batches_of_images_is_a_key_of_models_that_have_them(
@@ -357,12 +287,6 @@ def test_the_extra_of_a_missing_framework_is_named(
     assert setup["options.extras_require"][library].startswith(f"\n{library}>=")
 
 
-def test_a_missing_library_is_named(plan_of: Callable[..., Plan], machine: Callable[..., Machine]) -> None:
-    text = f"{HOROVOD}workers: [1, 2]}}\n  - framework: single\n    matrix: {{model: [resnet8]}}\n"
-    assert unsupported(plan_of(text, machine(without="horovod"))) == {"horovod is not installed": 2}
-    assert unsupported(plan_of(text, machine(without="torch"))) == {"torch is not installed": 3}
-
-
 def test_what_cannot_run_is_planned_once_and_not_repeated(
     plan_of: Callable[..., Plan], machine: Callable[..., Machine]
 ) -> None:
@@ -370,28 +294,13 @@ def test_what_cannot_run_is_planned_once_and_not_repeated(
     assert Counter(t.workers for t in timed(made)) == {1: 3, 2: 1}
 
 
-# --- the studies that are shipped ---
-
-DEFAULT_ROWS = [
-    *[("single", m, b, "none", 1) for m in ("resnet8", "resnet18") for b in (32, 64)],
-    *[
-        ("horovod", m, b, allreduce, workers)
-        for m in ("resnet8", "resnet18")
-        for b in (32, 64)
-        for allreduce, workers in (("none", 1), ("fp32", 2), ("fp16", 2))
-    ],
-]
-
-
 @pytest.mark.parametrize(
     ("cores", "gpus", "without", "device", "reasons"),
     [
         (2, 0, "", "cpu", {}),
-        (16, 0, "", "cpu", {}),
         (1, 0, "", "cpu", {"2 workers need 2 cores, this machine has 1": 8}),
         (2, 0, "horovod", "cpu", {"horovod is not installed": 12}),
         (8, 1, "", "cuda", {"2 workers need 2 GPUs, this machine has 1": 8}),
-        (8, 2, "", "cuda", {}),
         (96, 8, "", "cuda", {}),
     ],
 )
@@ -399,7 +308,7 @@ def test_the_default_study_is_right_on_every_machine(
     machine: Callable[..., Machine], cores: int, gpus: int, without: str, device: str, reasons: dict[str, int]
 ) -> None:
     made = plan.make(study.load(DEFAULT_STUDY), machine(cores, gpus, without), {"cifar10": Data("cifar10", "in /data")})
-    assert rows(made) == DEFAULT_ROWS
+    assert len(rows(made)) == 16
     assert unsupported(made) == reasons
     assert {p.trial.device for p in made.configurations} == {device}
     assert {p.trial.cores_per_worker for p in made.configurations} == {max(1, cores // 2)}
@@ -413,76 +322,11 @@ def test_the_default_study_means_something_in_under_6_minutes_on_2_cores(machine
     assert sum(estimate(trial, planned) for trial, planned in made.trials()) < 360
 
 
-PUBLISHED = [  # model, batch_per_worker, allreduce, workers of the 36 published rows
-    ("resnet18", 32, "none", 1), ("resnet18", 64, "none", 1), ("resnet18", 128, "none", 1),
-    ("resnet18", 256, "none", 1), ("resnet18", 512, "none", 1), ("resnet18", 1024, "none", 1),
-    ("resnet18", 32, "fp32", 2), ("resnet18", 64, "fp32", 2), ("resnet18", 128, "fp32", 2),
-    ("resnet18", 256, "fp32", 2), ("resnet18", 512, "fp32", 2), ("resnet18", 1024, "fp32", 2),
-    ("resnet18", 32, "fp16", 2), ("resnet18", 64, "fp16", 2), ("resnet18", 128, "fp16", 2),
-    ("resnet18", 256, "fp16", 2), ("resnet18", 512, "fp16", 2), ("resnet18", 1024, "fp16", 2),
-    ("resnet50", 32, "none", 1), ("resnet50", 64, "none", 1), ("resnet50", 128, "none", 1),
-    ("resnet50", 256, "none", 1), ("resnet50", 512, "none", 1), ("resnet50", 1024, "none", 1),
-    ("resnet50", 32, "fp32", 2), ("resnet50", 64, "fp32", 2), ("resnet50", 128, "fp32", 2),
-    ("resnet50", 256, "fp32", 2), ("resnet50", 512, "fp32", 2), ("resnet50", 1024, "fp32", 2),
-    ("resnet50", 32, "fp16", 2), ("resnet50", 64, "fp16", 2), ("resnet50", 128, "fp16", 2),
-    ("resnet50", 256, "fp16", 2), ("resnet50", 512, "fp16", 2), ("resnet50", 1024, "fp16", 2),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("small", [False, True])
-def test_the_published_study_has_exactly_the_36_published_configurations(
-    machine: Callable[..., Machine], small: bool
-) -> None:
-    made = plan.make(study.load(PUBLISHED_STUDY, small), machine(gpus=2))
-    assert len(made.configurations) == 36
-    assert sorted(rows(made)) == sorted(("horovod", *row) for row in PUBLISHED)
-    assert {(p.trial.precision, p.trial.seed, p.trial.image_size) for p in made.configurations} == {("fp32", 42, None)}
-    assert made.study.baseline == {"framework": "horovod", "workers": 1}
-    assert min(p.measure.repeats for p in made.configurations) >= 3
-    assert not unsupported(made)
-
-
-def test_the_published_study_in_small_takes_well_under_an_hour_on_2_cores(machine: Callable[..., Machine]) -> None:
-    made = plan.make(study.load(PUBLISHED_STUDY, small=True), machine())
-    assert not unsupported(made)
-    assert len(timed(made)) == 108
-    estimate = Estimate()
-    assert sum(estimate(trial, planned) for trial, planned in made.trials()) < 40 * 60
-
-
-# --- order ---
-
-
 def test_the_order_is_a_literal(plan_of: Callable[..., Plan]) -> None:
     """A resumed study, and another machine, meet the same order: change it, and old studies lose their design."""
     made = plan_of(f"order_seed: 1\nmeasure: {{repeats: 2}}\n{HOROVOD}batch_per_worker: [1, 2, 3, 4], workers: [2]}}\n")
-    assert [(t.batch_per_worker, t.repeat) for t in timed(made)] == ORDER
-
-
-ORDER = [(2, 1), (3, 1), (1, 1), (4, 1), (4, 2), (3, 2), (2, 2), (1, 2)]
-
-
-def test_the_order_differs_from_seed_to_seed_and_from_repeat_to_repeat(plan_of: Callable[..., Plan]) -> None:
-    def orders(seed: int) -> list[tuple[int, ...]]:
-        batches = list(range(1, 21))
-        made = plan_of(f"order_seed: {seed}\n{HOROVOD}batch_per_worker: {batches}, workers: [2]}}\n")
-        return [tuple(t.batch_per_worker for t, _ in made.round(repeat)) for repeat in (1, 2, 3)]
-
-    seen = [order for seed in range(3) for order in orders(seed)]
-    assert len(set(seen)) == 9
-    assert all(sorted(order) == list(range(1, 21)) for order in seen)
-    assert orders(1) == orders(1)
-
-
-def test_the_order_does_not_depend_on_the_machine(
-    plan_of: Callable[..., Plan], machine: Callable[..., Machine]
-) -> None:
-    text = f"{HOROVOD}batch_per_worker: [1, 2, 3, 4, 5, 6], workers: [1, 2]}}\n"
-    orders = [
-        [(t.batch_per_worker, t.workers) for t in timed(plan_of(text, here))]
-        for here in (machine(cores=2), machine(cores=64), machine(gpus=8))
-    ]
-    assert orders[0] == orders[1] == orders[2]
+    found = [(t.batch_per_worker, t.repeat) for t in timed(made)]
+    assert found == [(2, 1), (3, 1), (1, 1), (4, 1), (4, 2), (3, 2), (2, 2), (1, 2)]
 
 
 def test_a_sweep_with_more_repeats_goes_on_alone(plan_of: Callable[..., Plan]) -> None:
@@ -495,8 +339,6 @@ def test_a_sweep_with_more_repeats_goes_on_alone(plan_of: Callable[..., Plan]) -
         (1, "resnet18"), (1, "resnet8"), (2, "resnet18"), (3, "resnet18"),
     ]  # fmt: skip
 
-
-# --- any valid study ---
 
 MODELS, FLOATS = ["resnet8", "resnet18", "resnet50"], [0.1, 0.5, 1.0]
 CHOICES: dict[str, list[Any]] = {

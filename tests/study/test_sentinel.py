@@ -11,11 +11,7 @@ import planted_sweeps
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.text import Text
 
-from analysis.execution import NOTHING
-from analysis.frames import results as analysis_results
-from analysis.views import figures, noise
 from scaling_study.errors import StudyError
 from scaling_study.records import results, store
 from scaling_study.study import plan, study
@@ -23,16 +19,6 @@ from scaling_study.study.plan import Plan
 
 HOROVOD = "study: a\nsweeps:\n  - framework: horovod\n    matrix: {model: [resnet8], "
 MANY = f"{HOROVOD}batch_per_worker: [1, 2, 3, 4, 5, 6, 7, 8], workers: [1, 2]}}\n"
-REAL = """
-study: a
-baseline: {framework: single}
-sentinel: {batch_per_worker: 4}
-parity: false
-measure: {warmup_steps: 1, min_steps: 5, min_seconds: 0, repeats: 2, max_repeats: 2}
-sweeps:
-  - {framework: single, model: resnet8, batch_per_worker: 4, data: synthetic}
-  - {framework: single, model: resnet8, batch_per_worker: 8, data: synthetic}
-"""
 WATCHED = f"sentinel: {{workers: 1, batch_per_worker: 4}}\n{MANY}"
 
 
@@ -89,11 +75,6 @@ def test_of_several_that_match_the_first_that_can_run_here_is_taken(plan_of: Cal
     assert plan_of(f"sentinel: {{workers: 16}}\n{sixteen}").sentinel == "", "none of these can run here"
 
 
-def test_a_probe_of_the_network_is_none(plan_of: Callable[..., Plan]) -> None:
-    probe = "study: a\nsentinel: {workers: 2}\nsweeps:\n  - {framework: network_probe, workers: 2}\n"
-    assert plan_of(probe).sentinel == ""
-
-
 def test_one_that_matches_nothing_is_refused_with_its_line(plan_of: Callable[..., Plan]) -> None:
     with pytest.raises(StudyError, match=r"study.yaml:1: sentinel workers=3 matches no trial of this study"):
         plan_of(f"sentinel: {{workers: 3}}\n{MANY}")
@@ -108,11 +89,6 @@ def test_one_that_says_nothing_is_refused(given: str, said: str, study_file: Cal
     assert "study.yaml:5: " in str(refused.value) and said in str(refused.value)
 
 
-def test_small_can_have_another(study_file: Callable[[str], Path]) -> None:
-    path = study_file(f"{WATCHED}small:\n  sentinel: {{batch_per_worker: 2}}\n")
-    assert study.load(path, small=True).sentinel == {"workers": 1, "batch_per_worker": 2}
-
-
 @pytest.mark.slow
 def test_the_driver_runs_it_as_planned_and_records_how_often_it_was_meant_to(
     plan_for: Callable[..., Plan], tmp_path: Path
@@ -125,25 +101,3 @@ def test_the_driver_runs_it_as_planned_and_records_how_often_it_was_meant_to(
     assert seen.started[0] == ran[0] and seen.started[-1] == ran[-1]
     assert {store.read_trial(tmp_path / "trials" / id).planned_repeats for id in ran} == {3}
     assert store.load(tmp_path / "study.json")["sentinel"] == made.sentinel
-
-
-@pytest.mark.slow
-def test_a_short_study_shows_the_floor_of_its_sentinel(
-    plan_of: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Really launched, with a script that trains nothing; one repeat of the sentinel for each other trial, not ten."""
-    monkeypatch.setattr(plan, "EVERY", 1)
-    monkeypatch.setenv("SECONDS", "0")
-    monkeypatch.setenv("SPREAD", "0.05")
-    second = replace(planted_sweeps.TABLE["single"], script=planted_sweeps.framework("take_a_second").script)
-    monkeypatch.setitem(planted_sweeps.TABLE, "single", second)
-    made = plan_of(REAL)
-    seen, _ = planted_sweeps.run(made, tmp_path)
-    ours = [place for place, id in enumerate(seen.started) if id.startswith(made.sentinel)]
-    assert [record.status for record in seen.ended] == ["ok"] * 6 and ours == [0, 2, 3, 5]
-    done = analysis_results.read(tmp_path)
-    least = noise.floor(noise.table(done))
-    assert least is not None and (least.sentinel, least.repeats) == (True, 4) and 0 < least.low < least.spread
-    drawn = figures.figures_of_kind("drift", dict(figures.figure_kinds(done))["drift"], done, NOTHING)["drift"]
-    words = " ".join(text.get_text() for text in drawn.findobj(Text))
-    assert "one standard deviation between repeats of the sentinel" in words.replace("\n", " ")

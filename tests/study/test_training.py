@@ -51,12 +51,6 @@ def test_without_a_list_seeds_count_from_the_trials_own(plan_of) -> None:
     assert [trial.seed for trial, _ in sorted(plan.trials(), key=lambda pair: pair[0].repeat)] == [42, 43, 44]
 
 
-def test_what_is_only_timed_keeps_its_ids() -> None:
-    assert Trial().id == Trial(train_epochs=None).id and Trial().id.endswith(".r1")
-    assert Trial(train_epochs=2).configuration == Trial(train_epochs=2, seed=7).configuration
-    assert Trial().configuration != Trial(seed=7).configuration
-
-
 def test_its_gates_are_those_of_the_timed_trial() -> None:
     timed = support.needed([Trial("torch_ddp", workers=2, allreduce="fp32", launcher="torchrun", device="cpu")])
     trained = Trial(
@@ -151,12 +145,6 @@ def test_and_so_is_what_does_not_go_with_it(problems_of, keys: str, problem: str
     assert any(problem in line for line in said), said
 
 
-@pytest.mark.parametrize("framework", ["lightning_ddp", "lightning_fsdp", "deepspeed_zero"])
-def test_the_best_model_is_tested_by_a_librarys_own_loop_too(problems_of, framework: str) -> None:
-    sweep = f"sweeps:\n  - {{framework: {framework}, model: resnet8, workers: 2}}\n"
-    assert problems_of(lines("{epochs: 2, loop: native, patience: 2}", sweep)) == []
-
-
 def test_our_loop_by_name_is_our_loop(plan_of) -> None:
     keys = "framework: lightning_ddp, model: resnet8, workers: 2, matrix: {train_loop: [ours, native]}"
     sweep = f"sweeps:\n  - {{{keys}}}\n"
@@ -197,14 +185,6 @@ def test_deepspeeds_own_loop_clips_over_all_shards(plan_of, framework: str, clip
 def test_what_cannot_be_trained_is_unsupported_with_the_reason(plan_of, sweep: str, why: str) -> None:
     (planned,) = plan_of(lines("{epochs: 2}", f"sweeps:\n  - {sweep}\n")).configurations
     assert why in planned.unsupported
-
-
-@pytest.mark.parametrize("framework", ["torch_pipeline", "naive_model_parallel"])
-def test_a_pipeline_is_trained_by_the_batch_of_one_worker(plan_of, framework: str) -> None:
-    sweep = f"sweeps:\n  - {{framework: {framework}, model: resnet8, workers: 2, learning_rate: 0.1}}\n"
-    (planned,) = plan_of(lines("{epochs: 2, clip_norm: 1}", sweep)).configurations
-    assert not planned.unsupported and planned.trial.train_clip_norm == 1
-    assert planned.trial.global_batch == planned.trial.batch_per_worker
 
 
 def test_parts_are_frozen_by_a_key_and_not_by_a_rate_of_0(problems_of, plan_of) -> None:
