@@ -40,11 +40,11 @@ doctor: setup
 PYTEST = $(RUN) python -m pytest
 SHARED_OUT = --dist loadfile --no-loadscope-reorder
 
-REAL_STARTS = $(addprefix tests/frameworks/test_,launches.py conformance.py)
+REAL_STARTS = $(addprefix tests/frameworks/test_,launches.py conformance.py hivemind.py startup.py) tests/test_awkward_path.py
 test: setup
 	$(PYTEST) $(addprefix --ignore=,$(REAL_STARTS)) -m "not long and not faults and not cluster" -n 3 $(SHARED_OUT) $(ARGS)
 
-# Each framework by each of its launchers, really started, and its parity gates.
+# Each framework by each of its launchers, really started, its parity gates, and how long its script takes to start.
 test-frameworks: setup
 	$(PYTEST) $(REAL_STARTS) -m "not long" -n 2 $(SHARED_OUT) $(ARGS)
 

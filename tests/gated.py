@@ -12,9 +12,9 @@ from typing import Any
 
 import forked
 import pytest
+from trained import ran
 
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.launch import launchers
 from scaling_study.machine import installed
 from scaling_study.ranks import as_pipelined
 from scaling_study.records import store
@@ -30,13 +30,12 @@ def gate_of(trial: Trial) -> Trial:
     return replace(gate, window=Window(0, 2, 0.0, None, 2))
 
 
-def judged(trial: Trial, folder: Path) -> dict[str, Any]:
-    """What the gate of a configuration says, once its ranks have trained."""
+def judged(trial: Trial, folder: Path, *before: str | Path) -> dict[str, Any]:
+    """What the gate of a configuration says, once its ranks have trained. `before`: a program that runs the script."""
     gate = gate_of(trial)
     store.write_json(folder / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
-    command = launchers.command(gate, record=folder)
-    done = forked.run(command.argv, env=command.env)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = ran(gate, folder, *before)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert forked.run(["python", "-m", "scaling_study.parity.compare", folder]).returncode == 0
     answer: dict[str, Any] = json.loads((folder / "parity.json").read_text())
     return answer

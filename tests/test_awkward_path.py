@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from copied import SCRIPTS, copied
 
-from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import installed
-from scaling_study.settings import CHECKOUT
 
-PRODUCT = {"run_sweep.py", "scaling_study", "analysis", *(Path(each.script).parts[0] for each in FRAMEWORKS.values())}
+FOLDERS = {Path(script).parts[0] for script in SCRIPTS}
 STUDY = """
 study: awkward
 parity: false
@@ -30,15 +28,7 @@ def test_a_study_is_planned_trained_and_analysed_there(tmp_path: Path) -> None:
     below, link = tmp_path / ".cache" / "with spaces", tmp_path / "link"
     link.symlink_to(below)
     below.mkdir(parents=True)
-    checkout = link / "build" / "checkout"
-    ignored = shutil.ignore_patterns("__pycache__")
-    for name in PRODUCT:
-        there = CHECKOUT / name
-        if there.is_dir():
-            shutil.copytree(there, checkout / name, ignore=ignored)
-        else:
-            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(there, checkout / name)
+    checkout = copied(link / "build" / "checkout", *FOLDERS)
     (checkout / "study.yaml").write_text(STUDY)
 
     def run(*words: str) -> str:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import forked
 import pytest
+from copied import copied
 
 from scaling_study.settings import CHECKOUT
 
 EXAMPLE = CHECKOUT / "examples" / "framework"
-NEEDED = ("scaling_study", "analysis", "data_parallel", "run_sweep.py", "setup.cfg")
 STUDY = """
 study: added
 measure: {warmup_steps: 1, min_steps: 3, min_seconds: 0, repeats: 1}
@@ -31,10 +31,7 @@ def lines_of_code(path: Path) -> list[str]:
 
 @pytest.mark.long
 def test_one_script_and_one_entry_are_enough(tmp_path: Path) -> None:
-    copy = tmp_path / "checkout"
-    for name in NEEDED:
-        there = CHECKOUT / name
-        shutil.copytree(there, copy / name) if there.is_dir() else shutil.copy(there, copy / name)
+    copy = copied(tmp_path / "checkout", "data_parallel", "setup.cfg")
     shutil.copy(EXAMPLE / "torch_zero1.py", copy / "data_parallel")
     table = copy / "scaling_study" / "frameworks.py"
     head, rest = table.read_text(encoding="utf-8").split('    "horovod": Framework(', 1)

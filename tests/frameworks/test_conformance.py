@@ -18,6 +18,7 @@ import forked
 import in_turn
 import pytest
 from started import by_mpi, started
+from trained import BLOCKS, LAST_BLOCK, OUTSIDE, P
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch import launchers
@@ -30,11 +31,8 @@ from scaling_study.study import support
 from scaling_study.trial import Trial
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first case of a framework trains all of them
-P = 78_042  # parameters of resnet8: three blocks, the largest of 57,728, and the stem and classifier outside them
-OUTSIDE, LAST_BLOCK = 1_114, 57_728
 VECTORS = 682  # parameters of normalisation, and biases: what stays in fp32 where matrices are computed in 16 bits
 LARGEST_LAYER = 36_864
-BLOCKS = P - OUTSIDE
 BUFFERS = 336 * 2  # values of its BatchNorms: two statistics of 336 channels; and nine counters of eight bytes
 FLAT = P + 2  # as one tensor, padded to a multiple of four
 ZERO_2 = {"allreduce": 4 * P + 4, "all_gather": 4 * FLAT}  # 4: the norm of the gradients

@@ -8,8 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,20 +17,19 @@ import forked
 import psutil
 import pytest
 import torch
+import trained
+from trained import P
 
 from scaling_study.launch import launchers
 from scaling_study.machine import installed
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
-from scaling_study.study import support
-from scaling_study.trial import Trial, Window
+from scaling_study.trial import Trial
 
-pytestmark = pytest.mark.skipif(not installed("hivemind"), reason="hivemind is not installed")
-GRADIENTS = 78_042 * 4  # bytes of resnet8's
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not installed("hivemind"), reason="hivemind is not installed")]
 TARGET, BATCH = 256, 32
 BUSY = ("Shared memory manager connection has timed out", "did not begin within")  # on a machine that does much else
-SHORT = Window(1, 2, 0.0, None, 2)
 READS_8_BITS_AS_PUBLISHED = """
 import runpy, sys
 from hivemind.compression import Uniform8BitQuantization
@@ -52,49 +50,22 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def a_trial(**keys: Any) -> Trial:
-    keys = {
-        "model": "resnet8", "batch_per_worker": BATCH, "target_batch_size": TARGET, "matchmaking_seconds": 1.5,
-        "data": "synthetic", "window": SHORT, **keys,
-    }  # fmt: skip
-    return Trial(
-        framework="hivemind", workers=2, launcher="torchrun", device="cpu", cores_per_worker=1, machine="here", **keys
-    )
+    known = {"batch_per_worker": BATCH, "target_batch_size": TARGET, "matchmaking_seconds": 1.5, "machine": "here"}
+    return trained.a_trial("hivemind", **{**known, **keys})
 
 
 def ran(trial: Trial, folder: Path, before: str = "") -> tuple[Outcome, subprocess.CompletedProcess[str]]:
     """A trial's outcome, and what was printed. `before`: a program that runs the script."""
-    argv = list(launchers.command(trial, folder).argv)
-    if before:
-        (folder.parent / "before.py").write_text(before)
-        argv.insert(
-            next(place for place, word in enumerate(argv) if word.endswith(".py")), str(folder.parent / "before.py")
-        )
-    done = forked.run(argv, env={"CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(folder.parent)})
+    (folder.parent / "before.py").write_text(before)
+    programs = [folder.parent / "before.py"] if before else []
+    done = trained.ran(trial, folder, *programs, TMPDIR=str(folder.parent))
     return outcome.judge(trial, folder, Exit(done.returncode, 1.0)), done
 
 
 def left(folder: Path) -> list[str]:
     """Command lines of Hivemind's daemons that still live and have their sockets in a folder."""
-    lines = []
-    for process in psutil.process_iter():
-        try:
-            lines.append(" ".join(process.cmdline()))
-        except psutil.Error:
-            continue
+    lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
     return [line for line in lines if "p2pd" in line and str(folder) in line]
-
-
-@pytest.fixture(scope="module")
-def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Outcome, Path]]:
-    """By torchrun itself: the others here are forked."""
-    folder = tmp_path_factory.mktemp("timed") / "record"
-    trial = a_trial()
-    done = subprocess.run(
-        launchers.command(trial, folder).argv, capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(folder.parent)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    yield outcome.judge(trial, folder, Exit(done.returncode, 1.0)), folder.parent
 
 
 @pytest.mark.long
@@ -113,18 +84,15 @@ def by_hand(folder: Path) -> tuple[list[int], list[str], Path]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [
-        *(sys.executable, "decentralized/hivemind_peers.py", "--model", "resnet8", "--data", "synthetic", "--device"),
-        *("cpu", "--cores-per-worker", "1", "--target-batch-size", str(TARGET), "--matchmaking-seconds", "1.5"),
-        *("--steps", "2", "--dist-url", f"tcp://127.0.0.1:{port}", "--world-size", "2", "--rank"),
-    ]
+    flags = f"--model resnet8 --data synthetic --device cpu --cores-per-worker 1 --target-batch-size {TARGET} --steps 2"
+    meet = f"--matchmaking-seconds 1.5 --dist-url tcp://127.0.0.1:{port} --world-size 2 --rank"
+    words = [sys.executable, "decentralized/hivemind_peers.py", *flags.split(), *meet.split()]
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(folder)}
     logs = [folder.parent / f"{folder.name}-{rank}.log" for rank in range(2)]
     peers = []
     for rank, log in enumerate(logs):
         with log.open("w") as written:
-            words_of_rank = [*words, str(rank)]
-            peers.append(subprocess.Popen(words_of_rank, env=env, stdout=written, stderr=subprocess.STDOUT))
+            peers.append(subprocess.Popen([*words, str(rank)], env=env, stdout=written, stderr=subprocess.STDOUT))
     deadline = time.monotonic() + 600
     while any(peer.poll() is None for peer in peers) and not any(peer.poll() for peer in peers):
         assert time.monotonic() < deadline, [log.read_text() for log in logs]
@@ -134,11 +102,16 @@ def by_hand(folder: Path) -> tuple[list[int], list[str], Path]:
     return [peer.wait() for peer in peers], [log.read_text() for log in logs], folder
 
 
-@pytest.mark.slow
-def test_every_round_averages_all_peers_and_says_what_it_waited_for(timed: tuple[Outcome, Path]) -> None:
-    result, _ = timed
-    assert (result.status, result.reason) == ("ok", "")
+def test_every_round_averages_all_peers_and_says_what_it_waited_for(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """By torchrun itself: the others here are forked."""
+    folder, trial = tmp_path_factory.mktemp("timed"), a_trial()  # short enough for sockets
+    argv, env = launchers.command(trial, folder / "record").argv, {"CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(folder)}
+    done = forked.alone(argv, env)
+    result = outcome.judge(trial, folder / "record", Exit(done.returncode, 1.0))
+    assert (result.status, result.reason) == ("ok", ""), done.stderr[-3000:]
+    assert not left(folder)
     for rank in result.ranks:
+        assert (rank.allreduce_bytes, rank.communication_bytes) == (4 * P, {"allreduce": 4 * P, "weights": 4 * P})
         assert len(rank.rounds) == len(rank.step_seconds) == 2
         for each, seconds in zip(rank.rounds, rank.step_seconds, strict=True):
             assert (each.peers, each.failure) == (2, "")
@@ -148,6 +121,9 @@ def test_every_round_averages_all_peers_and_says_what_it_waited_for(timed: tuple
             assert 0 <= each.weights_blocked_seconds < seconds
             blocked = each.matchmaking_blocked_seconds + each.averaging_blocked_seconds
             assert 0 < each.averaging_blocked_seconds <= blocked < seconds
+        # Weights of the last round may still be under way; Hivemind leaves out those of a round that ends meanwhile.
+        first = rank.rounds[0]
+        assert first.weights_peers in (2, None) and (first.weights_seconds > 0 or not first.weights_peers)
         assert rank.samples_seen == sum(each.samples for each in rank.rounds)
         assert rank.samples_per_step == TARGET // 2
         assert rank.phases and rank.phases.matchmaking_seconds is not None
@@ -155,30 +131,6 @@ def test_every_round_averages_all_peers_and_says_what_it_waited_for(timed: tuple
         assert rank.phases.communication_seconds is None
 
 
-@pytest.mark.slow
-def test_weights_are_averaged_after_a_round(timed: tuple[Outcome, Path]) -> None:
-    """The last round's may still be under way; Hivemind leaves out those of a round that ends meanwhile."""
-    result, _ = timed
-    for rank in result.ranks:
-        *first, _ = rank.rounds
-        assert all(each.weights_peers in (2, None) for each in first)
-        assert all(each.weights_seconds > 0 for each in first if each.weights_peers)
-
-
-@pytest.mark.slow
-def test_gradients_and_weights_are_counted_once_a_round(timed: tuple[Outcome, Path]) -> None:
-    result, _ = timed
-    assert [(rank.allreduce_bytes, rank.communication_bytes) for rank in result.ranks] == [
-        (GRADIENTS, {"allreduce": GRADIENTS, "weights": GRADIENTS})
-    ] * 2
-
-
-@pytest.mark.slow
-def test_nothing_lives_on_after_the_end(timed: tuple[Outcome, Path]) -> None:
-    assert not left(timed[1])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("allreduce", "updates"), [pytest.param("int8", "delayed", marks=pytest.mark.long), ("fp32", "local")]
 )
@@ -192,20 +144,6 @@ def test_delayed_and_local_updates(allreduce: str, updates: str, tmp_path: Path)
 
 
 @pytest.mark.long
-def test_five_rounds_in_fp32_are_off_by_rounding_alone(tmp_path: Path) -> None:
-    """By the types that Hivemind has by itself."""
-    from scaling_study.parity import compare, reference
-
-    trial = replace(list(support.gates_of(a_trial()))[1], window=Window(0, 5, 0.0, None, 5))
-    assert (trial.precision, trial.allreduce) == ("fp32", "fp32")
-    done = forked.run(launchers.command(trial, tmp_path).argv, env={"CUDA_VISIBLE_DEVICES": ""})
-    assert done.returncode == 0, done.stderr[-3000:]
-    seen, right = compare.read_trace(tmp_path, 2), reference.run(trial, 5)
-    assert max(compare.weight_errors(seen.weights["last"], right.weights["last"]).values()) < 1e-5
-    assert max(error for error, *_ in compare.loss_errors(seen, right, 5)) < 1e-5
-
-
-@pytest.mark.long
 def test_an_averaging_that_silently_did_not_happen_fails_the_trial(tmp_path: Path) -> None:
     """Hivemind 1.1.12 cannot read its 8 bits with NumPy 2.4: every peer goes on by its own, and only a log says so."""
     result, _ = ran(a_trial(allreduce="int8"), tmp_path / "record", before=READS_8_BITS_AS_PUBLISHED)
@@ -214,7 +152,6 @@ def test_an_averaging_that_silently_did_not_happen_fails_the_trial(tmp_path: Pat
     assert len(result.ranks) == 2  # what was measured is kept
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_peer_whose_request_is_lost_ends(answers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hivemind's own wait has no end."""
@@ -234,7 +171,6 @@ def test_a_peer_whose_request_is_lost_ends(answers: bool, monkeypatch: pytest.Mo
     assert ended.wait(0.2) == (not answers) and reasons == [with_hivemind.UNANSWERED][: not answers]
 
 
-@pytest.mark.slow
 def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hivemind would wait as long again, and then go on by this peer's gradients as if nothing were amiss."""
     from hivemind.averaging.control import AveragingStage
@@ -270,7 +206,6 @@ def unstarted_peer(**attributes: Any) -> Any:
     return peer
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("seen", "why"), [(1, "there were no other peers"), (2, "Hivemind's log has why")])
 def test_a_step_by_a_peers_own_gradients_is_a_failed_round(
     seen: int, why: str, monkeypatch: pytest.MonkeyPatch
@@ -290,7 +225,6 @@ def test_a_step_by_a_peers_own_gradients_is_a_failed_round(
     assert watch.round is None
 
 
-@pytest.mark.slow
 def test_a_peer_that_was_behind_has_failed_its_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """It drops what it has read. Local updates catch up so."""
     from scaling_study.measure.training import AveragingRounds
@@ -303,14 +237,18 @@ def test_a_peer_that_was_behind_has_failed_its_round(monkeypatch: pytest.MonkeyP
         assert peer.rounds.current.failure == failure
 
 
-@pytest.mark.slow
-def test_weights_that_are_not_the_same_are_seen() -> None:
+def two_boards() -> list[Any]:
+    """What two peers share."""
     from torch.distributed import TCPStore
 
     from scaling_study.worker.with_hivemind import Board
 
     host = TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
-    boards = [Board(host, 0, 2), Board(TCPStore("127.0.0.1", host.port, 2, is_master=False), 1, 2)]
+    return [Board(host, 0, 2), Board(TCPStore("127.0.0.1", host.port, 2, is_master=False), 1, 2)]
+
+
+def test_weights_that_are_not_the_same_are_seen() -> None:
+    boards = two_boards()
     ranks = [SimpleNamespace(swarm=SimpleNamespace(board=board), total=board.total) for board in boards]
     for apart, wrong in ((1e-12, False), (1e-7, True)):
         seen: dict[int, str] = {}
@@ -325,19 +263,13 @@ def test_weights_that_are_not_the_same_are_seen() -> None:
             except RuntimeError as error:
                 seen[rank] = str(error)
 
-        threads = [threading.Thread(target=check, args=[rank]) for rank in (0, 1)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+        with ThreadPoolExecutor(2) as both:
+            list(both.map(check, (0, 1), timeout=30))
         assert [why.startswith("peers hold other weights: off by 1.0e-07") for why in seen.values()] == [wrong] * 2
 
 
-@pytest.mark.slow
 def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hivemind has one thread for both: an update begins once the weights of the round before are averaged."""
-    from concurrent.futures import ThreadPoolExecutor
-
     from hivemind.optim.state_averager import TrainingStateAverager
 
     from scaling_study.measure.training import AveragingRounds, Phase
@@ -362,7 +294,6 @@ def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.Mon
     assert weights.phase.seconds["averaging"] == blocked > 0.25 > weights.phase.seconds["optimizer"]
 
 
-@pytest.mark.slow
 def test_a_constructor_that_fails_ends_the_process(tmp_path: Path) -> None:
     start = time.monotonic()
     result, done = ran(a_trial(), tmp_path / "record", before=FAILS_TO_START)
@@ -372,14 +303,6 @@ def test_a_constructor_that_fails_ends_the_process(tmp_path: Path) -> None:
     assert not left(tmp_path)
 
 
-@pytest.mark.slow
-def test_one_peer_is_refused() -> None:
-    done = forked.run([sys.executable, "decentralized/hivemind_peers.py", "--model", "resnet8"])
-    assert done.returncode != 0
-    assert "one worker has no peers" in done.stderr
-
-
-@pytest.mark.slow
 def test_an_epoch_has_whole_rounds() -> None:
     """390 batches of 128, eight of them a round: as many updates as others have in 48 steps of 1,024."""
     from scaling_study.worker.with_hivemind import one_round_a_step
@@ -391,14 +314,13 @@ def test_an_epoch_has_whole_rounds() -> None:
     assert workload.samples_per_step == 512
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
 def test_the_step_that_makes_an_optimisers_state_is_taken_back(name: str) -> None:
     from hivemind.optim.state_averager import initialize_optimizer_state_
 
     from scaling_study.worker.with_hivemind import take_back_first_step
 
-    how: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.1, **({"momentum": 0.9} if name == "SGD" else {})}
+    how: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.1} | ({"momentum": 0.9} if name == "SGD" else {})
 
     def stepped(initialised: bool) -> torch.Tensor:
         weights = torch.linspace(-1, 1, 7, requires_grad=True)
@@ -416,7 +338,6 @@ def test_the_step_that_makes_an_optimisers_state_is_taken_back(name: str) -> Non
     assert torch.equal(stepped(True), stepped(False))
 
 
-@pytest.mark.slow
 def test_eight_bits_are_read() -> None:
     from hivemind.compression import CompressionInfo, Uniform8BitQuantization
     from hivemind.compression.serialization import deserialize_torch_tensor
@@ -431,14 +352,10 @@ def test_eight_bits_are_read() -> None:
         Uniform8BitQuantization().extract(packed)
 
 
-@pytest.mark.slow
 def test_weights_of_any_size_reach_the_other_ranks() -> None:
     """As one value, the store closes the connection at some 8 MiB; ResNet-18 in fp64 has 89 MB."""
-    from torch.distributed import TCPStore
+    from scaling_study.worker.with_hivemind import MOST_BYTES
 
-    from scaling_study.worker.with_hivemind import MOST_BYTES, Board
-
-    host = TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
-    boards = [Board(host, 0, 2), Board(TCPStore("127.0.0.1", host.port, 2, is_master=False), 1, 2)]
+    boards = two_boards()
     data = bytes(range(256)) * (10 * MOST_BYTES // 256) + b"and a part of a part"
     assert [boards[0].bytes_of_first(data), boards[1].bytes_of_first(bytes(len(data)))] == [data, data]

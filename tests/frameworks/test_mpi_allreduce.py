@@ -7,12 +7,14 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import forked
 import in_turn
 import pytest
 import torch
 from torch import nn
+from trained import P, a_trial, ranks_of
 
 from scaling_study.launch import launchers
 from scaling_study.records import store
@@ -21,30 +23,24 @@ from scaling_study.trial import Trial
 
 pytest.importorskip("mpi4py")
 BIN = Path(sys.executable).parent
-SCRIPT = CHECKOUT / "horovod_runs/mpi_allreduce.py"
-QUICK = ["--data=synthetic", "--batch-per-worker=8", "--steps=4", "--warmup-steps=1", "--cores-per-worker=1"]
-PARAMETERS = 78_042  # of resnet8
+SCRIPT = str(CHECKOUT / "horovod_runs/mpi_allreduce.py")
+QUICK = ["--model", "resnet8", "--data=synthetic", "--batch-per-worker=8", "--steps=4", "--warmup-steps=1",
+         "--cores-per-worker=1"]  # fmt: skip
 
 
-def run(trial: Trial, program: list[str], fails: bool = False) -> subprocess.CompletedProcess[str]:
-    done = forked.launch(launchers.mpirun(trial, [sys.executable, *program], BIN).argv)
-    assert (done.returncode != 0) == fails, done.stdout[-2000:] + done.stderr[-4000:]
-    return done
-
-
-def case(folder: Path, *flags: str) -> list[str]:
-    """A script and its flags that leave every rank's report in `folder`."""
-    return [str(SCRIPT), "--model", "resnet8", *QUICK, *flags, "--record", str(folder)]
+def mpirun(workers: int, program: list[str]) -> subprocess.CompletedProcess[str]:
+    trial = Trial(framework="mpi_allreduce", workers=workers)
+    return forked.launch(launchers.mpirun(trial, [sys.executable, *program], BIN).argv)
 
 
 # --- without a launcher: the script's own parts ---
 
 
 @pytest.fixture(scope="module")
-def script() -> dict:
+def script() -> dict[str, Any]:
     """The script's names; MPI is loaded and not started."""
     try:
-        return runpy.run_path(str(SCRIPT))
+        return runpy.run_path(SCRIPT)
     except RuntimeError as error:  # mpi4py's wheel brings no MPI
         pytest.skip(str(error))
 
@@ -53,35 +49,33 @@ def parameters(*sizes: int) -> list[nn.Parameter]:
     return [nn.Parameter(torch.arange(float(size))) for size in sizes]
 
 
-def test_tensors_share_buffers_of_at_most_fusion_bytes(script):
-    def sizes(limit: int, dtype: torch.dtype | None = None) -> list[list[int]]:
-        return [[p.numel() for p in group] for group in script["fused"](parameters(10, 20, 5, 100, 5), dtype, limit)]
+@pytest.mark.parametrize(
+    ("limit", "dtype", "groups"),
+    [
+        (10**6, None, [[10, 20, 5, 100, 5]]),
+        (140, None, [[10, 20, 5], [100], [5]]),  # 140 bytes are 35 fp32 values; 100 travel by themselves
+        (140, torch.bfloat16, [[10, 20, 5], [100], [5]]),
+        (280, torch.bfloat16, [[10, 20, 5, 100, 5]]),
+        (1, None, [[10], [20], [5], [100], [5]]),
+    ],
+)
+def test_tensors_share_buffers_of_at_most_fusion_bytes(script, limit, dtype, groups) -> None:
+    found = script["fused"](parameters(10, 20, 5, 100, 5), dtype, limit)
+    assert [[p.numel() for p in group] for group in found] == groups
 
-    assert sizes(10**6) == [[10, 20, 5, 100, 5]]
-    assert sizes(140) == [[10, 20, 5], [100], [5]]  # 140 bytes are 35 fp32 values; 100 travel by themselves
-    assert sizes(140, torch.bfloat16) == [[10, 20, 5], [100], [5]]
-    assert sizes(280, torch.bfloat16) == [[10, 20, 5, 100, 5]]
-    assert sizes(1) == [[10], [20], [5], [100], [5]]
 
-
-def test_gradients_of_another_dtype_have_a_buffer_of_their_own(script):
+def test_gradients_of_another_dtype_have_a_buffer_of_their_own_and_one_worker_has_none(script) -> None:
     mixed = [*parameters(3), nn.Parameter(torch.zeros(3, dtype=torch.float64)), *parameters(3)]
-    assert [len(group) for group in script["fused"](mixed, None, 10**6)] == [1, 1, 1]
     average = script["Average"](mixed, Trial(framework="mpi_allreduce", workers=2))
     assert [buffer.dtype for buffer in average.buffers] == [torch.float32, torch.float64, torch.float32]
-
-
-def test_one_worker_has_nothing_to_send(script):
-    assert script["Average"](parameters(3), Trial(framework="mpi_allreduce", allreduce="none")).buffers == []
+    assert script["Average"](mixed, Trial(framework="mpi_allreduce", allreduce="none")).buffers == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_16_bit_values_are_added_in_fp32_and_rounded_once(script, dtype):
+def test_16_bit_values_are_added_in_fp32_and_rounded_once(script, dtype: torch.dtype) -> None:
     """Over all exponents; bit by bit the same as the rounded fp32 sum, subnormals, infinities and all."""
     generator = torch.Generator().manual_seed(0)
-    a, b = (
-        torch.randint(-(2**15), 2**15, (100_000,), generator=generator).to(torch.int16).view(dtype) for _ in range(2)
-    )
+    a, b = torch.randint(-(2**15), 2**15, (2, 100_000), generator=generator).to(torch.int16).view(dtype)
     right = (a.float() + b.float()).to(dtype)
     theirs, ours = a.view(torch.int16).numpy().tobytes(), bytearray(b.view(torch.int16).numpy().tobytes())
     script["adding"](dtype)(bytearray(theirs), ours, None)
@@ -128,9 +122,10 @@ MPI.Finalize()
 @pytest.mark.parametrize(
     "workers", [pytest.param(2, marks=pytest.mark.long), 3, pytest.param(4, marks=pytest.mark.long)]
 )
-def test_means_are_exact_in_every_format_and_equal_on_every_rank(tmp_path, workers):
+def test_means_are_exact_in_every_format_and_equal_on_every_rank(tmp_path: Path, workers: int) -> None:
     (tmp_path / "exact.py").write_text(EXACT)
-    done = run(Trial(framework="mpi_allreduce", workers=workers), [str(tmp_path / "exact.py"), str(SCRIPT)])
+    done = mpirun(workers, [str(tmp_path / "exact.py"), SCRIPT])
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     said = [json.loads(line.partition("SAID")[2]) for line in done.stdout.splitlines() if "SAID" in line]
     assert len(said) == workers
     for rank in said:
@@ -138,49 +133,25 @@ def test_means_are_exact_in_every_format_and_equal_on_every_rank(tmp_path, worke
         assert len(rank) == 8 and all(rank.values()), rank
 
 
-TRAINED = {
-    "plain": [],
-    "whole": ["--model", "resnet8_groupnorm"],
-    "parts": ["--model", "resnet8_groupnorm", "--fusion-bytes", "10000"],
-}
-
-
-@pytest.fixture(scope="module")
-def launched(tmp_path_factory) -> Path:
-    """Every case of TRAINED, in a folder of its name: one launch of two ranks, in which each has its turn."""
-    folder = tmp_path_factory.mktemp("launched")
-    cases = [case(folder / name, *flags) for name, flags in TRAINED.items()]
-    run(Trial(framework="mpi_allreduce", workers=2), in_turn.program(folder, *cases)[1:])
-    return folder
-
-
 @pytest.mark.slow
-def test_two_ranks_train_and_send_exactly_the_gradients(launched):
-    ranks = store.read_ranks(launched / "plain", 2)
-    assert [r.rank for r in ranks] == [0, 1] and {r.world_size for r in ranks} == {2}
-    assert [r.local_rank for r in ranks] == [0, 1]  # by MPI, not by an environment variable
-    assert {r.memory["buckets"] for r in ranks} == {4 * PARAMETERS}
-    assert {r.allreduce_bytes for r in ranks} == {4 * PARAMETERS}
-    assert {tuple(r.communication_bytes.items()) for r in ranks} == {(("allreduce", 4 * PARAMETERS),)}
-    assert all(r.phases.communication_seconds > 0 for r in ranks)
-    assert ranks[0].loss_last != ranks[1].loss_last  # each its own shard
-    assert "Open MPI" in ranks[0].backend["library"]
-
-
-@pytest.mark.slow
-def test_small_buffers_send_as_much_and_train_the_same(launched):
-    whole, parts = (store.read_ranks(launched / name, 2) for name in ("whole", "parts"))
-    assert [r.allreduce_bytes for r in whole] == [r.allreduce_bytes for r in parts]
+def test_small_buffers_send_as_much_and_train_the_same(tmp_path: Path) -> None:
+    cases = {"whole": [], "parts": ["--fusion-bytes", "10000"]}
+    flags = [SCRIPT, *QUICK, "--model", "resnet8_groupnorm"]
+    lines = [[*flags, *more, "--record", str(tmp_path / name)] for name, more in cases.items()]
+    done = mpirun(2, in_turn.program(tmp_path, *lines)[1:])
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    whole, parts = (store.read_ranks(tmp_path / name, 2) for name in cases)
+    assert {r.allreduce_bytes for r in (*whole, *parts)} == {4 * P}
     assert [r.loss_last for r in whole] == [r.loss_last for r in parts]
+    assert all(r.phases.communication_seconds > 0 and "Open MPI" in r.backend["library"] for r in whole)
 
 
 @pytest.mark.slow
-def test_one_worker_sends_nothing_with_mpirun_or_without(tmp_path):
-    run(Trial(framework="mpi_allreduce", workers=1), case(tmp_path / "mpirun", "--allreduce", "fp16"))
-    done = forked.run([sys.executable, *case(tmp_path / "python")])
+def test_one_worker_sends_nothing_with_mpirun_or_without(tmp_path: Path) -> None:
+    done = mpirun(1, [SCRIPT, *QUICK, "--allreduce", "fp16", "--record", str(tmp_path / "mpirun")])
     assert done.returncode == 0, done.stderr
-    for name in ("mpirun", "python"):
-        (report,) = store.read_ranks(tmp_path / name, 1)
+    alone = a_trial("mpi_allreduce", workers=1, launcher="python", allreduce="none")
+    for (report,) in (store.read_ranks(tmp_path / "mpirun", 1), ranks_of(alone, tmp_path / "python")):
         assert (report.allreduce_bytes, report.communication_bytes, report.world_size) == (0, {}, 1)
 
 
@@ -199,9 +170,8 @@ script["run"]("mpi_allreduce", script["join"], script["build"])
 
 
 @pytest.mark.slow
-def test_a_rank_that_fails_ends_the_others_and_leaves_word(tmp_path):
+def test_a_rank_that_fails_ends_the_others_and_leaves_word(tmp_path: Path) -> None:
     """mpi4py by itself would finalize at exit, and wait for ranks that wait in their broadcast."""
     (tmp_path / "fails.py").write_text(FAILS)
-    flags = ["--model", "resnet8", *QUICK, "--record", str(tmp_path)]
-    run(Trial(framework="mpi_allreduce", workers=2), [str(tmp_path / "fails.py"), str(SCRIPT), *flags], fails=True)
+    assert mpirun(2, [str(tmp_path / "fails.py"), SCRIPT, *QUICK, "--record", str(tmp_path)]).returncode != 0
     assert json.loads((tmp_path / "ranks/error-1.json").read_text())["message"] == "the planted bug"

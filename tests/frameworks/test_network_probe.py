@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-import forked
 import pandas as pd
 import pytest
 
@@ -19,27 +18,13 @@ from scaling_study.launch import launchers
 from scaling_study.models import NO_MODEL
 from scaling_study.ranks import started_by
 from scaling_study.records import outcome, store
-from scaling_study.settings import CHECKOUT
 from scaling_study.stats.network import COLLECTIVES
-from scaling_study.study import plan, support
+from scaling_study.study import support
 from scaling_study.trial import Trial
 
 BIN = Path(sys.executable).parent
 SCRIPT = "horovod_runs/allreduce_bandwidth.py"
 QUICK = ["--max-bytes=16384", "--max-seconds=2", "--min-steps=3", "--warmup-steps=1", "--cores-per-worker=1"]
-
-
-# --- by hand ---
-
-
-@pytest.mark.slow
-def test_one_rank_and_no_size_are_refused_in_one_line() -> None:
-    alone = forked.run([sys.executable, CHECKOUT / SCRIPT])
-    assert alone.returncode == 1
-    assert alone.stderr.strip() == ("a network probe needs two or more ranks: for example, start it with mpirun -np 2")
-    flags = [*QUICK, "--min-bytes", "32768"]
-    none = forked.run(["torchrun", "--nproc-per-node", "2", CHECKOUT / SCRIPT, *flags])
-    assert none.returncode != 0 and "min_bytes=32768 is more than max_bytes=16384" in none.stderr
 
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "0", "PMIX_RANK": "0"}
@@ -92,15 +77,17 @@ def test_a_probe_has_no_model_no_gate_and_no_controller_but_horovods(plan_of) ->
     assert needed == {"torchrun": "", "mpirun": "mpi4py is not installed", "horovodrun": ""}, "only by its launcher"
 
 
-def test_what_cannot_be_is_said_with_its_line(problems_of) -> None:
-    said = problems_of(STUDY.replace("max_bytes: 16384", "max_bytes: 16384\n    min_bytes: 65536"))
-    assert said == ["study.yaml:8: min_bytes=65536 is more than max_bytes=16384"]
-    said = problems_of(STUDY.replace("max_bytes: 16384", "controller: gloo"))
-    assert said == [
-        "study.yaml:8: framework network_probe has 'controller' with launcher=horovodrun only, not with torchrun"
-    ]
-    said = problems_of(STUDY.replace("max_bytes: 16384", "batch_per_worker: 32"))
-    assert len(said) == 1 and said[0].startswith("study.yaml:8: framework network_probe has no 'batch_per_worker'")
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("max_bytes: 16384\n    min_bytes: 65536", "min_bytes=65536 is more than max_bytes=16384"),
+        ("controller: gloo", "'controller' with launcher=horovodrun only, not with torchrun"),
+        ("batch_per_worker: 32", "no 'batch_per_worker'"),
+    ],
+)
+def test_what_cannot_be_is_said_with_its_line(problems_of, keys: str, said: str) -> None:
+    (problem,) = problems_of(STUDY.replace("max_bytes: 16384", keys))
+    assert problem.startswith("study.yaml:8: ") and said in problem
 
 
 def test_one_worker_is_unsupported_with_its_reason(plan_of) -> None:
@@ -143,13 +130,10 @@ def changed(index: int, **keys):
 PROBE = Trial(framework="network_probe", workers=2, device="cpu", model=NO_MODEL)
 
 
-def test_whole_reports_of_a_network_contradict_nothing(rank_report) -> None:
-    assert outcome.first_problem(PROBE, reports(rank_report)) == ""
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (lambda rank, rows: rows, ""),
         (changed(1, correct=False), "rank 1: allreduce of 4096 bytes gave a wrong result"),
         (changed(0, bytes=1000), "rank 1 measured another row of the network than rank 0"),
         (changed(0, busy=True), "rank 1 measured another row of the network than rank 0"),
@@ -159,8 +143,9 @@ def test_whole_reports_of_a_network_contradict_nothing(rank_report) -> None:
         (lambda rank, rows: [], "rank 0 has 0 rows of the network, rank 0 0"),
     ],
 )
-def test_reports_of_a_network_that_contradict_each_other_are_a_failure(rank_report, change, said: str) -> None:
-    assert outcome.first_problem(PROBE, reports(rank_report, change)).startswith(said)
+def test_only_reports_of_a_network_that_contradict_each_other_are_a_failure(rank_report, change, said: str) -> None:
+    problem = outcome.first_problem(PROBE, reports(rank_report, change))
+    assert problem.startswith(said) and bool(problem) == bool(said)
 
 
 # --- the whole way ---
@@ -178,52 +163,34 @@ def swept(file: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_starts")
-def test_a_study_holds_the_network_it_ran_on(file: Path, capsys) -> None:
+def test_a_study_holds_the_network_it_ran_on(file: Path) -> None:
     """From the study file through the real launcher to table, figure and fit; and the probe is nobody's competitor."""
     assert swept(file) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "network_probe by torchrun, 2 workers" in out and "The network (probed)" in out
     folder = file.parent / "results" / "probed"
-    assert {path.name for path in (folder / "figures").iterdir()} >= {"network.png", "network.svg"}
+    assert (folder / "figures/network.png").exists()
     sizes = pd.read_csv(folder / "tables" / "network.csv")
     assert len(sizes) == 2 * 4 * 3 and set(sizes.bytes) == {1024, 4096, 16384} and (sizes.seconds > 0).all()
-    assert "torch.distributed (Gloo), 2 workers" in (folder / "tables" / "network.md").read_text()
     for path in (folder / "tables").glob("throughput-*"):
         assert "network" not in path.read_text(), path
     assert list(pd.read_csv(folder / "configurations.csv").framework) == ["single"]
     rows = pd.read_csv(folder / "results.csv").set_index("framework")
     assert rows.status.to_dict() == {"single": "ok", "network_probe": "ok"}
     assert pd.isna(rows.samples_per_second.network_probe) and rows.model.network_probe == NO_MODEL
-    read = results.read(folder)
-    fits = network.fit(read)
+    fits = network.fit(results.read(folder))
     assert set(fits) == {(name, busy) for name in COLLECTIVES for busy in (False, True)}
     assert fits["allreduce", False].seconds(1024) > 0
-
-    assert swept(file) == 0, "a second run keeps what is finished"
-    assert "2 of 2 trials are already finished" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
-def test_a_wrong_result_is_a_failed_trial_and_no_figure(file: Path, capsys, monkeypatch) -> None:
+def test_a_wrong_result_is_a_failed_trial_and_no_figure(file: Path, monkeypatch) -> None:
     wrong = replace(FRAMEWORKS["network_probe"], script="tests/scripts_that/reduce_wrongly.py")
     monkeypatch.setattr(launchers, "FRAMEWORKS", MappingProxyType({**FRAMEWORKS, "network_probe": wrong}))
     file.write_text(STUDY.replace("max_bytes: 16384", "max_bytes: 16384\n    collective: allreduce"))
     assert swept(file) == 1
-    out = " ".join(capsys.readouterr().out.split())
-    assert "rank 1: allreduce of 1024 bytes gave a wrong result" in out
     folder = file.parent / "results" / "probed"
     (record,) = (r for r in store.read_study(folder) if r.trial.framework == "network_probe")
-    assert record.status == "failed" and [row.correct for row in record.ranks[1].network] == [False] + [True] * 5
+    assert (record.status, record.reason) == ("failed", "rank 1: allreduce of 1024 bytes gave a wrong result")
+    assert [row.correct for row in record.ranks[1].network] == [False] + [True] * 5
     assert all(row.correct for row in record.ranks[0].network)
-    assert "failed: rank 1: allreduce of 1024 bytes gave a wrong result" in (folder / "tables/network.md").read_text()
     assert not (folder / "figures" / "network.png").exists() and not network.fit(results.read(folder))
-
-
-def test_the_shipped_study_plans_every_library(machine) -> None:
-    from scaling_study.study import study
-
-    for small in (False, True):
-        made = plan.make(study.load(CHECKOUT / "studies/network.yaml", small), machine())
-        assert [p.trial.launcher for p in made.configurations].count("horovodrun") == 2
-        assert {p.trial.framework for p in made.configurations} == {"network_probe"} and not made.gates
