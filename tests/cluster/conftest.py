@@ -24,7 +24,7 @@ SHORT = {  # one of each kind; every launcher starts over hosts in one of the fi
     "test_the_whole_study_in_one_job",
     "test_a_job_for_each_trial_needs_no_driver",
     "test_srun_starts_ranks_and_a_time_out_ends_them",
-    "test_cancelled",
+    "test_a_job_that_is_hit[cancelled]",
 }
 
 
@@ -50,3 +50,10 @@ def network(may_make_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> I
     """Two hosts, h1 and h2, with a core each; the machine's own network is not theirs."""
     with Network(2, tmp_path_factory.mktemp("shared"), cores=("0", "1")) as made:
         yield made
+
+
+@pytest.fixture
+def hosts(may_make_hosts: None, tmp_path: Path) -> Iterator[Network]:
+    """Two hosts that may be broken."""
+    with Network(2, tmp_path, cores=("0", "1")) as network:
+        yield network

@@ -163,11 +163,6 @@ class Host:
         self.run("tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", str(burst),
                  "latency", "50ms", check=True)  # fmt: skip
 
-    def delay(self, milliseconds: float) -> str:
-        """Let what leaves arrive later; why not, where the kernel has no netem."""
-        done = self.run("tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "delay", f"{milliseconds}ms")
-        return f"this kernel delays no packets: {done.stderr.strip()}" if done.returncode else ""
-
     def plant(self, file: Path, instead_of: Path) -> None:
         """Let this host alone see another file, or folder, in some place."""
         self.run("mount", "--bind", str(file), str(instead_of), check=True)

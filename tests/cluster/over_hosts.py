@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import yaml
 from network import PATH, Host
 
@@ -76,6 +77,13 @@ class Sweep:
         """Wait until the ranks train: rank 0 says so when its warm-up begins."""
         until(lambda: "Running warm-up" in self.logs() and host.processes(), seconds, self.logs)
         time.sleep(1.0)
+
+
+def words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def until(condition: Callable[[], object], seconds: float, otherwise: Callable[[], object] = str) -> float:

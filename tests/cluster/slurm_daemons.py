@@ -18,13 +18,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 from network import Network
+from over_hosts import until
 
 NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
 KEEPER = ["sh", "-c", "cat; true"]  # a shell that waits for `cat` also reaps what is orphaned
@@ -38,7 +38,10 @@ SlurmdUser=root
 AuthType=auth/none
 CredType=cred/none
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
-{processes}
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherParams=OverMemoryKill
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 DefMemPerCPU=6000
@@ -64,14 +67,6 @@ SlurmdLogFile={folder}/log/%n
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9
 """
-# How Slurm follows and limits a job's processes: with the kernel's help, or by looking once a second.
-CGROUPS = "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\nJobAcctGatherType=jobacct_gather/cgroup"
-NO_CGROUPS = (
-    "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n"
-    "JobAcctGatherType=jobacct_gather/linux\nJobAcctGatherParams=OverMemoryKill"
-)
-LIMITS = "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainSwapSpace=yes\n"
-CGROUP_FOLDERS = Path("/sys/fs/cgroup")
 
 
 def why_not() -> str:
@@ -88,15 +83,17 @@ class Slurm:
     """A cluster of nodes node1, node2, ...; its daemons are up between `start` and `stop`."""
 
     controller = "localhost(127.0.0.1)"
-    login: Sequence[str] = ()  # what stands before a user's command
 
     def __init__(
-        self, folder: Path, nodes: int = 2, cpus: int = 1, forget_seconds: int = 3600, completions: bool = True,
-        cgroups: bool = False,
-    ) -> None:  # fmt: skip
+        self, folder: Path, nodes: int = 2, cpus: int = 1, forget_seconds: int = 3600, completions: bool = True
+    ) -> None:
         self.folder, self.names, self._cpus = folder, [f"node{i + 1}" for i in range(nodes)], cpus
-        self._forget_seconds, self._completions, self._cgroups = forget_seconds, completions, cgroups
+        self._forget_seconds, self._completions = forget_seconds, completions
         self.conf = folder / "slurm.conf"
+
+    def login(self, folder: Path | str = "/") -> list[str]:
+        """What stands before a user's command, which is to run in `folder`."""
+        return []
 
     @property
     def environment(self) -> dict[str, str]:
@@ -107,7 +104,7 @@ class Slurm:
         for name in ("state", "run", "log", *(f"{n}.{what}" for n in self.names for what in ("spool", "tmp"))):
             (self.folder / name).mkdir(parents=True)
         self.conf.write_text(self._configuration())
-        (self.folder / "cgroup.conf").write_text(LIMITS if self._cgroups else "")
+        (self.folder / "cgroup.conf").touch()
         self._enter()
         self.start_controller()
         for name in self.names:
@@ -121,9 +118,6 @@ class Slurm:
             self._keeper.wait(PATIENCE_SECONDS)
         self._keeper.kill()
         self._keeper.wait()
-        for name in self.names if self._cgroups else ():
-            for folder in CGROUP_FOLDERS.glob(f"*/slurm_{name}"):
-                _remove(folder)
 
     def start_controller(self, *options: str) -> None:
         self._run([*self._into(self.names[0]), "slurmctld", "-f", str(self.conf), *options])
@@ -138,24 +132,13 @@ class Slurm:
         """As if its power were cut: the slurmd and all that it has started."""
         self._kill("slurmd", name)
 
-    def restart_controller(self, *options: str) -> None:
-        """As an administrator does it: it writes down what it knows first."""
-        for process in self._daemons("slurmctld", ()):
-            process.terminate()
-        self._wait(lambda: not self._daemons("slurmctld", ()))
-        self.start_controller(*options)
-        self._wait(lambda: self.ask("squeue", "-h") or self.ask("sinfo", "-h"))
-
     def state(self, job: str) -> str:
         """RUNNING, PENDING, ...; empty once it is forgotten."""
         return self.ask("squeue", "-h", "-t", "all", "-j", job, "-o", "%T").strip()
 
     def until(self, job: str, *states: str, seconds: float = 30.0) -> None:
         """Wait until a job is in one of these states."""
-        deadline = time.monotonic() + seconds
-        while (now := self.state(job)) not in states:
-            assert time.monotonic() < deadline, f"job {job} is {now or 'forgotten'}, not {' or '.join(states)}"
-            time.sleep(0.05)
+        until(lambda: self.state(job) in states, seconds, lambda: f"{job} is {self.state(job)}, not {states}")
 
     def processes(self, job: str) -> list[psutil.Process]:
         """Those of a job that are alive."""
@@ -175,13 +158,13 @@ class Slurm:
     def ask(self, *command: str) -> str:
         """What a command of Slurm prints; empty if it fails."""
         done = subprocess.run(
-            [*self.login, *command], env=self.environment, capture_output=True, text=True, check=False
+            [*self.login(), *command], env=self.environment, capture_output=True, text=True, check=False
         )
         return done.stdout if done.returncode == 0 else ""
 
     def do(self, *command: str) -> str:
         """A command of Slurm that must succeed."""
-        return self._run([*self.login, *command])
+        return self._run([*self.login(), *command])
 
     def _run(self, command: Sequence[str]) -> str:
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
@@ -209,7 +192,7 @@ class Slurm:
         )
         return CONFIGURATION.format(
             controller=self.controller, controller_port=controller, folder=self.folder, nodes=nodes,
-            forget_seconds=self._forget_seconds, processes=CGROUPS if self._cgroups else NO_CGROUPS,
+            forget_seconds=self._forget_seconds,
             completions="jobcomp/filetxt" if self._completions else "jobcomp/none",
         )  # fmt: skip
 
@@ -237,11 +220,7 @@ class Slurm:
         return found
 
     def _wait(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not condition():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"Slurm is not there after {PATIENCE_SECONDS:.0f} s; its logs: {self.folder}/log")
-            time.sleep(0.02)
+        until(condition, PATIENCE_SECONDS, lambda: f"Slurm's logs are in {self.folder}/log")
 
 
 class SlurmOnHosts(Slurm):
@@ -253,8 +232,11 @@ class SlurmOnHosts(Slurm):
     def __init__(self, folder: Path, network: Network, **how: Any) -> None:
         super().__init__(folder, **how)
         self.names, self._network = [host.name for host in network], network
-        first = network[self.names[0]]
-        self.controller, self.login = f"{first.name}({first.address})", first.into()
+        self._first = network[self.names[0]]
+        self.controller = f"{self._first.name}({self._first.address})"
+
+    def login(self, folder: Path | str = "/") -> list[str]:
+        return self._first.into(folder)
 
     def stop(self) -> None:
         """Its hosts end it."""
@@ -277,12 +259,6 @@ def running(folder: Path, **how: Any) -> Iterator[Slurm]:
         yield slurm
     finally:
         slurm.stop()
-
-
-def _remove(folder: Path) -> None:
-    """A cgroup with all below it; none of them has a process any more."""
-    for path, _, _ in os.walk(folder, topdown=False):
-        os.rmdir(path)
 
 
 def _free_ports(count: int) -> list[int]:

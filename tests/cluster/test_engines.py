@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from network import Network
 from over_hosts import BIN, OVER_HOSTS, Sweep
-from tiny_tree import tiny_tree
 
-from scaling_study.records import results, store
+from scaling_study.records import results
 from scaling_study.settings import CHECKOUT
 
 HERE, PROGRAMS = (shlex.quote(str(folder)) for folder in (CHECKOUT, BIN))  # as a shell is told
@@ -98,21 +96,6 @@ def test_ranks_started_by_hand_on_each_node_find_each_other(network: Network) ->
     assert network["h2"].bytes_sent() - before > GRADIENT_BYTES
 
 
-def test_ranks_started_by_hand_train_on_a_tree(network: Network) -> None:
-    """As torch's ImageNet example is started: a rank on each node, with where they meet in its flags."""
-    tree, folder = tiny_tree(network.shared / "tree"), network.shared / "trained"
-    script = "data_parallel/torch_ddp.py --model resnet8 --data images --image-size 32 --device cpu " \
-             "--batch-per-worker 8 --train-steps 3 --dist-url tcp://h1:29502 --world-size 2"  # fmt: skip
-    told = f"DATA_PATH={shlex.quote(str(tree))} PYTHONPATH={HERE} {PROGRAMS}/python {script}"
-    told += f" --record {shlex.quote(str(folder))} --rank %d"
-    line = f"ssh h2 {shlex.quote(f'cd {HERE} && {told % 1}')} & {told % 0}; wait"
-    done = network["h1"].run("sh", "-c", line, folder=CHECKOUT)
-    assert "Trained 3 steps" in done.stdout, done.stdout + done.stderr
-    ranks = store.read_ranks(folder, 2)
-    assert [rank.host for rank in ranks] == ["h1", "h2"]
-    assert ranks[0].training["evaluated"] == ranks[1].training["evaluated"]
-
-
 def test_agents_started_by_hand_on_each_node_find_each_other(network: Network) -> None:
     """NODE_RANK instead: one torchrun on each node, two workers in all."""
     script = "data_parallel/torch_ddp.py --model resnet8 --data synthetic --device cpu --min-seconds 0 --max-steps 3"
@@ -122,8 +105,3 @@ def test_agents_started_by_hand_on_each_node_find_each_other(network: Network) -
     line = f"ssh h2 {shlex.quote(f'cd {HERE}; {told % 1}')} & {told % 0}; wait"
     done = network["h1"].run("sh", "-c", line, folder=CHECKOUT)
     assert "Total images/sec on 2 worker(s)" in done.stdout, done.stdout + done.stderr
-
-
-def test_the_folder_of_results_is_tidy_afterwards(network: Network) -> None:
-    left = {path.name for path in Path(network.shared / "by hand").glob("over/.*")} - {".driver"}
-    assert left == set()

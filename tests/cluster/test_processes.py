@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import psutil
 import pytest
 from network import Host, Network
-from over_hosts import LONG, OVER_HOSTS, Sweep, until
+from over_hosts import LONG, OVER_HOSTS, Sweep, until, words
 
 DEAD_SECONDS = 10.0  # within which processes are gone after their driver's death, on every host
-
-
-@pytest.fixture
-def hosts(may_make_hosts: None, tmp_path: Path) -> Iterator[Network]:
-    """Two hosts that may be broken."""
-    with Network(2, tmp_path, cores=("0", "1")) as network:
-        yield network
 
 
 class Running:
@@ -31,20 +23,15 @@ class Running:
         until(lambda: "Running warm-up" in self.sweep.logs(), 150, self.sweep.said)
         until(lambda: self.ranks("h2"), 10, self.sweep.logs)
 
-    def driver(self) -> psutil.Process:
-        (driver,) = (p for p in self.hosts["h1"].processes() if "run_sweep.py" in " ".join(words(p)))
-        return driver
+    def one(self, host: str, word: str) -> psutil.Process:
+        (process,) = (p for p in self.hosts[host].processes() if word in " ".join(words(p)))
+        return process
 
-    def supervisor(self) -> psutil.Process:
-        (supervisor,) = (p for p in self.hosts["h1"].processes() if "supervisor.main" in " ".join(words(p)))
-        return supervisor
+    def driver(self) -> psutil.Process:
+        return self.one("h1", "run_sweep.py")
 
     def ranks(self, host: str) -> list[psutil.Process]:
         return [p for p in self.hosts[host].processes() if "--record" in words(p) and "--model" in words(p)]
-
-    def agent(self) -> psutil.Process:
-        (agent,) = (p for p in self.hosts["h2"].processes() if "agent.main" in " ".join(words(p)))
-        return agent
 
     def gone(self, *names: str, seconds: float = DEAD_SECONDS) -> float:
         return until(lambda: not any(self.left(name) for name in names), seconds, lambda: [*map(self.left, names)])
@@ -54,15 +41,14 @@ class Running:
         said = [" ".join(words(p))[:120] for p in self.hosts[name].processes()]
         return [one for one in said if one and not one.startswith("sshd: ")]
 
+    def fails(self, node: bool) -> None:
+        """Wait for its end: the trial has failed, by its node or by itself."""
+        assert self.ends() == 1
+        (record,) = self.sweep.records()
+        assert record.status == "failed" and record.reason.startswith("node_failed: h2: ") == node, record.reason
+
     def ends(self, seconds: float = 60.0) -> int:
         return self._nsenter.wait(seconds)
-
-
-def words(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def temporary(host: Host) -> list[str]:
@@ -96,7 +82,7 @@ def test_ranks_elsewhere_end_even_if_driver_and_supervisor_are_killed(
     running: Callable[[str], Running], launcher: str
 ) -> None:
     made = running(launcher)
-    supervisor, driver = made.supervisor(), made.driver()
+    supervisor, driver = made.one("h1", "supervisor.main"), made.driver()
     supervisor.suspend()  # it must not see the driver die
     driver.kill()
     supervisor.kill()
@@ -116,9 +102,7 @@ def test_a_signal_to_the_driver_ends_everything(running: Callable[[str], Running
 def test_a_host_that_dies_makes_its_trial_fail(running: Callable[[str], Running], launcher: str) -> None:
     made = running(launcher)
     made.hosts["h2"].die()
-    assert made.ends() == 1
-    (record,) = made.sweep.records()
-    assert record.status == "failed" and record.reason.startswith("node_failed: h2: "), record.reason
+    made.fails(node=True)
     assert made.left("h1") == []
 
 
@@ -126,18 +110,14 @@ def test_a_host_whose_cable_is_pulled_ends_its_ranks_by_itself(running: Callable
     made = running("torchrun")
     made.hosts["h2"].unplug()
     made.gone("h2", seconds=DEAD_SECONDS + 2)
-    assert made.ends() == 1
-    (record,) = made.sweep.records()
-    assert record.status == "failed" and record.reason.startswith("node_failed: h2: "), record.reason
+    made.fails(node=True)
     assert made.left("h1") == []
 
 
 def test_a_killed_agent_costs_its_trial_and_leaves_nothing(running: Callable[[str], Running]) -> None:
     made = running("torchrun")
-    made.agent().kill()
-    assert made.ends() == 1
-    (record,) = made.sweep.records()
-    assert record.status == "failed" and record.reason.startswith("node_failed: h2: "), record.reason
+    made.one("h2", "agent.main").kill()
+    made.fails(node=True)
     made.gone("h1", "h2")
 
 
@@ -147,9 +127,7 @@ def test_a_killed_rank_elsewhere_fails_its_trial_and_not_its_host(
 ) -> None:
     made = running(launcher)
     made.ranks("h2")[-1].kill()
-    assert made.ends() == 1
-    (record,) = made.sweep.records()
-    assert record.status == "failed" and "node_failed" not in record.reason, record.reason
+    made.fails(node=False)
     made.gone("h1", "h2")
 
 

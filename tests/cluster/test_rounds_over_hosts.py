@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import psutil
-import pytest
 from network import Network
-from over_hosts import OVER_HOSTS, Sweep, until
+from over_hosts import OVER_HOSTS, Sweep, until, words
 
 FEW = "warm: true, block_seconds: 0.05, warmup_steps: 1, min_steps: 3, min_seconds: 0, repeats: 1, max_repeats: 1"
 SINGLE = "{framework: single, model: resnet8, data: synthetic, cores_per_worker: 1}"
 
 
-@pytest.fixture
-def hosts(may_make_hosts: None, tmp_path: Path) -> Iterator[Network]:
-    """Two hosts that may be broken."""
-    with Network(2, tmp_path, cores=("0", "1")) as network:
-        yield network
-
-
 def ranks(hosts: Network, host: str) -> list[psutil.Process]:
     """Of all launches, there."""
     return [p for p in hosts[host].processes() if any("in_blocks.py" in word for word in words(p)[1:3])]
-
-
-def words(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def states(hosts: Network, host: str) -> list[str]:
