@@ -17,14 +17,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import copied
 import ledger as book
-import planted_checkout
 import pytest
-from forms import FORM
-from ledger import Ledger, Row
+from ledger import FORM, Ledger, Row
 from namespace import Namespace, why_not
-from rich.console import Console
-from rich.table import Table
 from sweeping import Sweep
 
 from scaling_study.machine import this_machine
@@ -32,7 +29,7 @@ from scaling_study.settings import CHECKOUT
 
 HERE = Path(__file__).parent
 LEDGER = Ledger(FORM)
-TIMEOUT_SECONDS = {"short": 300, "long": 2400}  # of one test
+TIMEOUT_SECONDS = {"short": 900, "long": 2400}  # of one test
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,7 +57,7 @@ def ground() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def checkout(ground: Path) -> Path:
     """The product with planted ranks."""
-    return planted_checkout.make(ground / "checkout")
+    return copied.planted(ground / "checkout")
 
 
 @pytest.fixture(scope="session")
@@ -87,14 +84,10 @@ def sweep_of(ground: Path, checkout: Path, shared_namespace: Namespace | None) -
 
 
 @pytest.fixture
-def may_mount(request: pytest.FixtureRequest) -> None:
+def namespace(request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    """One in which a test may put things out of order."""
     if why := why_not():
         skip(request, why)
-
-
-@pytest.fixture
-def namespace(may_mount: None) -> Iterator[Namespace]:
-    """One in which a test may put things out of order."""
     with Namespace() as made:
         made.memory_disk(Path("/dev/shm"), "2g")
         yield made
@@ -147,22 +140,10 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     path = os.environ.get("FAULTS_JSON")
     if path and LEDGER.rows and not hasattr(session.config, "workerinput"):
-        LEDGER.write(Path(path), book.about())
+        LEDGER.write(Path(path))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not LEDGER.rows:
         return
-    said = LEDGER.to_json()
-    table = Table(title=f"faults, {FORM} form", header_style="bold")
-    for title in book.TITLES:
-        table.add_column(title, overflow="fold")
-    for row in book.cells(said["rows"]):
-        table.add_row(*row)
-    console = Console(width=160, highlight=False)
-    with console.capture() as shown:
-        console.print(table)
-        console.print(book.summary(said))
-        for name, value in LEDGER.soak.items():
-            console.print(f"{name}: {book.shown(value)}")
-    terminalreporter.write_line(shown.get())
+    terminalreporter.write_line(f"faults, {FORM} form\n\n{book.table(LEDGER.to_json())}")

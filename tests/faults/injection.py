@@ -22,8 +22,7 @@ from pathlib import Path
 
 import psutil
 import survivors
-from forms import SEED
-from ledger import Ledger, Row
+from ledger import SEED, Ledger, Row
 from planted_rank import STEP_SECONDS
 from sweeping import Driver, Sweep
 

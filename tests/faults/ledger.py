@@ -14,11 +14,16 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+FORM = os.environ.get("FAULTS", "short")  # how often each process fault is injected, and at which random moments
+SEED = os.environ.get("FAULTS_SEED", "1")
+if FORM not in ("short", "long"):
+    raise SystemExit(f"FAULTS={FORM}: short or long")
+TIMES = {"short": 1, "long": 20}[FORM]
 FEWEST = 50  # injections that a bound says anything about
 COUNTED = ("lost", "repeated", "half_written", "orphans", "leftovers", "wrong")
 TITLES = ("fault", "injections", "lost", "run twice", "half-written", "orphans", "left behind", "wrong", "slowest end")
@@ -74,9 +79,9 @@ class Ledger:
             "soak": self.soak,
         }
 
-    def write(self, path: Path, about: Mapping[str, Any]) -> None:
+    def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({**about, **self.to_json()}, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps({**about(), **self.to_json()}, indent=1) + "\n", encoding="utf-8")
 
 
 def bound(injections: int) -> float:
@@ -96,21 +101,21 @@ def about() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def cells(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """The table's lines: one a fault, its injections pooled."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(row["fault"], []).append(row)
-    lines = []
-    for fault, group in groups.items():
-        done = [row for row in group if not row["skipped"]]
-        if not done:
-            lines.append((fault, f"skipped: {group[0]['skipped']}", *[""] * (len(COUNTED) + 1)))
-            continue
+def table(said: Mapping[str, Any]) -> str:
+    """One line a fault, its injections pooled; what they come to; and the soak."""
+    lines = ["| " + " | ".join(TITLES) + " |", "| --- |" + " ---: |" * (len(TITLES) - 1)]
+    for fault in dict.fromkeys(row["fault"] for row in said["rows"]):
+        rows = [row for row in said["rows"] if row["fault"] == fault]
+        done = [row for row in rows if not row["skipped"]]
         ended = [row["ended_seconds"] for row in done if row["ended_seconds"] is not None]
         counts = [str(sum(len(row[name]) for row in done)) for name in COUNTED]
-        lines.append((fault, str(len(done)), *counts, f"{max(ended):.1f} s" if ended else ""))
-    return lines
+        cells = [fault, str(len(done)), *counts, f"{max(ended):.1f} s" if ended else ""]
+        if not done:
+            cells = [fault, f"skipped: {rows[0]['skipped']}", *[""] * (len(TITLES) - 2)]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    soak = [f"- {name.replace('_', ' ')}: {shown(value)}" for name, value in said["soak"].items()]
+    origins = [*said["origins"], ""] if "origins" in said else []
+    return "\n".join([*lines, "", summary(said), "", *origins, *(["The soak:", ""] if soak else []), *soak])
 
 
 def summary(said: Mapping[str, Any]) -> str:
@@ -128,21 +133,6 @@ def summary(said: Mapping[str, Any]) -> str:
     return text
 
 
-def markdown(said: Mapping[str, Any]) -> str:
-    lines = ["| " + " | ".join(TITLES) + " |", "| --- |" + " ---: |" * (len(TITLES) - 1)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells(said["rows"])]
-    soak = [f"- {name.replace('_', ' ')}: {shown(value)}" for name, value in said["soak"].items()]
-    return "\n".join([*lines, "", summary(said), "", *said["origins"], "", "The soak:", "", *soak])
-
-
-def origin(said: Mapping[str, Any], faults: str) -> str:
-    """`Counted (all): long form, 2026-01-31, commit ...`"""
-    return (
-        f"Counted ({faults}): {said['form']} form, {said['date']}, commit {said['commit']}, {said['machine']}, kernel "
-        f"{said['kernel']}, python {said['python']}, as {said['user']}, load {said['load_after']:.1f} at its end."
-    )
-
-
 def joined(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The counts of several, with where each came from in `origins`; by their dates, whatever they are called."""
     files = sorted(files, key=lambda said: str(said["date"]))
@@ -152,8 +142,13 @@ def joined(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         anew = {row["fault"] for row in said["rows"]}
         rows = [row for row in rows if row["fault"] not in anew] + said["rows"]
         ledger.soak = said["soak"] or ledger.soak
-        families = sorted({row["family"] for row in said["rows"]})
-        origins += [origin(said, ", ".join(families)), ""]
+        families = ", ".join(sorted({row["family"] for row in said["rows"]}))
+        origins += [
+            f"Counted ({families}): {said['form']} form, {said['date']}, commit {said['commit']}, {said['machine']}, "
+            f"kernel {said['kernel']}, python {said['python']}, as {said['user']}, load {said['load_after']:.1f} at "
+            "its end.",
+            "",
+        ]
     ledger.rows = [Row(**row) for row in rows]
     return {**ledger.to_json(), "origins": origins[:-1]}
 
@@ -170,7 +165,7 @@ def main(paths: Sequence[str]) -> None:
     head, rest = page.split(BEGIN, 1)
     tail = rest.split(END, 1)[1]
     said = joined([json.loads(Path(path).read_text(encoding="utf-8")) for path in paths])
-    PAGE.write_text(f"{head}{BEGIN}\n\n{markdown(said)}\n\n{END}{tail}", encoding="utf-8")
+    PAGE.write_text(f"{head}{BEGIN}\n\n{table(said)}\n\n{END}{tail}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -84,6 +84,13 @@ class Sweep:
         driver.wait(seconds)
         return driver
 
+    def started_until(self, finished: int, *options: str) -> Driver:
+        """Start it, and wait until so many trials are finished and the next one runs."""
+        driver = self.start(*options)
+        there = self.until(lambda: len(self.finished()) == finished and len(self.starts()) > finished, driver=driver)
+        assert there, driver.said()
+        return driver
+
     def processes(self) -> list[psutil.Process]:
         return of_sweep(self.mark, self.folder)
 

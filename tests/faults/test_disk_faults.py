@@ -18,20 +18,13 @@ from sweeping import Sweep
 pytestmark = pytest.mark.long
 
 
-def one_finished(sweep: Sweep) -> None:
-    """One trial of the sweep's has been run before anything is wrong."""
-    assert sweep.run("--max-trials", "1").code == 0
-    assert len(sweep.finished()) == 1
-
-
 def test_a_full_disk_costs_at_most_the_running_trial(
     sweep_of: Callable[..., Sweep], ledger: Ledger, namespace: Namespace
 ) -> None:
     sweep = sweep_of(studies.quick(2, 3), namespace=namespace, PLANTED_SECONDS="1.0")
     sweep.into.mkdir()
     namespace.memory_disk(sweep.into, "24m")
-    driver = sweep.start()
-    assert sweep.until(lambda: len(sweep.finished()) == 2 and len(sweep.starts()) == 3, driver=driver), driver.said()
+    driver = sweep.started_until(2)
     with injection(ledger, sweep, "disk full", "environment") as hit:
         ballast = fill(sweep.seen(sweep.into))
         hit.ended_by_a_full_disk(driver)
@@ -45,7 +38,7 @@ def test_a_full_disk_costs_at_most_the_running_trial(
 
 def test_read_only_results_are_said(sweep_of: Callable[..., Sweep], ledger: Ledger, namespace: Namespace) -> None:
     sweep = sweep_of(studies.quick(2, 1), namespace=namespace)
-    one_finished(sweep)
+    assert sweep.run("--max-trials", "1").code == 0
     with injection(ledger, sweep, "results read-only (mounted so)", "environment") as hit:
         namespace.mount("--bind", str(sweep.into), str(sweep.into))
         namespace.mount("-o", "remount,bind,ro", str(sweep.into))
@@ -56,7 +49,7 @@ def test_read_only_results_are_said(sweep_of: Callable[..., Sweep], ledger: Ledg
 
 def test_results_of_another_user_are_said(sweep_of: Callable[..., Sweep], ledger: Ledger, nobody: Namespace) -> None:
     sweep = sweep_of(studies.quick(2, 1), namespace=nobody)
-    one_finished(sweep)
+    assert sweep.run("--max-trials", "1").code == 0
     own(sweep.temporary, sweep.starts_log, sweep.folder)
     sweep.through = AS_NOBODY
     with injection(ledger, sweep, "results of another user (chmod)", "environment") as hit:
@@ -96,8 +89,7 @@ def half_written(sweep: Sweep) -> bool:
 
 def test_results_that_vanish_are_said_and_found_again(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
     sweep = sweep_of(studies.quick(2, 3), PLANTED_SECONDS="0.6")
-    driver = sweep.start()
-    assert sweep.until(lambda: len(sweep.finished()) == 2 and len(sweep.starts()) == 3, driver=driver), driver.said()
+    driver = sweep.started_until(2)
     with injection(ledger, sweep, "results vanish during a trial", "environment") as hit:
         there, elsewhere = sweep.into / sweep.name, sweep.folder / "elsewhere"
         os.rename(there, elsewhere)
@@ -116,7 +108,7 @@ def test_results_from_another_machine_are_refused_with_both_values(
     sweep_of: Callable[..., Sweep], ledger: Ledger
 ) -> None:
     sweep = sweep_of(studies.quick(2, 1))
-    one_finished(sweep)
+    assert sweep.run("--max-trials", "1").code == 0
     about = sweep.results / "study.json"
     ours = about.read_text()
     machine = json.loads(ours)["machine"]

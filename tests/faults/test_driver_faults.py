@@ -17,9 +17,8 @@ from pathlib import Path
 import faulted_studies as studies
 import pytest
 import survivors
-from forms import TIMES
 from injection import Injection, injection, moments
-from ledger import Ledger
+from ledger import TIMES, Ledger
 from sweeping import Driver, Sweep
 
 SHELL = ("sh", "-c", '"$@"; exit $?', "sh")  # stays: the leader of the session in which the driver is

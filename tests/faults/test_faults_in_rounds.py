@@ -18,50 +18,49 @@ import faulted_studies as studies
 import psutil
 import pytest
 import survivors
-from forms import SEED, TIMES
 from injection import Injection, injection
-from ledger import Ledger
+from ledger import SEED, TIMES, Ledger
 from namespace import Namespace, fill
 from sweeping import Driver, Sweep
 
-from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
 
 ROUNDS, CONFIGURATIONS = 8, 3
 LATER = "in rounds"  # after a fault's name in the table
-HANGS = "a rank that hangs (SIGSTOP)"
 GARBAGE = ("", "{", "[]", "null", '{"rank": 0}', "\0" * 100)
 
 
-def latest(sweep: Sweep) -> Path | None:
-    """The launch with the highest number."""
-    launches = [path for path in sweep.results.glob("launches/*") if path.name.isdecimal()]
-    return max(launches, key=lambda path: int(path.name), default=None)
-
-
-def blocks(launch: Path | None) -> Counter[str]:
+def blocks(launch: Path) -> Counter[str]:
     """Trial -> blocks that all of its ranks have timed."""
-    counts: Counter[str] = Counter()
-    for path in launch.glob("*/blocks.jsonl") if launch else ():
-        whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        counts.update(json.loads(line)["trial"] for line in whole)
-    return counts
+    lines = [line for path in launch.glob("*/blocks.jsonl") for line in path.read_text().splitlines(keepends=True)]
+    return Counter(json.loads(line)["trial"] for line in lines if line.endswith("\n"))
 
 
 def until_round(sweep: Sweep, driver: Driver, round: int, after: Path | None) -> Path:
     """Wait until a launch after this one is in a round; the launch."""
-
     found: list[Path] = []
 
     def there() -> bool:
-        if (launch := latest(sweep)) in (None, after):
-            return False
-        counts = blocks(launch)
-        found[:] = [launch] if launch else []
-        return len(counts) == CONFIGURATIONS and min(counts.values()) >= round
+        launches = [path for path in sweep.results.glob("launches/*") if path.name.isdecimal()]
+        found[:] = [max(launches, key=lambda path: int(path.name), default=after or Path())]
+        counts = blocks(found[0])
+        return found[0] != after and len(counts) == CONFIGURATIONS and min(counts.values()) >= round
 
     assert sweep.until(there, 300, driver), driver.said()
     return found[0]
+
+
+def finish(sweep: Sweep, trials: set[str], meanwhile: Callable[[], object] = lambda: None) -> bool:
+    """Wait until all of these have records, and do something again and again."""
+
+    def over() -> bool:
+        meanwhile()
+        return trials <= set(sweep.finished())
+
+    return sweep.until(over, 120)
+
+
+# --- the driver
 
 
 def check_rounds(hit: Injection, sweep: Sweep, timed: Counter[str], why: str) -> None:
@@ -76,20 +75,7 @@ def check_rounds(hit: Injection, sweep: Sweep, timed: Counter[str], why: str) ->
             hit.expect(why in " ".join(record.notes), f"{trial}: {record.notes}")
 
 
-ALL_AT_ONCE = "kill -9 of all at once"
-DRIVER_FAULTS = {
-    "SIGTERM to the driver": signal.SIGTERM,
-    "SIGHUP to the driver": signal.SIGHUP,
-    "kill -9 of the driver": signal.SIGKILL,
-    "Ctrl-C": signal.SIGINT,
-    ALL_AT_ONCE: signal.SIGKILL,
-}
-HITS = {name: [name] * TIMES for name in DRIVER_FAULTS}
-if TIMES == 1:
-    HITS = {"each in turn": [name for name in DRIVER_FAULTS if name != ALL_AT_ONCE], ALL_AT_ONCE: [ALL_AT_ONCE]}
-
-
-def end_all(sweep: Sweep) -> None:
+def end_all(driver: Driver, sweep: Sweep) -> None:
     """Nobody ends anything, and what lay in memory is gone, as when the machine restarts."""
     while processes := sweep.processes():
         survivors.end(processes)
@@ -98,23 +84,37 @@ def end_all(sweep: Sweep) -> None:
         path.unlink()
 
 
+def sends(number: signal.Signals) -> tuple[Callable[[Driver, Sweep], None], signal.Signals]:
+    return lambda driver, _: driver.send(number), number
+
+
+DRIVER_FAULTS = {
+    "SIGTERM to the driver": sends(signal.SIGTERM),
+    "kill -9 of the driver": sends(signal.SIGKILL),
+    "SIGHUP to the driver": sends(signal.SIGHUP),
+    "Ctrl-C": sends(signal.SIGINT),
+    "kill -9 of all at once": (end_all, signal.SIGKILL),
+}
+HITS = {name: [name] * TIMES for name in DRIVER_FAULTS}
+if TIMES == 1:  # signals that are obeyed are obeyed alike: test_driver_faults.py sends each
+    HITS = {"obeyed and not": list(DRIVER_FAULTS)[:2], "all at once": list(DRIVER_FAULTS)[-1:]}
+
+
 @pytest.mark.parametrize("hits", HITS.values(), ids=HITS)
 def test_a_launch_whose_driver_ends_keeps_its_rounds(
     hits: list[str], sweep_of: Callable[..., Sweep], ledger: Ledger
 ) -> None:
-    chance = random.Random(f"{SEED}/{hits[0]}")
-    repeats = len(hits) + 1
+    chance, repeats, launch = random.Random(f"{SEED}/{hits[0]}"), len(hits) + 1, None
     sweep = sweep_of(studies.in_rounds(ROUNDS, repeats, launcher="horovodrun --mpi"), checkout=CHECKOUT)
-    before = None
     for name in hits:
-        driver, number = sweep.start("--no-report"), DRIVER_FAULTS[name]
-        launch = until_round(sweep, driver, chance.randint(2, ROUNDS - 2), before)
+        driver, (strike, number) = sweep.start("--no-report"), DRIVER_FAULTS[name]
+        launch = until_round(sweep, driver, chance.randint(2, ROUNDS - 2), launch)
         with injection(ledger, sweep, f"{name}, {LATER}") as hit:
-            end_all(sweep) if name == ALL_AT_ONCE else driver.send(number)
+            strike(driver, sweep)
             driver.wait(120)
             hit.all_gone()
             hit.kept()
-            timed, before = blocks(launch), launch
+            timed = blocks(launch)
             if number == signal.SIGKILL:
                 hit.expect(driver.code == -number, f"exit code {driver.code}")
                 again = sweep.run("--max-trials", "0", "--no-report")  # opens the folder, and runs nothing
@@ -128,39 +128,11 @@ def test_a_launch_whose_driver_ends_keeps_its_rounds(
         hit.goes_on(CONFIGURATIONS * repeats)
 
 
-OTHERS = [pytest.param(what, marks=pytest.mark.long) for what in ("launcher", "supervisor", HANGS)]
-
-
-@pytest.mark.parametrize("what", ["rank", *OTHERS])
-def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
-    chance = random.Random(f"{SEED}/{what}")
-    repeats = TIMES + 1 + TIMES // 4  # some of which may be over before their ranks are found
-    sweep = sweep_of(studies.in_rounds(ROUNDS, repeats, timeout=60 if what == HANGS else 120), checkout=CHECKOUT)
-    driver, before = sweep.start(), None
-    for _ in range(TIMES):
-        ranks: list[psutil.Process] = []
-        while len(ranks) < 2:
-            before = until_round(sweep, driver, chance.randint(2, ROUNDS - 3), before)
-            ranks = survivors.ranks(sweep.processes(), "in_blocks.py")  # of torchrun
-        with injection(ledger, sweep, f"{what if what == HANGS else f'kill -9 of a {what}'}, {LATER}") as hit:
-            launcher = ranks[0].parent()
-            victim = {"launcher": launcher, "supervisor": launcher.parent()}.get(what, ranks[1])
-            trials = set(blocks(before))
-            if what == HANGS:
-                hit.expect(hung(sweep, victim), "it was not ended at its time-out")
-            else:
-                victim.kill()
-            hit.all_gone([victim, *ranks])
-            hit.expect(finish(sweep, trials), f"its trials have no records: {driver.said()[-300:]}")
-            hit.kept()
-            check_groups(hit, [record for record in sweep.outcomes().values() if record.id in trials])
-    with injection(ledger, sweep, f"what follows {what if what == HANGS else f'a {what}'}, {LATER}") as hit:
-        hit.expect(driver.wait(300) == 0, f"exit code {driver.code}")
-        hit.goes_on(CONFIGURATIONS * repeats)
+# --- what it has started
 
 
 def hung(sweep: Sweep, rank: psutil.Process) -> bool:
-    """Stop a rank whenever its driver has it go on, until its group is ended. Whether that was in time."""
+    """Stop a rank whenever its driver has it go on, until its group is ended. False if that was not in time."""
 
     def ended() -> bool:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -170,20 +142,70 @@ def hung(sweep: Sweep, rank: psutil.Process) -> bool:
     return sweep.until(ended, 120)
 
 
+@pytest.mark.parametrize(
+    "what", ["rank", *(pytest.param(what, marks=pytest.mark.long) for what in ("launcher", "supervisor", "hang"))]
+)
+def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+    name = "a rank that hangs (SIGSTOP)" if what == "hang" else f"kill -9 of a {what}"
+    chance, launch = random.Random(f"{SEED}/{what}"), None
+    repeats = TIMES + 1 + TIMES // 4  # some of which may be over before their ranks are found
+    sweep = sweep_of(studies.in_rounds(ROUNDS, repeats, timeout=60 if what == "hang" else 120), checkout=CHECKOUT)
+    driver = sweep.start()
+    for _ in range(TIMES):
+        ranks: list[psutil.Process] = []
+        while len(ranks) < 2:
+            launch = until_round(sweep, driver, chance.randint(2, ROUNDS - 3), launch)
+            ranks = survivors.ranks(sweep.processes(), "in_blocks.py")  # of torchrun
+        with injection(ledger, sweep, f"{name}, {LATER}") as hit:
+            launcher = ranks[0].parent()
+            victim = {"launcher": launcher, "supervisor": launcher.parent()}.get(what, ranks[1])
+            trials = set(blocks(launch))
+            if what == "hang":
+                hit.expect(hung(sweep, victim), "it was not ended at its time-out")
+            else:
+                victim.kill()
+            hit.all_gone([victim, *ranks])
+            hit.expect(finish(sweep, trials), f"its trials have no records: {driver.said()[-300:]}")
+            hit.kept()
+            check_groups(hit, sweep, trials)
+    with injection(ledger, sweep, f"what follows {name}, {LATER}") as hit:
+        hit.expect(driver.wait(300) == 0, f"exit code {driver.code}")
+        hit.goes_on(CONFIGURATIONS * repeats)
+
+
+def check_groups(hit: Injection, sweep: Sweep, trials: set[str]) -> None:
+    """The other group has all its rounds; those of its own that it had, as alone nothing is wrong with any."""
+    for record in (record for record in sweep.outcomes().values() if record.id in trials):
+        count, words = len(record.ranks[0].blocks) if record.ranks else 0, " ".join(record.notes)
+        told = f"{record.id}: {record.status} {record.reason}, {count} rounds, {words!r}, {record.launch}"
+        hit.expect(record.status == "ok", told)
+        if record.trial.framework == "single":
+            hit.expect(count == ROUNDS and not words, f"another group: {told}")
+        else:
+            hit.expect(2 <= count < ROUNDS and f"/0.{count}-" in record.launch, told)
+            hit.expect(words.startswith(f"its launch ended after {count} of {ROUNDS} blocks"), told)
+
+
 @pytest.mark.long
 def test_garbage_for_a_report_is_a_failure_of_one_configuration(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
     """Written over a rank's report whenever that is there."""
-    chance, repeats = random.Random(f"{SEED}/garbage"), TIMES + 1
+    chance, repeats, launch = random.Random(f"{SEED}/garbage"), TIMES + 1, None
     sweep = sweep_of(studies.in_rounds(ROUNDS, repeats), checkout=CHECKOUT)
-    driver, before, failed = sweep.start(), None, set[str]()
+    driver = sweep.start()
+
+    def spoil(report: Path, garbage: str) -> None:
+        with contextlib.suppress(OSError):  # set aside, or being renamed
+            if report.read_text() != garbage:
+                report.write_text(garbage)
+
     for _ in range(TIMES):
-        before = until_round(sweep, driver, 1, before)
+        launch = until_round(sweep, driver, 1, launch)
         with injection(ledger, sweep, f"a report that is garbage, {LATER}") as hit:
-            trials = set(blocks(before))
+            trials = set(blocks(launch))
             victim, garbage = chance.choice(sorted(trials)), chance.choice(GARBAGE)
-            failed.add(victim)
             report = sweep.results / "trials" / victim / "ranks" / "rank-0.json"
-            hit.expect(spoilt(sweep, report, garbage, trials), f"its trials have no records: {driver.said()[-300:]}")
+            written = finish(sweep, trials, lambda report=report, garbage=garbage: spoil(report, garbage))
+            hit.expect(written, f"its trials have no records: {driver.said()[-300:]}")
             hit.kept()
             for record in (record for record in sweep.outcomes().values() if record.id in trials):
                 told = f"{record.id}: {record.status} {record.reason}, {len(record.ranks)} ranks, {garbage!r}"
@@ -195,49 +217,20 @@ def test_garbage_for_a_report_is_a_failure_of_one_configuration(sweep_of: Callab
         hit.goes_on(CONFIGURATIONS * repeats, "--retry", "failed")
 
 
-def spoilt(sweep: Sweep, report: Path, garbage: str, trials: set[str]) -> bool:
-    """Keep a report spoilt until all of these trials have records."""
-
-    def over() -> bool:
-        with contextlib.suppress(OSError):  # set aside, or being renamed
-            if report.read_text() != garbage:
-                report.write_text(garbage)
-        return trials <= set(sweep.finished())
-
-    return sweep.until(over, 120)
-
-
 @pytest.mark.long
 def test_a_full_disk_costs_at_most_the_running_launch(
     sweep_of: Callable[..., Sweep], ledger: Ledger, namespace: Namespace
 ) -> None:
-    sweep = sweep_of(studies.in_rounds(ROUNDS, 2), checkout=CHECKOUT, namespace=namespace)
+    repeats = 3  # so that there is more to do, should the second launch end before the disk is full
+    sweep = sweep_of(studies.in_rounds(ROUNDS, repeats), checkout=CHECKOUT, namespace=namespace)
     sweep.into.mkdir()
     namespace.memory_disk(sweep.into, "24m")
     driver = sweep.start()
-    first = until_round(sweep, driver, 1, None)
-    launch = until_round(sweep, driver, 3, first)
+    launch = until_round(sweep, driver, 3, until_round(sweep, driver, 1, None))
     with injection(ledger, sweep, f"disk full, {LATER}", "environment") as hit:
         ballast = fill(sweep.seen(sweep.into))
         hit.ended_by_a_full_disk(driver)
         ballast.unlink()
-        hit.goes_on(2 * CONFIGURATIONS)
+        hit.goes_on(repeats * CONFIGURATIONS)
         second = [record for record in sweep.outcomes().values() if record.launch.startswith(f"{launch.name}/")]
         hit.expect(second, "nothing is kept of the launch that it ended, whose ranks had three rounds")
-
-
-def finish(sweep: Sweep, trials: set[str]) -> bool:
-    return sweep.until(lambda: trials <= set(sweep.finished()), 120)
-
-
-def check_groups(hit: Injection, records: list[Record]) -> None:
-    """The other group has all its rounds; those of its own that it had, as alone nothing is wrong with any."""
-    for record in records:
-        blocks, words = len(record.ranks[0].blocks) if record.ranks else 0, " ".join(record.notes)
-        told = f"{record.id}: {record.status} {record.reason}, {blocks} rounds, {words!r}, {record.launch}"
-        if record.trial.framework == "single":
-            hit.expect(record.status == "ok" and blocks == ROUNDS and not words, f"another group: {told}")
-        else:
-            hit.expect(record.status == "ok" and 2 <= blocks < ROUNDS, told)
-            hit.expect(words.startswith(f"its launch ended after {blocks} of {ROUNDS} blocks"), told)
-            hit.expect(f"/0.{blocks}-" in record.launch, told)

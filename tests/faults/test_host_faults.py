@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import control_group
+import copied
 import faulted_studies as studies
-import planted_checkout
 import pytest
 from injection import Injection, injection
 from ledger import Ledger
@@ -21,16 +21,50 @@ from sweeping import Sweep
 from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.long
-
-
-def sources_below(checkout: Path) -> list[Path]:
-    return sorted(path for path in checkout.rglob("*") if "__pycache__" not in path.relative_to(checkout).parts)
-
-
 MEMORY_BYTES = 1536 << 20  # of it torch takes half
 FITS, DOES_NOT, NEITHER = 4, 16_384, 32_768  # batches of resnet8
 ALL = tuple(studies.LAUNCHED)
 BOTH_KINDS = ("horovodrun --gloo", "horovodrun --mpi", "mpirun", "torchrun")  # of names, addresses and shared memory
+SHORT = "min_seconds: 0, max_steps: 10, "  # of ranks that train
+
+
+@pytest.fixture
+def goes_well(ledger: Ledger) -> Callable[..., None]:
+    """goes_well(sweep, "no home", trials=2): the sweep runs as if nothing were wrong, and so does the next."""
+
+    def check(sweep: Sweep, fault: str, trials: int, also: Callable[[Injection], None] | None = None, **how: object):
+        with injection(ledger, sweep, fault, "environment") as hit:
+            driver = sweep.run(**how)
+            hit.expect(driver.code == 0, f"exit code {driver.code}: {driver.said()[-300:]}")
+            hit.said(driver)
+            if also:
+                also(hit)
+            hit.goes_on(trials)
+
+    return check
+
+
+@pytest.fixture
+def well_or_said(ledger: Ledger) -> Callable[..., None]:
+    """well_or_said(sweep, "names resolved oddly", 5, mend): each trial is ok, or its reason names what was in the way;
+    all are ok in the next run, once it is mended."""
+
+    def check(sweep: Sweep, fault: str, trials: int, mend: Callable[[], object]) -> None:
+        with injection(ledger, sweep, fault, "environment") as hit:
+            driver = sweep.run()
+            hit.said(driver)
+            bad = [record for record in sweep.outcomes().values() if record.status != "ok"]
+            hit.expect(driver.code == (1 if bad else 0), f"exit code {driver.code} with {len(bad)} bad trials")
+            for record in bad:
+                vague = not record.reason or "no word from any rank" in record.reason or record.status == "timeout"
+                hit.expect(not vague, f"{record.id}: {record.status} {record.reason!r} says too little")
+            hit.row.detail = "; ".join(f"{r.id.split('-')[0]}: {r.status} {r.reason}" for r in bad)
+            hit.all_gone()
+            mend()
+            hit.runs_again("failed", "timeout", "oom")
+            hit.goes_on(trials, "--retry", "failed,timeout,oom")
+
+    return check
 
 
 def test_memory_that_runs_out_is_oom_and_speaks_for_larger_batches(
@@ -43,12 +77,9 @@ def test_memory_that_runs_out_is_oom_and_speaks_for_larger_batches(
             with control_group.limited(MEMORY_BYTES) as inside:
                 sweep.run("--where", f"batch_per_worker={DOES_NOT}", through=inside)  # before the larger one
                 driver = sweep.run(through=inside)
-                found = {r.trial.batch_per_worker: r for r in sweep.outcomes().values()}
-                hit.expect(found[FITS].status == "ok", f"{FITS}: {found[FITS].reason}")
-                for batch in (DOES_NOT, NEITHER):
-                    hit.expect(found[batch].status == "oom", f"{batch}: {found[batch].status} {found[batch].reason}")
-                hit.expect(found[NEITHER].reason.startswith("implied"), f"{NEITHER}: {found[NEITHER].reason}")
-                hit.expect(driver.code == 1, f"exit code {driver.code}")
+                found = {r.trial.batch_per_worker: (r.status, r.reason[:7]) for r in sweep.outcomes().values()}
+                hit.expect(found[FITS] == ("ok", "") and found[DOES_NOT][0] == "oom", f"{found}")
+                hit.expect(found[NEITHER] == ("oom", "implied") and driver.code == 1, f"{found}, {driver.code}")
                 hit.said(driver, "oom: ", "the kernel killed a process for memory")
                 hit.all_gone()
                 sweep.run("--no-prune", through=inside)
@@ -78,8 +109,7 @@ def test_a_clock_that_is_stepped_back_changes_no_outcome(
     sweep = sweep_of(studies.quick(2, 3), PLANTED_SECONDS="0.5", LD_PRELOAD=str(shim))
     stepped = sweep.folder / "stepped"
     sweep.environment["CLOCK_FILE"] = str(stepped)
-    driver = sweep.start()
-    assert sweep.until(lambda: len(sweep.finished()) == 2 and len(sweep.starts()) == 3, driver=driver), driver.said()
+    driver = sweep.started_until(2)
     with injection(ledger, sweep, "clock stepped backwards", "environment") as hit:
         stepped.touch()
         hit.expect(driver.wait(120) == 0, f"exit code {driver.code}")
@@ -91,137 +121,99 @@ def test_a_clock_that_is_stepped_back_changes_no_outcome(
         hit.goes_on(6)
 
 
-def test_ports_that_are_taken_are_not_stumbled_over(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+def test_ports_that_are_taken_are_not_stumbled_over(
+    sweep_of: Callable[..., Sweep], goes_well: Callable[..., None]
+) -> None:
     """The one launcher that is told its port, with ranks that train: their store really listens there."""
-    sweep = sweep_of(studies.launched({"deepspeed": 1}, window="min_seconds: 0, max_steps: 10, "), checkout=CHECKOUT)
+    sweep = sweep_of(studies.launched({"deepspeed": 1}, window=SHORT), checkout=CHECKOUT)
     planned = json.loads(sweep.run("--dry-run", "--json").said())["trials"][0]["command"].split()
     port = int(planned[planned.index("--master_port") + 1])
-    with injection(ledger, sweep, "port taken", "environment") as hit, socket.create_server(("", port)):
-        driver = sweep.run()
-        (record,) = sweep.outcomes().values()
-        hit.expect(driver.code == 0 and record.status == "ok", f"{record.status} {record.reason}")
-        note = " ".join(record.notes)
-        hit.expect(f"port {port} is in use by process {os.getpid()}" in note, f"its notes: {note}")
-        hit.said(driver)
-        hit.goes_on(1)
+
+    def noted(hit: Injection) -> None:
+        notes = " ".join(note for record in sweep.outcomes().values() for note in record.notes)
+        hit.expect(f"port {port} is in use by process {os.getpid()}" in notes, f"its notes: {notes}")
+
+    with socket.create_server(("", port)):
+        goes_well(sweep, "port taken", 1, noted)
 
 
-def test_a_host_whose_names_lead_astray(sweep_of: Callable[..., Sweep], ledger: Ledger, namespace: Namespace) -> None:
+def test_a_host_whose_names_lead_astray(
+    sweep_of: Callable[..., Sweep], well_or_said: Callable[..., None], namespace: Namespace
+) -> None:
     """Its own name is an address that nobody has, and localhost is the one of IPv6 only. Ranks that train."""
-    study = studies.launched(dict.fromkeys(ALL, 1), window="min_seconds: 0, max_steps: 10, ")
-    sweep = sweep_of(study, checkout=CHECKOUT, namespace=namespace)
+    sweep = sweep_of(studies.launched(dict.fromkeys(ALL, 1), window=SHORT), checkout=CHECKOUT, namespace=namespace)
     hosts = sweep.folder / "hosts"
     hosts.write_text(f"192.0.2.1 {socket.gethostname()}\n::1 localhost\n")
     namespace.mount("--bind", str(hosts), "/etc/hosts")
-    with injection(ledger, sweep, "names resolved oddly", "environment") as hit:
-        driver = sweep.run()
-        hit.said(driver)
-        right_or_said(hit, sweep, driver.code)
-        namespace.do("umount", "/etc/hosts")
-        hit.runs_again("failed", "timeout", "oom")
-        hit.goes_on(len(ALL), "--retry", "failed,timeout")
+    well_or_said(sweep, "names resolved oddly", len(ALL), lambda: namespace.do("umount", "/etc/hosts"))
 
 
-def test_no_home(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+def test_no_room_for_shared_memory(
+    sweep_of: Callable[..., Sweep], well_or_said: Callable[..., None], namespace: Namespace
+) -> None:
+    """64 KiB, as in a careless container; ranks that train."""
+    kinds = dict.fromkeys(("horovodrun --mpi", "torchrun"), 1)
+    sweep = sweep_of(studies.launched(kinds, window=SHORT), checkout=CHECKOUT, namespace=namespace)
+    namespace.memory_disk(Path("/dev/shm"), "64k")
+    well_or_said(sweep, "no room in /dev/shm", len(kinds), lambda: namespace.do("umount", "/dev/shm"))
+
+
+@pytest.mark.parametrize(("limit", "value"), [("nofile", 64), ("nproc", 40)])
+def test_low_limits(
+    limit: str, value: int, sweep_of: Callable[..., Sweep], well_or_said: Callable[..., None], nobody: Namespace
+) -> None:
+    """As another user, since root has no limit of processes."""
+    sweep = sweep_of(studies.launched({"mpirun": 1, "torchrun": 1}), namespace=nobody)
+    own(sweep.folder, sweep.temporary)
+    sweep.through = ("prlimit", f"--{limit}={value}", *AS_NOBODY)
+    well_or_said(sweep, f"ulimit of {value} {limit}", 2, lambda: setattr(sweep, "through", AS_NOBODY))
+
+
+def test_no_home(sweep_of: Callable[..., Sweep], goes_well: Callable[..., None]) -> None:
     sweep = sweep_of(studies.launched(dict.fromkeys(BOTH_KINDS, 1)))
-    with injection(ledger, sweep, "HOME not set", "environment") as hit:
-        driver = sweep.run(without=("HOME",))
-        hit.expect(driver.code == 0, f"exit code {driver.code}: {driver.said()[-300:]}")
-        hit.said(driver)
-        hit.goes_on(len(BOTH_KINDS))
+    goes_well(sweep, "HOME not set", len(BOTH_KINDS), without=("HOME",))
 
 
-def test_a_home_that_is_not_there(sweep_of: Callable[..., Sweep], ledger: Ledger, nobody: Namespace) -> None:
+def test_a_home_that_is_not_there(
+    sweep_of: Callable[..., Sweep], goes_well: Callable[..., None], nobody: Namespace
+) -> None:
     """As a service's account has it: nobody may make it either."""
     sweep = sweep_of(studies.launched(dict.fromkeys(BOTH_KINDS, 1)), namespace=nobody, HOME="/nonexistent")
     own(sweep.folder, sweep.temporary)
     sweep.through = AS_NOBODY
-    with injection(ledger, sweep, "HOME is no folder", "environment") as hit:
-        driver = sweep.run()
-        hit.expect(driver.code == 0, f"exit code {driver.code}: {driver.said()[-300:]}")
-        hit.said(driver)
-        hit.goes_on(len(BOTH_KINDS))
+    goes_well(sweep, "HOME is no folder", len(BOTH_KINDS))
 
 
-def test_no_room_for_shared_memory(sweep_of: Callable[..., Sweep], ledger: Ledger, namespace: Namespace) -> None:
-    """64 KiB, as in a careless container; ranks that train."""
-    kinds = ("horovodrun --mpi", "torchrun")
-    study = studies.launched(dict.fromkeys(kinds, 1), window="min_seconds: 0, max_steps: 10, ")
-    sweep = sweep_of(study, checkout=CHECKOUT, namespace=namespace)
-    namespace.memory_disk(Path("/dev/shm"), "64k")
-    with injection(ledger, sweep, "no room in /dev/shm", "environment") as hit:
-        driver = sweep.run()
-        hit.said(driver)
-        right_or_said(hit, sweep, driver.code)
-        namespace.do("umount", "/dev/shm")
-        hit.runs_again("failed", "timeout", "oom")
-        hit.goes_on(len(kinds), "--retry", "failed,timeout,oom")
-
-
-@pytest.mark.parametrize(("limit", "value"), [("nofile", 64), ("nproc", 40)])
-def test_low_limits(limit: str, value: int, sweep_of: Callable[..., Sweep], ledger: Ledger, nobody: Namespace) -> None:
-    """As another user, since root has no limit of processes. It is enough, or each trial says that it was not."""
-    sweep = sweep_of(studies.launched({"mpirun": 1, "torchrun": 1}), namespace=nobody)
-    own(sweep.folder, sweep.temporary)
-    sweep.through = ("prlimit", f"--{limit}={value}", *AS_NOBODY)
-    with injection(ledger, sweep, f"ulimit of {value} {limit}", "environment") as hit:
-        driver = sweep.run()
-        hit.said(driver)
-        right_or_said(hit, sweep, driver.code)
-        sweep.through = AS_NOBODY
-        hit.runs_again("failed", "timeout", "oom")
-        hit.goes_on(2, "--retry", "failed")
-
-
-def test_locale_c(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+def test_locale_c(sweep_of: Callable[..., Sweep], goes_well: Callable[..., None]) -> None:
     """A study whose file and folders are written in letters that this locale does not have."""
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     text = studies.quick(1, 2) + "# Größe: 2 % von 10 µs — 日本語\n"
-    sweep = sweep_of(text, file="étude.yaml", results="résultats", **plain)
-    with injection(ledger, sweep, "locale C", "environment") as hit:
-        driver = sweep.run()
-        hit.expect(driver.code == 0, f"exit code {driver.code}: {driver.said()[-300:]}")
-        hit.said(driver, "[2/2] single resnet8")
-        hit.expect((sweep.results / "study.yaml").read_text(encoding="utf-8") == text, "study.yaml is not the study")
-        hit.goes_on(2)
+    goes_well(sweep := sweep_of(text, file="étude.yaml", results="résultats", **plain), "locale C", 2)
+    assert (sweep.results / "study.yaml").read_text(encoding="utf-8") == text
 
 
-def test_paths_with_spaces_and_other_letters(sweep_of: Callable[..., Sweep], ledger: Ledger, ground: Path) -> None:
+def test_paths_with_spaces_and_other_letters(
+    sweep_of: Callable[..., Sweep], goes_well: Callable[..., None], ground: Path
+) -> None:
     """Of checkout, study and results, under every launcher: some of them make a shell's line of it."""
-    checkout = planted_checkout.make(ground / "le projet d'été; $(touch pwned) & 日本")
+    checkout = copied.planted(ground / "le projet d'été; $(touch pwned) & 日本")
     names = {"file": "une étude 'à moi'.yaml", "results": "mes résultats $HOME"}
     sweep = sweep_of(studies.launched(dict.fromkeys(ALL, 1)), checkout=checkout, **names)
-    with injection(ledger, sweep, "paths with spaces and other letters", "environment") as hit:
-        driver = sweep.run()
-        hit.expect(driver.code == 0, f"exit code {driver.code}: {driver.said()[-300:]}")
-        hit.said(driver)
-        hit.expect(not list(ground.rglob("pwned")) and not Path("pwned").exists(), "a path was run as a command")
-        hit.goes_on(len(ALL))
+    goes_well(sweep, "paths with spaces and other letters", len(ALL))
+    assert not list(ground.rglob("pwned")) and not Path("pwned").exists(), "a path was run as a command"
     shutil.rmtree(checkout)
 
 
 def test_code_that_the_user_may_not_write(
-    sweep_of: Callable[..., Sweep], ledger: Ledger, nobody: Namespace, checkout: Path
+    sweep_of: Callable[..., Sweep], goes_well: Callable[..., None], nobody: Namespace, checkout: Path
 ) -> None:
+    def sources() -> list[Path]:
+        return sorted(path for path in checkout.rglob("*") if "__pycache__" not in path.relative_to(checkout).parts)
+
     sweep = sweep_of(studies.launched({"horovodrun --gloo": 1, "torchrun": 1}), namespace=nobody)
     sweep.environment["HOME"] = str(sweep.folder)
     own(sweep.folder, sweep.temporary)
     sweep.through = AS_NOBODY
-    before = sources_below(checkout)
-    with injection(ledger, sweep, "no right to write the code", "environment") as hit:
-        driver = sweep.run()
-        hit.expect(driver.code == 0, f"exit code {driver.code}: {driver.said()[-300:]}")
-        hit.said(driver)
-        hit.expect(before == sources_below(checkout), "the code changed")
-        hit.goes_on(2)
-
-
-def right_or_said(hit: Injection, sweep: Sweep, code: int | None) -> None:
-    """Every trial is ok, or its reason names what was in the way; the exit code says which."""
-    bad = [record for record in sweep.outcomes().values() if record.status != "ok"]
-    hit.expect(code == (1 if bad else 0), f"exit code {code} with {len(bad)} bad trials")
-    for record in bad:
-        vague = not record.reason or "no word from any rank" in record.reason or record.status == "timeout"
-        hit.expect(not vague, f"{record.id}: {record.status} {record.reason!r} says too little")
-    hit.row.detail = "; ".join(f"{r.id.split('-')[0]}: {r.status} {r.reason}" for r in bad)
-    hit.all_gone()
+    before = sources()
+    goes_well(sweep, "no right to write the code", 2)
+    assert sources() == before

@@ -16,9 +16,8 @@ from collections.abc import Callable
 
 import faulted_studies as studies
 import psutil
-from forms import SEED, TIMES
 from injection import Injection, injection
-from ledger import Ledger
+from ledger import SEED, TIMES, Ledger
 from running import Running, each_trial
 from sweeping import Sweep
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from forms import FORM
+from ledger import FORM
 
 from scaling_study.commands.doctor import cases
 from scaling_study.frameworks import FRAMEWORKS

@@ -19,8 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 import survivors
-from forms import SEED, TIMES
-from ledger import Ledger, Row
+from ledger import SEED, TIMES, Ledger, Row
 
 from scaling_study.machine import installed
 from scaling_study.settings import CHECKOUT

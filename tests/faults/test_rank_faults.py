@@ -15,9 +15,8 @@ from pathlib import Path
 
 import faulted_studies as studies
 import psutil
-from forms import TIMES
 from injection import Injection, injection
-from ledger import Ledger
+from ledger import TIMES, Ledger
 from planted_rank import KINDS_OF_GARBAGE
 from running import Running, each_trial
 from sweeping import Sweep

@@ -15,8 +15,7 @@ from statistics import mean, median
 import faulted_studies as studies
 import psutil
 import survivors
-from forms import FORM, TIMES
-from ledger import Ledger
+from ledger import FORM, TIMES, Ledger
 from scipy import stats
 from sweeping import Driver, Sweep
 

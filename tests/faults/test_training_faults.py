@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forms import SEED, TIMES
-from ledger import Ledger, Row
+from ledger import SEED, TIMES, Ledger, Row
 from tiny_cifar import tiny_cifar
 
 from scaling_study.settings import CHECKOUT
