@@ -9,17 +9,19 @@ First `modules` are imported, as if `absent` were not installed; then each comma
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
-import runpy
+import shutil
 import sys
 import tempfile
-import traceback
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
+
+import interpreter
 
 
 class Absent(MetaPathFinder):
@@ -34,44 +36,21 @@ class Absent(MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def run(command: Sequence[str]) -> object:
-    """What `python COMMAND` would do, in this process; returns or raises what the command exits with."""
-    if command[0] == "-m":
-        sys.argv = list(command[1:])
-        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv, sys.path[0] = list(command), str(Path(command[0]).resolve().parent)
-        runpy.run_path(command[0], run_name="__main__")
-    return None
+def tell_loaded(file: Path) -> None:
+    file.write_text(json.dumps(sorted({name.split(".")[0] for name in sys.modules})))
 
 
 def forked(command: Sequence[str]) -> dict[str, Any]:
-    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr, \
-            tempfile.TemporaryFile("w+") as loaded:  # fmt: skip
-        if (child := os.fork()) == 0:
-            os.dup2(stdout.fileno(), 1)
-            os.dup2(stderr.fileno(), 2)
-            try:
-                code = run(command)
-            except SystemExit as end:
-                code = end.code
-                if isinstance(code, str):
-                    print(code, file=sys.stderr)
-            except BaseException:
-                traceback.print_exc()
-                code = 1
-            sys.stdout.flush()
-            sys.stderr.flush()
-            json.dump(sorted({name.split(".")[0] for name in sys.modules}), loaded)
-            loaded.flush()
-            os._exit(code if isinstance(code, int) else int(code is not None))
-        _, status = os.waitpid(child, 0)
-        for file in (stdout, stderr, loaded):
-            file.seek(0)
-        return {
-            "code": os.waitstatus_to_exitcode(status), "stdout": stdout.read(), "stderr": stderr.read(),
-            "loaded": json.loads(loaded.read() or "[]"),
-        }  # fmt: skip
+    folder = tempfile.mkdtemp()  # a TemporaryDirectory would be removed by the fork as it ends
+    if (child := os.fork()) == 0:
+        for number, name in enumerate(("stdout", "stderr"), start=1):
+            os.dup2(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT), number)
+        atexit.register(tell_loaded, Path(folder, "loaded"))
+        interpreter.become(command)
+    _, status = os.waitpid(child, 0)
+    said = {name: Path(folder, name).read_text() for name in ("stdout", "stderr", "loaded")}
+    shutil.rmtree(folder)
+    return {**said, "code": os.waitstatus_to_exitcode(status), "loaded": json.loads(said["loaded"])}
 
 
 def main() -> None:

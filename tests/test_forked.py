@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import forked
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_starts")]
@@ -63,22 +62,3 @@ def test_its_program_ends_with_it(program: list[str], number: signal.Signals) ->
     assert shadow.returncode == -number
     assert select.select([ended], [], [], 60)[0], "the program lives on"
     os.close(ended)
-
-
-def test_what_does_without_torch_or_has_another_python_is_no_shadow(program: list[str], tmp_path: Path) -> None:
-    (tmp_path / "plain.py").write_text("import sys\nprint('to' + 'rch' in sys.modules)\n")
-    plain = subprocess.run([sys.executable, tmp_path / "plain.py"], capture_output=True, text=True, check=True)
-    assert plain.stdout == "False\n"
-    env = {**os.environ, "TESTS_SHADOWS_PREFIX": "/another"}
-    own = subprocess.run([*program, "leave", "0"], env=env, capture_output=True, text=True, check=True)
-    assert own.stdout.split()[1] == "False"
-
-
-def test_modules_of_another_checkout_are_its_own(tmp_path: Path) -> None:
-    (tmp_path / "scaling_study").mkdir()
-    (tmp_path / "scaling_study" / "__init__.py").write_text("WHOSE = 'another'\n")
-    (tmp_path / "program.py").write_text(
-        "import scaling_study, sys\nprint(scaling_study.WHOSE, 'torch' in sys.modules)\n"
-    )
-    done = forked.launch([sys.executable, tmp_path / "program.py"], path=(tmp_path,))
-    assert done.stdout == "another True\n", done.stderr

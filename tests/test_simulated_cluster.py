@@ -9,9 +9,9 @@ import pytest
 
 from analysis.prediction import network as collectives
 from analysis.prediction.network import Link, Network
-from benchmarks import prediction, published_512
+from benchmarks import published_512
 from benchmarks.prediction_on_clusters import WORKERS, case, drawn_for
-from benchmarks.simulated_cluster import Cluster, Run, Wire, alone, joined, true_step
+from benchmarks.simulated_cluster import Cluster, Run, Wire, alone, true_step
 
 QUIET = Cluster(
     workers=4, forward=0.03, backward=0.06, after=0.01, gradients=((1e7, 0.02), (1e7, 0.04), (1e7, 0.06)),
@@ -56,10 +56,6 @@ def test_jitter_slows_a_ring_since_it_waits_for_the_slowest() -> None:
     assert took > 1.05 * Run(replace(noisy, message_noise=0.0), 0).reduced(np.zeros(32), 1e7).max()
 
 
-def test_buffers_hold_neighbours() -> None:
-    assert list(joined([3, 3, 3, 9, 1], 6)) == [6, 3, 9, 1]
-
-
 @pytest.mark.slow
 def test_predictions_hold_on_clusters_of_every_size() -> None:
     """A few of what `python -m benchmarks prediction` runs many of."""
@@ -78,9 +74,3 @@ def test_published_inputs_give_the_published_order() -> None:
         assert sum(size for size, _ in published_512.layers(model)) == {
             "Inception V3": 4 * 23_834_568, "ResNet-101": 4 * 44_549_160, "VGG-16": 4 * 138_357_544,
         }[model]  # fmt: skip
-
-
-def test_a_proportion_and_its_interval() -> None:
-    found = prediction.share(95, 100)
-    assert found.mean == 0.95 and found.low == pytest.approx(0.885, abs=0.005) and 0.97 < found.high < 1
-    assert prediction.share(7, 7).high == 1.0
