@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -71,35 +70,20 @@ def left(folder: Path) -> list[str]:
 @pytest.mark.long
 def test_peers_that_a_person_starts_by_hand_find_each_other(tmp_path_factory: pytest.TempPathFactory) -> None:
     for _ in range(3):
-        codes, said, folder = by_hand(tmp_path_factory.mktemp("hand"))  # short enough for sockets
-        if not any(words in text for words in BUSY for text in said):
+        folder = tmp_path_factory.mktemp("hand")  # short enough for sockets
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        flags = f"--model resnet8 --data synthetic --device cpu --cores-per-worker 1 --target-batch-size {TARGET}"
+        meet = f"--steps 2 --matchmaking-seconds 1.5 --dist-url tcp://127.0.0.1:{port} --world-size 2 --rank"
+        words = [sys.executable, "decentralized/hivemind_peers.py", *flags.split(), *meet.split()]
+        env = {"CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(folder)}
+        with ThreadPoolExecutor(2) as both:
+            done = list(both.map(forked.alone, [[*words, "0"], [*words, "1"]], [env, env]))
+        if not any(words in peer.stderr + peer.stdout for peer in done for words in BUSY):
             break
-    assert codes == [0, 0], "\n--- the other:\n".join(text[-3000:] for text in said)
-    assert "Total images/sec on 2 worker(s)" in said[0]
+    assert [peer.returncode for peer in done] == [0, 0], "\n--- the other:\n".join(p.stderr[-3000:] for p in done)
+    assert "Total images/sec on 2 worker(s)" in done[0].stdout
     assert not left(folder)
-
-
-def by_hand(folder: Path) -> tuple[list[int], list[str], Path]:
-    """Exit codes of two peers, what they printed, and where their temporary files were."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    flags = f"--model resnet8 --data synthetic --device cpu --cores-per-worker 1 --target-batch-size {TARGET} --steps 2"
-    meet = f"--matchmaking-seconds 1.5 --dist-url tcp://127.0.0.1:{port} --world-size 2 --rank"
-    words = [sys.executable, "decentralized/hivemind_peers.py", *flags.split(), *meet.split()]
-    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(folder)}
-    logs = [folder.parent / f"{folder.name}-{rank}.log" for rank in range(2)]
-    peers = []
-    for rank, log in enumerate(logs):
-        with log.open("w") as written:
-            peers.append(subprocess.Popen([*words, str(rank)], env=env, stdout=written, stderr=subprocess.STDOUT))
-    deadline = time.monotonic() + 600
-    while any(peer.poll() is None for peer in peers) and not any(peer.poll() for peer in peers):
-        assert time.monotonic() < deadline, [log.read_text() for log in logs]
-        time.sleep(0.1)
-    for peer in peers:  # where the other has failed, as a launcher would
-        peer.kill()
-    return [peer.wait() for peer in peers], [log.read_text() for log in logs], folder
 
 
 def test_every_round_averages_all_peers_and_says_what_it_waited_for(tmp_path_factory: pytest.TempPathFactory) -> None:
