@@ -80,6 +80,23 @@ def listing(
     return Listing(f"{title} ({results.heading})", header, tuple(rows), below)
 
 
+def study_listing(
+    results: Results, title: str, rows: Sequence[Mapping[str, str]], lines: Sequence[str], signs: bool = False
+) -> Listing:
+    """listing() of rows that map each column's header to its text."""
+    return listing(results, title, tuple(rows[0]), [tuple(row.values()) for row in rows], lines, signs)
+
+
+def model_listing(
+    results: Results, model: str, title: str, rows: Sequence[Mapping[str, str]], lines: Sequence[str]
+) -> Listing:
+    """A table of what one model's configurations do, whether or not their speed may be compared."""
+    ours = results.frame_of(model)
+    parity = [*configurations.sentences(ours, configurations.FAILED_SIGN), *configurations.checked(ours)]
+    below = (*parity, *how_it_differs(ours), *lines, source(results))
+    return Listing.from_rows(f"{title} ({results.heading})", rows, below)
+
+
 def series_and_batch(row: ConfigurationRow, results: Results) -> tuple[str, str]:
     """The first two cells of a row: the series, with its model where there are several and with its sign; the batch."""
     model = f"{row['model']}, " if len(results.models) > 1 else ""

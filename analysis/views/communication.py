@@ -9,7 +9,6 @@ import pandas as pd
 
 from analysis import findings
 from analysis.findings import DOUBT, NOTE, WRONG, Evidence, Finding, grouped
-from analysis.frames import configurations
 from analysis.frames.configurations import BATCH_KEYS, KEYS, known, values_of
 from analysis.frames.measured import COMMUNICATION_COLUMNS
 from analysis.frames.results import Results, once
@@ -17,7 +16,7 @@ from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.text import megabytes
-from analysis.views.memory import one_batch
+from analysis.views.memory import one_batch, series_name
 from analysis.views.view import Detector, ModelTable, View
 
 # Bytes that a worker hands to collectives in one step, by kind, counted at the call (docs/record.md).
@@ -81,24 +80,24 @@ def _ratios(row: ConfigurationRow, full: int | None) -> dict[str, Any]:
 @once
 def listing(results: Results, model: str) -> Listing | None:
     """A row for each series; None where there is nothing to send."""
-    ours = results.frame_of(model)
     sent = one_batch(measured(results, model))
     if sent.empty or sent.communication_bytes.isna().all():
         return None
-    signs = {row["configuration"]: configurations.sign_of_work(row) for row in results.rows_of(model)}
-    kinds = [name for name in COMMUNICATION_COLUMNS if (pd.to_numeric(sent[name]) > 0).any()]
-    header = ["configuration (MB a worker and step)"]
-    header += [name.removeprefix("communication_").removesuffix("_bytes").replace("_", "-") for name in kinds]
+    kinds = {
+        name: name.removeprefix("communication_").removesuffix("_bytes").replace("_", "-")
+        for name in COMMUNICATION_COLUMNS
+        if (pd.to_numeric(sent[name]) > 0).any()
+    }
     rows = [
-        (
-            f"{row['series']} {signs[row['configuration']]}".rstrip(),
-            *(megabytes(row[kind]) if known(row[kind]) and row[kind] else "" for kind in kinds),
-            megabytes(row["communication_bytes"]) or "not counted",
-            f"{row['of_fp32']:.3f}" if known(row["of_fp32"]) else "",
-            f"{row['bytes_per_parameter']:.2f}" if known(row["bytes_per_parameter"]) else "",
-            row["carrier"] if known(row["carrier"]) else "",
-            f"{100 * row['overlap']:.0f} %" if known(row["overlap"]) else "",
-        )
+        {
+            "configuration (MB a worker and step)": series_name(row, results),
+            **{kind: megabytes(row[name] or None) for name, kind in kinds.items()},
+            "sum": megabytes(row["communication_bytes"]) or "not counted",
+            "of fp32": f"{row['of_fp32']:.3f}" if known(row["of_fp32"]) else "",
+            "bytes per parameter": f"{row['bytes_per_parameter']:.2f}" if known(row["bytes_per_parameter"]) else "",
+            "carried by": row["carrier"] if known(row["carrier"]) else "",
+            "overlap": f"{100 * row['overlap']:.0f} %" if known(row["overlap"]) else "",
+        }
         for row in as_rows(sent)
     ]
     legend = [
@@ -114,14 +113,7 @@ def listing(results: Results, model: str) -> Listing | None:
         )
     if "communication_send_bytes" in kinds:
         legend.append("Send: a pipeline's activations and their gradients, sent to the neighbouring stage.")
-    parity = [*configurations.sentences(ours, configurations.FAILED_SIGN), *configurations.checked(ours)]
-    lines = [*parity, *notes.how_it_differs(ours), *legend]
-    return Listing(
-        f"Communication of {model} by kind ({results.heading})",
-        (*header, "sum", "of fp32", "bytes per parameter", "carried by", "overlap"),
-        tuple(rows),
-        (*lines, notes.source(results)),
-    )
+    return notes.model_listing(results, model, f"Communication of {model} by kind", rows, legend)
 
 
 # Did gradients travel, and weights gather, as a fast run of this framework would?

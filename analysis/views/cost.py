@@ -11,9 +11,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.frames.configurations import known, over, values_of
+from analysis.frames.configurations import known, over
 from analysis.frames.results import Results, once
-from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.frames.rows import ConfigurationRow
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
@@ -60,17 +60,18 @@ class Cost:
         return self.low * (self.price or 1.0), self.high * (self.price or 1.0)
 
 
+@once
 def costs(results: Results, price: float | None = None) -> list[Cost]:
     """The cost of every configuration whose speed may be compared, in the order of results.configurations.
 
     `price` of a worker-hour: instead of what the records say.
     """
-    return _recorded(results) if price is None else _all(results, price)
-
-
-@once
-def _recorded(results: Results) -> list[Cost]:
-    return _all(results, None)
+    given = prices(results)
+    return [
+        _cost(row, *(given.get(row["configuration"], (None, NO_PRICE)) if price is None else _price(price, price)))
+        for row in results.rows
+        if row["n"] and not row["oversubscribed"] and not row["not_comparable"]
+    ]
 
 
 def prices(results: Results) -> dict[str, tuple[float | None, str]]:
@@ -85,16 +86,6 @@ def _price(low: Any, high: Any) -> tuple[float | None, str]:
     if low != high:
         return None, SEVERAL_PRICES
     return (float(high), "") if high else (None, FREE)  # as of one's own machine: money then tells nothing apart
-
-
-def _all(results: Results, price: float | None) -> list[Cost]:
-    given = prices(results) if price is None else {}
-    rows = results.configurations
-    fit = rows[(rows.n > 0) & ~rows.oversubscribed.fillna(False) & (rows.not_comparable.fillna("") == "")]
-    return [
-        _cost(row, *(given.get(str(row["configuration"]), (None, NO_PRICE)) if price is None else _price(price, price)))
-        for row in as_rows(fit)
-    ]
 
 
 def _cost(row: ConfigurationRow, price: float | None, why: str) -> Cost:
@@ -180,58 +171,57 @@ def _surely(better: Cost, worse: Cost, cost: Mapping[int, float]) -> bool:
     return ratio.low is not None and ratio.low > needed
 
 
-COLUMNS = (
-    *notes.ABOUT,
-    "seconds_per_million",
-    "worker_hours_per_million",
-    "worker_hours_low",
-    "worker_hours_high",
-    "price_per_worker_hour",
-    "money_per_million",
-    "pareto",
-    "beaten_by",
-    "why",
-)
-
-
 def table(results: Results, price: float | None = None) -> pd.DataFrame:
-    """COLUMNS: a row for each configuration, for a million samples; money where there is a price."""
-    rows = []
-    for model in results.models:
-        for point in points(results, model, price):
-            cost, about = point.of, values_of(point.row, notes.ABOUT)
-            hours = (cost.worker_hours, cost.low, cost.high, cost.price, cost.money)
-            rows.append((*about, cost.seconds, *hours, point.place, point.by, cost.why))
-    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    """A row for each configuration, for a million samples; money where there is a price."""
+    every = [point for model in results.models for point in points(results, model, price)]
+    rows = [
+        {
+            **{key: point.row[key] for key in notes.ABOUT},
+            "seconds_per_million": point.of.seconds,
+            "worker_hours_per_million": point.of.worker_hours,
+            "worker_hours_low": point.of.low,
+            "worker_hours_high": point.of.high,
+            "price_per_worker_hour": point.of.price,
+            "money_per_million": point.of.money,
+            "pareto": point.place,
+            "beaten_by": point.by,
+            "why": point.of.why,
+        }
+        for point in every
+    ]
+    return pd.DataFrame(rows, dtype=object)
 
 
 def listing(results: Results) -> Listing | None:
     """Every comparable configuration, the fastest of each model first."""
-    rows = []
-    priced, several = False, len(results.models) > 1
-    for model in results.models:
-        for point in points(results, model):
-            cost = point.of
-            priced |= cost.price is not None
-            hours = number(cost.worker_hours)
-            if cost.low is not None and cost.high is not None:
-                hours += f" [{number(cost.low)}, {number(cost.high)}]"
-            money = number(cost.money) if cost.money is not None else cost.why
-            place = point.place + (f" by {point.by}" if point.by and point.place == BEATEN else "")
-            name = f"{model}, {point.row['series']}" if several else str(point.row["series"])
-            rows.append((name, str(point.row["batch"]), f"{number(cost.seconds)} s", hours, money, place))
-    if not rows:
+    every = [point for model in results.models for point in points(results, model)]
+    if not every:
         return None
+    rows = [
+        {
+            "configuration": (f"{point.row['model']}, " if len(results.models) > 1 else "") + str(point.row["series"]),
+            "batch": str(point.row["batch"]),
+            "time": f"{number(point.of.seconds)} s",
+            "worker-hours": _hours(point.of),
+            "money": point.of.why if point.of.money is None else number(point.of.money),
+            "cost against time": f"{point.place} by {point.by}" if point.place == BEATEN else point.place,
+        }
+        for point in every
+    ]
     lines = [
         "For a million samples. Worker-hours: workers x time, with the 95 % interval between repeats. Beaten: another "
         "is faster and cheaper (p < 0.05); perhaps on the front: what beats it is tied with it (95 %).",
     ]
-    if not priced:
+    if all(point.of.price is None for point in every):
         lines.append(
             "No price is set (price_per_worker_hour in a machine file): every worker is assumed to cost the same."
         )
-    header = ("configuration", "batch", "time", "worker-hours", "money", "cost against time")
-    return notes.listing(results, "Cost of a million samples", header, rows, lines)
+    return notes.study_listing(results, "Cost of a million samples", rows, lines)
+
+
+def _hours(cost: Cost) -> str:
+    bounds = "" if cost.low is None or cost.high is None else f" [{number(cost.low)}, {number(cost.high)}]"
+    return f"{number(cost.worker_hours)}{bounds}"
 
 
 # Cost against time for a million samples: a panel for each model, the front that nothing beats drawn as steps.

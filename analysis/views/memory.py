@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis.findings import grouped
 from analysis.frames import configurations
 from analysis.frames.configurations import BATCH_KEYS, KEYS, known, over, same, values_of
 from analysis.frames.measured import MEMORY_COLUMNS
@@ -78,9 +79,8 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     """
     measured = [row for row in as_rows(rows) if row["n"] and known(row[MEMORY_COLUMNS[0]])]
     for row in measured:
-        row["state_bytes"] = sum(int(size) for kind in STATE if known(size := row[kind]))
-    with_savings = [{**row, **_saved(row, measured)} for row in measured]
-    frame = pd.DataFrame(with_savings, columns=list(COLUMNS), dtype=object)
+        row["state_bytes"] = sum(int(row[kind]) for kind in STATE if known(row[kind]))
+    frame = pd.DataFrame([row | _saved(row, measured) for row in measured], columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
 
 
@@ -104,45 +104,33 @@ def one_batch(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _saved(row: ConfigurationRow, among: Sequence[ConfigurationRow]) -> dict[str, Any]:
     right = [r for r in among if not configurations.failed(r) and same(r["precision"], row["precision"])]
-    names = [name for name in REFERENCES if any(r["framework"] == name for r in right)]
-    if not names:
+    name = next((name for name in REFERENCES if any(r["framework"] == name for r in right)), None)
+    if name is None:
         return {"reference": None, "saved": None, "theory": None}
     near = ("workers", "batch_per_worker", "allreduce", "accumulation", "compile")
-
-    def likeness(other: ConfigurationRow) -> tuple[bool, ...]:
-        return tuple(same(other[key], row[key]) for key in near)
-
-    reference = max((r for r in right if r["framework"] == names[0]), key=likeness)
+    reference = max(
+        (r for r in right if r["framework"] == name), key=lambda other: [same(other[key], row[key]) for key in near]
+    )
     whole, stage = reference["state_bytes"], stage_of(row)
-    should = None if stage is None else held([float(reference[kind]) for kind in STATE], stage, int(row["workers"]))
-    return {
-        "reference": names[0],
-        "saved": 1 - row["state_bytes"] / whole,
-        "theory": None if should is None else 1 - should / whole,
-    }
-
-
-# Memory of a worker by kind, and what sharding saves of it, as a table.
+    state = [float(reference[kind]) for kind in STATE]
+    should = None if stage is None else 1 - held(state, stage, int(row["workers"])) / whole
+    return {"reference": name, "saved": 1 - row["state_bytes"] / whole, "theory": should}
 
 
 @once
 def listing(results: Results, model: str) -> Listing | None:
     """A row for each series, at one batch size where it was measured; None where memory was not counted."""
-    ours = results.frame_of(model)
     kept = one_batch(measured(results, model))
     if kept.empty:
         return None
-    signs = {row["configuration"]: configurations.sign_of_work(row) for row in results.rows_of(model)}
-    header = ["configuration (MB a worker)", "batch", *(kind.removesuffix("_bytes") for kind in MEMORY_COLUMNS[:-1])]
+    kinds = (*MEMORY_COLUMNS[:-1], "peak_memory_bytes", "resident_bytes")
     rows = [
-        (
-            f"{row['series']} {signs[row['configuration']]}".rstrip(),
-            str(row["batch"]),
-            *(megabytes(row[kind]) for kind in MEMORY_COLUMNS[:-1]),
-            megabytes(row["peak_memory_bytes"]),
-            megabytes(row["resident_bytes"]),
-            *(whole_percent(row[name]) for name in ("saved", "theory")),
-        )
+        {
+            "configuration (MB a worker)": series_name(row, results),
+            "batch": str(row["batch"]),
+            **{kind.removesuffix("_bytes").removesuffix("_memory"): megabytes(row[kind]) for kind in kinds},
+            **{name: whole_percent(row[name]) for name in ("saved", "theory")},
+        }
         for row in as_rows(kept)
     ]
     references = [str(name) for name in kept.reference.dropna().unique()]
@@ -155,14 +143,12 @@ def listing(results: Results, model: str) -> Listing | None:
         "Counted between steps: parameters that FSDP gathers for a layer (ZeRO-3), or from forward to backward "
         "(ZeRO-2), are extra.",
     ]
-    parity = [*configurations.sentences(ours, configurations.FAILED_SIGN), *configurations.checked(ours)]
-    lines = [*parity, *notes.how_it_differs(ours), *legend]
-    return Listing(
-        f"Memory of {model} by kind ({results.heading})",
-        (*header, "peak", "resident", "saved", "theory"),
-        tuple(rows),
-        (*lines, notes.source(results)),
-    )
+    return notes.model_listing(results, model, f"Memory of {model} by kind", rows, legend)
+
+
+def series_name(row: ConfigurationRow, results: Results) -> str:
+    """`horovod, 2 workers †`, where parity failed."""
+    return f"{row['series']} {configurations.sign_of_work(results.by_name[row['configuration']])}".rstrip()
 
 
 # Memory against batch, and where it ends: what fits, what was out of memory, and what lies between.
@@ -244,17 +230,13 @@ def families(results: Results, model: str | None = None) -> list[Family]:
 
 @once
 def _every(results: Results) -> list[Family]:
-    groups: dict[tuple[Any, ...], list[Row]] = {}
     ordered = results.configurations.sort_values(["series_order", "batch_per_worker"], kind="stable")
-    for row in as_rows(ordered):
-        groups.setdefault(values_of(row, ALIKE), []).append(row)
-    searching = results.trials[(results.trials["find"] == FIND_MAX) & (results.trials.status == "ok")]
-    searches = as_rows(searching)
-    families = [_family(rows, searches) for rows in groups.values()]
-    return [family for family in families if family.rows or family.out]
+    searches = as_rows(results.trials[(results.trials["find"] == FIND_MAX) & (results.trials.status == "ok")])
+    groups = grouped(as_rows(ordered), lambda row: values_of(row, ALIKE)).values()
+    return [family for family in (_family(rows, searches) for rows in groups) if family.rows or family.out]
 
 
-def _family(rows: Sequence[Row], searches: Sequence[ConfigurationRow]) -> Family:
+def _family(rows: Sequence[Row], searches: Sequence[Row]) -> Family:
     about = rows[0]
     out = [row for row in rows if not row["n"] and row["status"] == OOM]
     alike = [trial["max_batch"] for trial in searches if values_of(trial, AS_LARGE) == values_of(about, AS_LARGE)]
@@ -390,90 +372,70 @@ def _footnote(every: dict[str, list[Family]], results: Results) -> list[str]:
     return [what, f"{notes.source(results)}."]
 
 
-FRONTIER_COLUMNS = (
-    "configuration",
-    "model",
-    "series",
-    "workers",
-    "measured_batches",
-    "largest_batch",
-    "smallest_out_of_memory",
-    "out_of_memory",
-    "implied",
-    "fixed_bytes",
-    "bytes_per_sample",
-    "peak_memory_bytes",
-    "bytes_at_out_of_memory",
-    "growth",
-    "growth_low",
-    "growth_high",
-)
-
-
 def frontier_table(results: Results) -> pd.DataFrame:
-    """FRONTIER_COLUMNS: a row for each family of batch sizes: what fits, what did not, the line through the peaks."""
+    """A row for each family of batch sizes: what fits, what did not, the line through the peaks."""
     rows = []
     for family in families(results):
         out, grown = family.smallest_out, family.growth[2] if family.growth else None
-        measured, failed, implied = (
-            ";".join(map(str, sizes)) for sizes in (family.batches, family.out, family.implied)
-        )
+        fixed, slope = family.line or (None, None)
         rows.append(
-            (
-                *values_of(family.about, FRONTIER_COLUMNS[:4]),
-                measured,
-                family.largest,
-                out,
-                failed,
-                implied,
-                *(family.line or (None, None)),
-                max(family.peaks, default=None),
-                None if out is None else family.bytes_at(out),
-                *((grown.mean, grown.low, grown.high) if grown else (None, None, None)),
-            )
+            {
+                **{key: family.about[key] for key in ("configuration", "model", "series", "workers")},
+                "measured_batches": ";".join(map(str, family.batches)),
+                "largest_batch": family.largest,
+                "smallest_out_of_memory": out,
+                "out_of_memory": ";".join(map(str, family.out)),
+                "implied": ";".join(map(str, family.implied)),
+                "fixed_bytes": fixed,
+                "bytes_per_sample": slope,
+                "peak_memory_bytes": max(family.peaks, default=None),
+                "bytes_at_out_of_memory": None if out is None else family.bytes_at(out),
+                "growth": grown and grown.mean,
+                "growth_low": grown and grown.low,
+                "growth_high": grown and grown.high,
+            }
         )
-    return pd.DataFrame(rows, columns=list(FRONTIER_COLUMNS), dtype=object)
+    return pd.DataFrame(rows, dtype=object)
 
 
 def frontier_listing(results: Results) -> Listing | None:
     """Memory by batch of each family that has several sizes, or of which something was out of memory."""
-    every_family = [family for model in results.models for family in families(results, model)]
-    every = [family for family in every_family if len(family.batches) > 1 or family.out]
-    if not every:
-        return None
     rows = []
-    for family in every:
+    for family in (family for model in results.models for family in families(results, model)):
+        if len(family.batches) < 2 and not family.out:
+            continue
         fixed, slope = (number(part / 1e6) for part in family.line) if family.line else ("", "")
-        out = "none" if family.smallest_out is None else str(family.smallest_out)
-        between = ""
-        if family.smallest_out is not None and family.largest and family.line:
-            low, high = family.bytes_at(family.largest), family.bytes_at(family.smallest_out)
-            between = f"{number((low or 0) / 1e6)} to {number((high or 0) / 1e6)}"
-        grown = ""
-        if family.growth:
-            before, after, ratio = family.growth
-            bounds = (
-                "" if ratio.low is None else f" [{100 * (ratio.low - 1):+.0f}, {100 * ((ratio.high or 0) - 1):+.0f}]"
-            )
-            grown = f"{100 * (ratio.mean - 1):+.0f} %{bounds} from {before} to {after}"
-        name = (f"{family.about['model']}, " if len(results.models) > 1 else "") + family.series
+        ends = [family.bytes_at(batch) for batch in (family.largest, family.smallest_out) if batch]
         searched = " (searched)" if family.searched and family.searched == family.largest else ""
-        rows.append((name, f"{family.largest or 'none'}{searched}", out, fixed, slope, between, grown))
+        rows.append(
+            {
+                "configuration": (f"{family.about['model']}, " if len(results.models) > 1 else "") + family.series,
+                "largest batch that fits": f"{family.largest or 'none'}{searched}",
+                "smallest out of memory": str(family.smallest_out or "none"),
+                "fixed MB": fixed,
+                "MB a sample": slope,
+                "limit, MB": " to ".join(number(end / 1e6) for end in ends if end) if len(ends) == 2 else "",
+                "throughput": _growth_text(family),
+            }
+        )
+    if not rows:
+        return None
     lines = [
         "Peak bytes of one worker = fixed + per sample x batch, by the line through the sizes that were run. What a "
         "worker's memory can hold lies between the line at the largest batch that fitted and at the smallest that did "
         "not. Throughput: what the last step up in batch still brought.",
     ]
-    header = (
-        "configuration",
-        "largest batch that fits",
-        "smallest out of memory",
-        "fixed MB",
-        "MB a sample",
-        "limit, MB",
-        "throughput",
-    )
-    return notes.listing(results, "Memory against batch", header, rows, lines, signs=True)
+    return notes.study_listing(results, "Memory against batch", rows, lines, signs=True)
+
+
+def _growth_text(family: Family) -> str:
+    """`+39 % [+35, +43] from 64 to 128`; empty of one size."""
+    if family.growth is None:
+        return ""
+    before, after, ratio = family.growth
+    low, high = (100 * ((bound or 0.0) - 1) for bound in (ratio.low, ratio.high))
+    bounds = "" if ratio.low is None else f" [{low:+.0f}, {high:+.0f}]"
+    return f"{100 * (ratio.mean - 1):+.0f} %{bounds} from {before} to {after}"
 
 
 VIEW = View("What fills a worker's memory?", (ModelTable("memory", listing, measured, "memory"),))

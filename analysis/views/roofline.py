@@ -57,28 +57,18 @@ class Utilisation:
     flops_per_second: float | None
     peak_flops_per_second: float | None
     peak_bytes_per_second: float | None
-    bytes_per_step: float | None
-    flops_per_step: float | None
+    intensity: float | None  # FLOP/byte
     why: str = ""
 
     @property
     def share(self) -> float | None:
         """Share of the peak."""
-        if self.flops_per_second is None or self.peak_flops_per_second is None:
-            return None
-        return self.flops_per_second / self.peak_flops_per_second
-
-    @property
-    def intensity(self) -> float | None:
-        """FLOP/byte."""
-        return self.flops_per_step / self.bytes_per_step if self.flops_per_step and self.bytes_per_step else None
+        return _ratio(self.flops_per_second, self.peak_flops_per_second)
 
     @property
     def ridge(self) -> float | None:
         """FLOP/byte below which memory is the lower roof."""
-        if self.peak_flops_per_second is None or self.peak_bytes_per_second is None:
-            return None
-        return self.peak_flops_per_second / self.peak_bytes_per_second
+        return _ratio(self.peak_flops_per_second, self.peak_bytes_per_second)
 
     @property
     def roof(self) -> float | None:
@@ -91,6 +81,10 @@ class Utilisation:
     def under_memory(self) -> bool:
         """True where memory is the lower roof."""
         return self.intensity is not None and self.ridge is not None and self.intensity < self.ridge
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a / b
 
 
 @once
@@ -108,18 +102,11 @@ def utilisations(results: Results) -> list[Utilisation]:
 
 def _utilisation(row: Row) -> Utilisation:
     forward, peak, bandwidth = values_of(row, ("forward_flops_per_sample", *PEAKS))
-    samples = samples_of_step(row) / int(row["workers"])  # that a worker's share of a step amounts to
     each = None if forward is None else PASSES * forward
+    per_worker = {"second": float(row["samples_per_second"]), "step": samples_of_step(row)}
+    flops = {of: None if each is None else each * count / int(row["workers"]) for of, count in per_worker.items()}
     why = [text for value, text in ((forward, NOT_COUNTED), (peak, NOT_MEASURED)) if value is None]
-    return Utilisation(
-        row,
-        None if each is None else each * float(row["samples_per_second"]) / int(row["workers"]),
-        peak,
-        bandwidth,
-        _bytes(row),
-        None if each is None else each * samples,
-        " and ".join(why),
-    )
+    return Utilisation(row, flops["second"], peak, bandwidth, _ratio(flops["step"], _bytes(row)), " and ".join(why))
 
 
 def _bytes(row: Row) -> float | None:
@@ -137,36 +124,23 @@ def _bytes(row: Row) -> float | None:
     return moved if moved > 0 else None
 
 
-COLUMNS = (
-    *notes.ABOUT,
-    "model_flops_per_second",
-    "peak_flops_per_second",
-    "utilisation",
-    "peak_bytes_per_second",
-    "intensity",
-    "ridge",
-    "roof_flops_per_second",
-    "why",
-)
-
-
 def table(results: Results) -> pd.DataFrame:
-    """COLUMNS, for one worker of each configuration: FLOP/s, the device's measured peaks, intensity, roof."""
+    """A row for one worker of each configuration: FLOP/s, the device's measured peaks, intensity, roof."""
     rows = [
-        (
-            *values_of(used.row, notes.ABOUT),
-            used.flops_per_second,
-            used.peak_flops_per_second,
-            used.share,
-            used.peak_bytes_per_second,
-            used.intensity,
-            used.ridge,
-            used.roof,
-            used.why,
-        )
+        {
+            **{key: used.row[key] for key in notes.ABOUT},
+            "model_flops_per_second": used.flops_per_second,
+            "peak_flops_per_second": used.peak_flops_per_second,
+            "utilisation": used.share,
+            "peak_bytes_per_second": used.peak_bytes_per_second,
+            "intensity": used.intensity,
+            "ridge": used.ridge,
+            "roof_flops_per_second": used.roof,
+            "why": used.why,
+        }
         for used in utilisations(results)
     ]
-    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    return pd.DataFrame(rows, dtype=object)
 
 
 def listing(results: Results) -> Listing | None:
@@ -177,19 +151,18 @@ def listing(results: Results) -> Listing | None:
         return None
     rows = []
     for used in counted:
-        peak = "not measured" if used.peak_flops_per_second is None else giga(used.peak_flops_per_second)
-        share = "" if used.share is None else percent(used.share)
-        intensity = "not counted" if used.intensity is None else number(used.intensity)
-        roof = "" if used.roof is None else giga(used.roof) + (" (memory)" if used.under_memory else "")
+        name, batch = notes.series_and_batch(used.row, results)
+        peak, share, roof = used.peak_flops_per_second, used.share, used.roof
         rows.append(
-            (
-                *notes.series_and_batch(used.row, results),
-                giga(used.flops_per_second or 0.0),
-                peak,
-                share,
-                intensity,
-                roof,
-            )
+            {
+                "configuration": name,
+                "batch": batch,
+                "GFLOP/s": giga(used.flops_per_second or 0.0),
+                "peak": "not measured" if peak is None else giga(peak),
+                "utilisation": "" if share is None else percent(share),
+                "FLOP/byte": "not counted" if used.intensity is None else number(used.intensity),
+                "roof": "" if roof is None else giga(roof) + " (memory)" * used.under_memory,
+            }
         )
     lines = [
         "GFLOP/s of one worker: 3 x the forward FLOPs of a sample (matrix products, convolutions, attention; two a "
@@ -206,8 +179,7 @@ def listing(results: Results) -> Listing | None:
         )
     if missing := len(every) - len(counted):
         lines.append(f"{missing} configurations are left out: {NOT_COUNTED}.")
-    header = ("configuration", "batch", "GFLOP/s", "peak", "utilisation", "FLOP/byte", "roof")
-    return notes.listing(results, "Model FLOP/s and utilisation", header, rows, lines, signs=True)
+    return notes.study_listing(results, "Model FLOP/s and utilisation", rows, lines, signs=True)
 
 
 # The roofline: model FLOP/s of a worker against arithmetic intensity, under what the device was measured to reach.
