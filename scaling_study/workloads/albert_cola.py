@@ -21,12 +21,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cola
-from scaling_study.workloads.cola import Logits, trained_sentences
-from scaling_study.workloads.feed import Batch, Data, Feed, order_of, random_batches, steps_of, to_train_on
+from scaling_study.workloads.cola import trained_sentences
+from scaling_study.workloads.feed import Batch, Data, Feed, found, order_of, random_batches, steps_of, to_train_on
+from scaling_study.workloads.held_out import Logits
 from scaling_study.workloads.workload import Chain, Workload, autocast
 
 
@@ -151,20 +151,17 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     data = sentence_data(trial, ranks, width, logits)
     model, origin = network(trial, pretrained=cola.ITS_OWN in data.notes)  # or its ids mean nothing to them
 
-    return Workload(
+    return Workload.of(
+        trial,
+        data,
         model=model.to(ranks.device),
         loss=loss,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate),
-        batches=data.feed,
-        samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=data.steps_per_epoch,
-        data_source=data.source,
-        held_out=data.held_out,
         sample="sentence",
         tokens=lambda batch: batch[1].sum(),
         blocks=blocks(),
-        chain=lambda model: chain(model, smoothing),
-        notes=[*data.notes, *origin],
+        chain=partial(chain, label_smoothing=smoothing),
+        notes=origin,
     )
 
 
@@ -213,18 +210,11 @@ def sentence_data(trial: Trial, ranks: Ranks, width: int, logits: Logits) -> Dat
         return replace(data, notes=[*noted(train, width), *data.notes])
     padding = trial.padding or "fixed"
     order, steps = order_of(cola.SAMPLES, trial, ranks), steps_of(cola.SAMPLES, trial, ranks)
-    why = "asked for"
-    if trial.data != "synthetic":
-        try:
-            sentences = cola.sentences()
-        except NoData as error:
-            if trial.data == "cola":
-                raise SystemExit(f"--data cola: {error}") from error
-            why = "CoLA not found"
-        else:
-            feed = Feed(order, cola.gathered(sentences, ranks.device, width, padding))
-            return Data(feed, "cola", steps, notes=noted(sentences, width))
-    return Data(Feed(order, synthetic(trial, ranks, width, padding)), f"synthetic ({why})", steps)
+    sentences, source = found(trial, "cola", cola.sentences, "CoLA not found")
+    if sentences is None:
+        return Data(Feed(order, synthetic(trial, ranks, width, padding)), source, steps)
+    feed = Feed(order, cola.gathered(sentences, ranks.device, width, padding))
+    return Data(feed, source, steps, notes=noted(sentences, width))
 
 
 def noted(sentences: cola.Sentences, width: int) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from filelock import FileLock
 
 from scaling_study.datasets import CIFAR10_FOLDER, NoData, packed_cifar10
 from scaling_study.settings import data_root
-from scaling_study.workloads.feed import Batch, Feed, sent
+from scaling_study.workloads.feed import Batch, sent
 
 SAMPLES, CLASSES, SIDE = 50_000, 10, 32
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as the published study had it
@@ -101,17 +101,21 @@ def _pack(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
             half.replace(path)
 
 
-def feed(images: torch.Tensor, labels: torch.Tensor, order: Iterator[torch.Tensor], device: torch.device) -> Feed:
-    """For each (batch,) of ids: images (batch, 3, 32, 32) float32 normalised, and labels (batch,) int64."""
-    if device.type == "cuda":  # 154 MB once, and no copy in the step
-        images, labels = images.to(device), labels.to(device)
+def fetching(
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    device: torch.device,
+    shaped: Callable[[torch.Tensor], torch.Tensor] = lambda pixels: pixels,
+) -> Callable[[torch.Tensor], Batch]:
+    """Ids (b,) -> images (b, 3, side, side) float32, `shaped` from bytes and normalised, and labels (b,) int64."""
+    images, labels = images.to(device), labels.to(device)  # to a GPU 154 MB once, and no copy in the step
     normalised = normalising(device)
 
     def fetch(ids: torch.Tensor) -> Batch:
         chosen = sent(ids, device)
-        return normalised(images[chosen]), labels[chosen]
+        return normalised(shaped(images[chosen])), labels[chosen]
 
-    return Feed(order, fetch)
+    return fetch
 
 
 def normalising(device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:

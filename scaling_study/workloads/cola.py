@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,6 @@ from urllib.request import urlopen
 
 import numpy as np
 import torch
-from torch import nn
-from torch.nn import functional as F
 
 from scaling_study.datasets import (
     COLA_DEVELOPMENT,
@@ -43,10 +42,12 @@ from scaling_study.datasets import (
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
 from scaling_study.trial import Trial
-from scaling_study.workloads.feed import Batch, Data, Feed, HeldOut, Metrics, sent
+from scaling_study.workloads.feed import Batch, Data, Feed, sent
 from scaling_study.workloads.held_out import (
+    Logits,
     Order,
     classification,
+    held_out_classes,
     in_both,
     row_digests,
     stratified,
@@ -283,9 +284,6 @@ def tokenizer_of_training() -> Any:
     return Tokenizer.from_file(str(kept)) if kept.is_file() else _tokenised(cola_file() or _download())[1]
 
 
-Logits = Callable[[nn.Module, Batch], torch.Tensor]  # of (ids, mask, labels): (b, 2)
-
-
 def trained_sentences(
     train: Sentences, test: Sentences, width: int, logits: Logits, trial: Trial, ranks: Ranks
 ) -> Data:
@@ -303,16 +301,9 @@ def trained_sentences(
         return of_train(held_out[places]) if split == "validation" else of_test(places)
 
     sizes = {"train": len(ids), "validation": len(held_out), "test": len(test.labels)}
-    held = HeldOut(
-        sizes={split: size for split, size in sizes.items() if split != "train" and size},
-        fetch=of_split,
-        metrics=lambda: acceptability(ranks.device),
-        update=lambda metrics, model, batch, real: score(metrics, logits(model, batch)[real], batch[2][real]),
-        published={
-            split: {"development" if split == "test" else "train": size} for split, size in sizes.items() if size
-        },
-        in_both=in_both({"train": marks[ids], "validation": marks[held_out], "test": tested}),
-    )
+    shared = in_both({"train": marks[ids], "validation": marks[held_out], "test": tested})
+    metrics = partial(classification, ranks.device, CLASSES, matthews=True)  # as CoLA is scored: arXiv 1805.12471
+    held = held_out_classes(sizes, of_split, logits, metrics, shared, "development")
     left_out = len(marks) - len(ids) - len(held_out)
     note = f"{left_out} of CoLA's training sentences are left out: they are validation or test sentences too"
     return Data(Feed(order, of_train), "cola", order.steps, held, notes=[note] if left_out else [])
@@ -336,18 +327,3 @@ def disjoint(
     free = (~torch.isin(marks, tested)).nonzero().flatten()
     train, held_out = (free[places] for places in stratified(labels[free], share))
     return train[~torch.isin(marks[train], marks[held_out])], held_out
-
-
-def acceptability(device: torch.device) -> Metrics:
-    """Matthews' correlation, by which CoLA is scored (Warstadt et al., arXiv 1805.12471), accuracy and loss."""
-    from scaling_study.workloads.metrics import Matthews
-
-    return {"matthews": Matthews(device), **classification(device, CLASSES)}
-
-
-def score(metrics: Metrics, logits: torch.Tensor, labels: torch.Tensor) -> None:
-    """Add the logits (b, 2) of some sentences and their labels (b,)."""
-    logits, chosen = logits.double(), logits.argmax(1)
-    metrics["matthews"].update(chosen, labels)
-    metrics["accuracy"].update((chosen == labels).double())
-    metrics["loss"].update(F.cross_entropy(logits, labels, reduction="none"))

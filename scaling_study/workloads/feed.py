@@ -14,6 +14,7 @@ claim of the sampler.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future
@@ -83,6 +84,21 @@ def to_train_on(trial: Trial, read: Callable[[], T]) -> T:
         return read()
     except NoData as error:
         raise SystemExit(f"--data {trial.data}: {error}") from error
+
+
+def found(trial: Trial, name: str, read: Callable[[], T], missing: str) -> tuple[T | None, str]:
+    """(real data, `name`) of a trial that is timed, or (None, "synthetic (why)").
+
+    `data: auto` falls back by name, never silently. Raises SystemExit where the trial names data that are not there.
+    """
+    if trial.data == "synthetic":
+        return None, "synthetic (asked for)"
+    try:
+        return read(), name
+    except NoData as error:
+        if trial.data == name:
+            raise SystemExit(f"--data {name}: {error}") from error
+        return None, f"synthetic ({missing})"
 
 
 def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -171,60 +187,7 @@ def steps_of(samples: int, trial: Trial, ranks: Ranks) -> int:
     return steps_per_epoch(samples, ranks.world_size, trial.batch_per_worker)
 
 
-# Batches that are begun before they are asked for.
-#
-#     asked for      batch 0             batch 1             batch 2
-#     training               step 0              step 1
-#     threads        0 1 2 ........      3 ........          4 ........
-#
-# Which batch comes next never depends on which thread was the fastest. A batch that is passed over (the parity gate
-# skips whole epochs) is called off, and passing over begins nothing. So with our own threads (ReadAhead), and with a
-# library that draws the ids itself (DrawnAhead).
-
 AHEAD = 2  # batches in the making while another is trained on
-
-
-@dataclass
-class Begun:
-    """A batch in the making: memory for its samples, and the jobs that fill it."""
-
-    samples: torch.Tensor  # (batch, ...)
-    jobs: list[Future[None]] = field(default_factory=list)
-
-    def whole(self) -> torch.Tensor:
-        """The samples, once they are all there. Raises what a job raised."""
-        for job in self.jobs:
-            job.result()
-        return self.samples
-
-    def call_off(self) -> None:
-        for job in self.jobs:
-            job.cancel()
-
-
-class ReadAhead(Iterator[torch.Tensor]):
-    """The batches of ids of `order`, of which the next are begun whenever one is taken."""
-
-    def __init__(self, order: Iterator[torch.Tensor], begin: Callable[[torch.Tensor], Begun]) -> None:
-        self.order, self.begin = order, begin
-        self.coming: deque[tuple[torch.Tensor, Begun]] = deque()
-        self.current: tuple[torch.Tensor, Begun] | None = None  # handed out, and not taken yet
-
-    def __next__(self) -> torch.Tensor:
-        """The ids of the next batch, (batch,)."""
-        if self.current:
-            self.current[1].call_off()
-        self.current = self.coming.popleft() if self.coming else None
-        return self.current[0] if self.current else next(self.order)
-
-    def take(self, ids: torch.Tensor) -> torch.Tensor:
-        """The samples of the batch that was handed out last, once they are there; the next ones are begun first."""
-        mine = self.current[1] if self.current and self.current[0] is ids else self.begin(ids)
-        self.current = None
-        while len(self.coming) < AHEAD:
-            following = next(self.order)
-            self.coming.append((following, self.begin(following)))
-        return mine.whole()
 
 
 @dataclass(frozen=True)
@@ -241,7 +204,12 @@ Library = Callable[[Iterator[Drawn]], Generator[torch.Tensor, None, None]]  # ba
 class DrawnAhead(Iterator[torch.Tensor]):
     """The batches of ids of `order`, where a library draws them itself, ahead of those that it hands over made.
 
-    Passing over a batch stops the library. It begins again where one is taken, with what it had drawn in vain.
+        asked for      batch 0             batch 1             batch 2
+        training               step 0              step 1
+        library        0 1 2 ........      3 ........          4 ........
+
+    Passing over a batch (the parity gate skips whole epochs) begins nothing and stops the library. It begins again
+    where one is taken, with what it had drawn in vain.
     """
 
     def __init__(self, order: Iterator[torch.Tensor], steps_per_epoch: int, library: Library) -> None:
@@ -284,3 +252,35 @@ class DrawnAhead(Iterator[torch.Tensor]):
         while batch := self.again.popleft() if self.again else next(self.fresh, None):
             self.coming.append(batch)
             yield batch
+
+
+@dataclass
+class Begun:
+    """A batch in the making: memory for its samples, and the jobs that fill it."""
+
+    samples: torch.Tensor  # (batch, ...)
+    jobs: list[Future[None]] = field(default_factory=list)
+
+    def whole(self) -> torch.Tensor:
+        """The samples, once they are all there. Raises what a job raised."""
+        for job in self.jobs:
+            job.result()
+        return self.samples
+
+
+def read_ahead(begin: Callable[[Drawn], Begun]) -> Library:
+    """A library of our own threads: it begins AHEAD batches more than the one that it hands over."""
+
+    def made(drawn: Iterator[Drawn]) -> Generator[torch.Tensor, None, None]:
+        coming: deque[Begun] = deque()
+        try:
+            while True:
+                coming += map(begin, itertools.islice(drawn, 1 + AHEAD - len(coming)))
+                if not coming:
+                    return
+                yield coming.popleft().whole()
+        finally:
+            for job in itertools.chain.from_iterable(batch.jobs for batch in coming):
+                job.cancel()
+
+    return made

@@ -15,7 +15,6 @@ AdamW (betas 0.9 and 0.95, weight decay 0.1) at 6e-4: the settings of the reprod
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,8 +24,8 @@ from torch.nn import functional as F
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import wikitext2
-from scaling_study.workloads.text import Corpus, cross_entropy, language_loss, text_data
-from scaling_study.workloads.workload import Chain, Workload
+from scaling_study.workloads.text import Corpus, language_chain, language_loss, text_data
+from scaling_study.workloads.workload import Workload
 
 POSITIONS = 1024  # a sequence can be no longer: each place has a learned vector
 SIZES: dict[str, dict[str, int]] = {
@@ -42,26 +41,22 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     length = trial.sequence_length or SEQUENCE_LENGTH[trial.model]
     if length > POSITIONS:
         raise SystemExit(f"--sequence-length {length}: GPT-2 has {POSITIONS} positions")
-    smoothing = trial.train_label_smoothing or 0.0
     corpus = Corpus("wikitext2_bpe", wikitext2.pair_tokens, wikitext2.held_out_pairs, wikitext2.PAIR_VOCABULARY)
-    text = text_data(trial, ranks, length, corpus)
+    data = text_data(trial, ranks, length, corpus)
     model = GPT2(trial.model, dropout=trial.find != "parity")  # nothing random in what is compared
 
-    return Workload(
+    return Workload.of(
+        trial,
+        data,
         model=model.to(ranks.device),
         loss=language_loss(trial, ranks),
         optimizer=lambda parameters: torch.optim.AdamW(
             parameters, lr=trial.learning_rate or LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1
         ),
-        batches=text.feed,
-        samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=text.steps_per_epoch,
-        data_source=text.source,
-        held_out=text.held_out,
         sample="sequence",
         tokens=lambda batch: batch[1].numel(),
         blocks=(type(model.transformer.h[0]),),
-        chain=lambda model: chain(model, smoothing),
+        chain=language_chain(trial, layers_of),
         reshuffles=False,
         scales_rate=False,
     )
@@ -99,14 +94,11 @@ def scores(hidden: torch.Tensor, embedding: nn.Embedding) -> torch.Tensor:
     return F.linear(hidden, embedding.weight)
 
 
-def chain(model: Any, label_smoothing: float = 0.0) -> Chain:
+def layers_of(model: Any) -> dict[str, nn.Module]:
     """Embeddings, each block, norm and scores: what transformers' forward does, in the same order."""
     gpt2 = model.transformer
     blocks = {f"h.{number}": Block(block) for number, block in enumerate(gpt2.h)}
-    return Chain(
-        layers={"embeddings": Embeddings(gpt2.wte, gpt2.wpe, gpt2.drop), **blocks, "head": Head(gpt2.ln_f, gpt2.wte)},
-        loss=partial(cross_entropy, label_smoothing=label_smoothing),
-    )
+    return {"embeddings": Embeddings(gpt2.wte, gpt2.wpe, gpt2.drop), **blocks, "head": Head(gpt2.ln_f, gpt2.wte)}
 
 
 class Embeddings(nn.Module):

@@ -55,9 +55,34 @@ class Order(Iterator[torch.Tensor]):
         return self.ids[places]
 
 
-def origins(sizes: Mapping[str, int]) -> dict[str, dict[str, int]]:
+def origins(sizes: Mapping[str, int], tested_on: str = "test") -> dict[str, dict[str, int]]:
     """`{"validation": {"train": 5000}, ...}`: the published set that each split of so many samples was made of."""
-    return {split: {"test" if split == "test" else "train": size} for split, size in sizes.items() if size}
+    return {split: {tested_on if split == "test" else "train": size} for split, size in sizes.items() if size}
+
+
+Logits = Callable[
+    [nn.Module, Batch], torch.Tensor
+]  # of a model and a batch, whose last tensor are labels: (b, classes)
+
+
+def held_out_classes(
+    sizes: Mapping[str, int],
+    fetch: Callable[[str, torch.Tensor], Batch],
+    logits: Logits,
+    metrics: Callable[[], Metrics],
+    shared: Mapping[str, int],
+    tested_on: str = "test",
+) -> HeldOut:
+    """The data that a classifier is evaluated on. `sizes`: of all splits; `shared`: of in_both(); `tested_on`: the
+    published set that is the test's."""
+    return HeldOut(
+        sizes={split: size for split, size in sizes.items() if split != "train" and size},
+        fetch=fetch,
+        metrics=metrics,
+        update=lambda metrics, model, batch, real: score(metrics, logits(model, batch)[real], batch[-1][real]),
+        published=origins(sizes, tested_on),
+        in_both=shared,
+    )
 
 
 def held_out_images(
@@ -68,15 +93,13 @@ def held_out_images(
     trial: Trial,
     ranks: Ranks,
 ) -> HeldOut:
-    """The data that a classifier of images is evaluated on. `sizes`: of all splits; `shared`: of in_both()."""
-    return HeldOut(
-        sizes={split: size for split, size in sizes.items() if split != "train" and size},
-        fetch=fetch,
-        metrics=lambda: classification(ranks.device, classes),
-        update=lambda metrics, model, batch, real: score(metrics, model, batch, real, ranks, trial),
-        published=origins(sizes),
-        in_both=shared,
-    )
+    """The data that a classifier of images is evaluated on, (images, labels) of `fetch`, as held_out_classes()."""
+
+    def logits(model: nn.Module, batch: Batch) -> torch.Tensor:
+        with autocast(ranks.device, trial.precision):
+            return model(batch[0])  # type: ignore[no-any-return]
+
+    return held_out_classes(sizes, fetch, logits, lambda: classification(ranks.device, classes), shared)
 
 
 def counted_by_one(ranks: Ranks, count: Callable[[], Mapping[str, int]]) -> dict[str, int]:
@@ -103,38 +126,35 @@ def row_digests(rows: torch.Tensor) -> torch.Tensor:
     return torch.tensor([hash(row.tobytes()) for row in rows.numpy()], dtype=torch.int64)
 
 
-def classification(device: torch.device, classes: int) -> Metrics:
+def classification(device: torch.device, classes: int, matthews: bool = False) -> Metrics:
     """Accuracy and mean cross-entropy, as means over samples in fp64: 3,500 of 10,000 are 0.35. Of more than five
-    classes also how often the right one is among the five likeliest."""
-    from scaling_study.workloads.metrics import Mean  # torchmetrics takes two seconds
+    classes also how often the right one is among the five likeliest; of two also Matthews' correlation."""
+    from scaling_study.workloads.metrics import Matthews, Mean  # torchmetrics takes two seconds
 
     names = ("accuracy", *([TOP_FIVE] if classes > FIVE else []), "loss")
-    return {name: Mean(device) for name in names}
+    return {**({"matthews": Matthews(device)} if matthews else {}), **{name: Mean(device) for name in names}}
 
 
-def score(metrics: Metrics, model: nn.Module, batch: Batch, real: torch.Tensor, ranks: Ranks, trial: Trial) -> None:
-    """Add what the model makes of those samples of a batch that `real`, (b,) bool, names."""
-    images, labels = batch
-    with autocast(ranks.device, trial.precision):
-        outputs = model(images)
-    outputs, labels = outputs[real].double(), labels[real]
-    metrics["accuracy"].update((outputs.argmax(1) == labels).double())
+def score(metrics: Metrics, logits: torch.Tensor, labels: torch.Tensor) -> None:
+    """Add the logits (b, classes) of some samples and their labels (b,)."""
+    logits, chosen = logits.double(), logits.argmax(1)
+    if "matthews" in metrics:
+        metrics["matthews"].update(chosen, labels)
+    metrics["accuracy"].update((chosen == labels).double())
     if TOP_FIVE in metrics:
-        metrics[TOP_FIVE].update((outputs.topk(FIVE).indices == labels[:, None]).any(1).double())
-    metrics["loss"].update(F.cross_entropy(outputs, labels, reduction="none"))
+        metrics[TOP_FIVE].update((logits.topk(FIVE).indices == labels[:, None]).any(1).double())
+    metrics["loss"].update(F.cross_entropy(logits, labels, reduction="none"))
 
-
-# Which files are the same, byte for byte: two splits may share none (F18, F22).
-#
-#     sizes  --alike-->  ends  --alike-->  whole files
-#
-# Of a million photographs hardly one is read whole: a training that begins does not wait for 140 GB.
 
 END = 4096  # bytes: many JPEGs begin with the same tables, and hardly two end alike
 
 
 def file_digests(files: Sequence[Path]) -> torch.Tensor:
-    """(n,) int64, equal where files are."""
+    """(n,) int64, equal where files are, byte for byte: two splits may share none (F18, F22).
+
+    Files of one size are told apart by their ends, and of one end by all their bytes. So of a million photographs
+    hardly one is read whole: a training that begins does not wait for 140 GB.
+    """
     keys: list[tuple[object, ...]] = [()] * len(files)
     for look in (_size, _end, _whole):
         alike = Counter(keys)

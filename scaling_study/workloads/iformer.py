@@ -43,7 +43,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads.images import enlarged_data, laid_out, shaped_data
 from scaling_study.workloads.resnet_cifar10 import on_this_gpu
-from scaling_study.workloads.workload import Chain, Workload, classifier_loss, memory_layout, weights_dtype
+from scaling_study.workloads.workload import Workload, classifier_chain, classifier_loss, memory_layout, weights_dtype
 
 HEAD = 32  # channels of an attention head
 MLP_RATIO = 4
@@ -243,28 +243,21 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     """Model and data on this rank's device; the same weights on every rank. Raises SystemExit."""
     stages, own_side = MODELS[trial.model]
     side = trial.image_size or own_side
-    data = enlarged_data(trial, ranks, side)
+    layout, dtype, rate = memory_layout(trial), weights_dtype(trial), trial.learning_rate or LEARNING_RATE
+    data = shaped_data(enlarged_data(trial, ranks, side), lambda batch: laid_out(batch, None, layout, dtype))
     try:
         model = InceptionTransformer(stages, data.classes, side)
     except ValueError as error:
         raise SystemExit(f"--model {trial.model}: {error}") from error
-    layout, dtype, rate = memory_layout(trial), weights_dtype(trial), trial.learning_rate or LEARNING_RATE
     torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
-    return Workload(
+    return Workload.of(
+        trial,
+        data,
         model=model.to(ranks.device).to(memory_format=layout),
         loss=classifier_loss(trial, ranks),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate, betas=BETAS, weight_decay=WEIGHT_DECAY),
-        batches=shaped_data(data, lambda batch: laid_out(batch, None, layout, dtype)).feed,
-        samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=data.steps_per_epoch,
-        data_source=data.source,
         blocks=(Block,),
         scales_rate=False,
-        chain=chain,
-        notes=[*data.notes, *on_this_gpu(ranks.device)],
+        chain=classifier_chain(trial),
+        notes=on_this_gpu(ranks.device),
     )
-
-
-def chain(model: nn.Module) -> Chain:
-    """Stem, blocks, what halves the side between stages, head: the model is a Sequential of just these."""
-    return Chain(dict(model.named_children()))

@@ -28,7 +28,7 @@ from scaling_study.settings import data_path
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, inputs
 from scaling_study.workloads import tree as image_tree
-from scaling_study.workloads.feed import Batch, Data, Feed, order_of, random_batches, sent, steps_of, to_train_on
+from scaling_study.workloads.feed import Batch, Data, Feed, found, order_of, random_batches, sent, steps_of, to_train_on
 from scaling_study.workloads.held_out import Order, held_out_images, in_both, row_digests, stratified, validation_share
 from scaling_study.workloads.views import Reading, Samples, augmented
 
@@ -59,21 +59,8 @@ def image_data(trial: Trial, ranks: Ranks, shaped: Shaped) -> Data:
     if trial.trained:
         train, test = to_train_on(trial, lambda: (cifar10.images_and_labels(), cifar10.images_and_labels(train=False)))
         return shaped_data(trained_images(train, test, cifar10.normalising(ranks.device), trial, ranks), shaped)
-    real, source = None, "synthetic (asked for)"
-    try:
-        if trial.data != "synthetic":
-            real, source = cifar10.images_and_labels(), "cifar10"
-    except NoData as error:
-        if trial.data == "cifar10":
-            raise SystemExit(f"--data cifar10: {error}") from error
-        source = "synthetic (CIFAR-10 not found)"
-    order = order_of(cifar10.SAMPLES, trial, ranks)
-    if library := inputs.library(trial):
-        images = real or synthetic_samples(trial.seed)
-        feed = library_feed(library, images, trial, ranks, trial.image_size or cifar10.SIDE)
-    else:
-        feed = cifar10.feed(*real, order, ranks.device) if real else Feed(order, synthetic(trial, ranks))
-    return shaped_data(Data(feed, source, steps_of(cifar10.SAMPLES, trial, ranks)), shaped)
+    real, source = found(trial, "cifar10", cifar10.images_and_labels, "CIFAR-10 not found")
+    return shaped_data(timed_images(real, source, trial, ranks, trial.image_size or cifar10.SIDE), shaped)
 
 
 def enlarged_data(trial: Trial, ranks: Ranks, side: int) -> Data:
@@ -81,43 +68,35 @@ def enlarged_data(trial: Trial, ranks: Ranks, side: int) -> Data:
     silently. Raises SystemExit."""
     if trial.data == "images" or (trial.data == "auto" and data_path()):
         return image_tree.of_tree(image_tree.root(ranks), trial, ranks, side)
-    library, why = inputs.library(trial), "asked for"
-    steps = steps_of(cifar10.SAMPLES, trial, ranks)
-    if trial.data != "synthetic":
-        try:
-            images, labels = cifar10.images_and_labels()
-        except NoData as error:
-            if trial.data == "cifar10":
-                raise SystemExit(f"--data cifar10: {error}") from error
-            why = f"{NO_TREE}, and CIFAR-10 not found"
-        else:
-            by = f"{side} pixels by {library}" if library else f"{PUBLISHED_SIDE} and then {side} pixels in memory"
-            feed = (
-                library_feed(library, (images, labels), trial, ranks, side)
-                if library
-                else Feed(order_of(cifar10.SAMPLES, trial, ranks), enlarging(images, labels, side, ranks.device))
-            )
-            note = f"CIFAR-10 enlarged to {by}: no file is read and none decoded"
-            return Data(feed, "cifar10", steps, notes=[note])
-    if library:
-        feed = library_feed(library, synthetic_samples(trial.seed), trial, ranks, side)
+    real, source = found(trial, "cifar10", cifar10.images_and_labels, f"{NO_TREE}, and CIFAR-10 not found")
+    data = timed_images(real, source, trial, ranks, side, lambda pixels: enlarged(pixels, side))
+    library = inputs.library(trial)
+    by = f"{side} pixels by {library}" if library else f"{PUBLISHED_SIDE} and then {side} pixels in memory"
+    note = f"CIFAR-10 enlarged to {by}: no file is read and none decoded"
+    return replace(data, notes=[note]) if real else data
+
+
+def timed_images(
+    real: Images | None,
+    source: str,
+    trial: Trial,
+    ranks: Ranks,
+    side: int,
+    resized: Callable[[torch.Tensor], torch.Tensor] = lambda pixels: pixels,
+) -> Data:
+    """All of CIFAR-10's training images, or random ones in their place, by the library that the trial names.
+
+    `side`: of images that a library makes, and of random ones; `resized`: bytes of real ones, as they are in memory.
+    """
+    order, steps = order_of(cifar10.SAMPLES, trial, ranks), steps_of(cifar10.SAMPLES, trial, ranks)
+    if library := inputs.library(trial):
+        samples = Samples.in_memory(*(real or synthetic_samples(trial.seed)))
+        feed = inputs.feed(library, samples, order, steps, Reading.of(trial, ranks, side))
+    elif real:
+        feed = Feed(order, cifar10.fetching(*real, ranks.device, resized))
     else:
-        feed = Feed(order_of(cifar10.SAMPLES, trial, ranks), synthetic(replace(trial, image_size=side), ranks))
-    return Data(feed, f"synthetic ({why})", steps)
-
-
-def enlarging(
-    images: torch.Tensor, labels: torch.Tensor, side: int, device: torch.device
-) -> Callable[[torch.Tensor], Batch]:
-    """Ids (b,) -> CIFAR-10's images (b, 3, side, side) float32, enlarged and normalised, and labels (b,) int64."""
-    images, labels = images.to(device), labels.to(device)
-    normalised = cifar10.normalising(device)
-
-    def fetch(ids: torch.Tensor) -> Batch:
-        chosen = sent(ids, device)
-        return normalised(enlarged(images[chosen], side)), labels[chosen]
-
-    return fetch
+        feed = Feed(order, synthetic(trial, ranks, side))
+    return Data(feed, source, steps)
 
 
 def enlarged(images: torch.Tensor, side: int) -> torch.Tensor:
@@ -126,12 +105,6 @@ def enlarged(images: torch.Tensor, side: int) -> torch.Tensor:
     for size in (PUBLISHED_SIDE, side):  # antialias: as PIL makes images smaller
         pixels = F.interpolate(pixels, size=(size, size), mode="bilinear", antialias=True).round()
     return pixels
-
-
-def library_feed(library: str, images: Images, trial: Trial, ranks: Ranks, side: int) -> Feed:
-    """CIFAR-10's images, or as many others, read from memory by `library`."""
-    order, steps = order_of(cifar10.SAMPLES, trial, ranks), steps_of(cifar10.SAMPLES, trial, ranks)
-    return inputs.feed(library, Samples.in_memory(*images), order, steps, Reading.of(trial, ranks, side))
 
 
 def shaped_data(data: Data, shaped: Shaped) -> Data:
@@ -152,9 +125,8 @@ def laid_out(batch: Batch, side: int | None, layout: torch.memory_format, dtype:
     return images.to(dtype=dtype, memory_format=layout), labels
 
 
-def synthetic(trial: Trial, ranks: Ranks) -> Callable[[torch.Tensor], Batch]:
+def synthetic(trial: Trial, ranks: Ranks, side: int) -> Callable[[torch.Tensor], Batch]:
     """Seeded random images of the data's shape: normal numbers, as normalised pixels are."""
-    side = trial.image_size or cifar10.SIDE
 
     def drawn(seed: int, samples: int) -> Batch:
         generator = torch.Generator().manual_seed(seed)

@@ -13,18 +13,34 @@ whichever process reads it; that takes microseconds of some hundred.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from scaling_study.trial import Trial
+from scaling_study.workloads import cifar10
 from scaling_study.workloads.cifar10 import MEAN, STD
-from scaling_study.workloads.feed import Batch, Drawn, DrawnAhead, Feed, sent
-from scaling_study.workloads.views import KINDS, OF_FILES, PAD, SQUARE, Reading, Samples, opened, uniform
+from scaling_study.workloads.feed import Batch, Begun, Drawn, DrawnAhead, Feed, Library, read_ahead, sent
+from scaling_study.workloads.views import (
+    KINDS,
+    OF_FILES,
+    PAD,
+    SQUARE,
+    WHOLE,
+    Reading,
+    Samples,
+    View,
+    decoded,
+    opened,
+    uniform,
+    views_of,
+)
 
 MEMORY, TORCHVISION, DALI = "memory", "torchvision", "dali"
 
@@ -35,29 +51,77 @@ def library(trial: Trial) -> str:
 
 
 def feed(library: str, samples: Samples, order: Iterator[torch.Tensor], steps_per_epoch: int, reading: Reading) -> Feed:
-    """Batches as `library` (TORCHVISION or DALI) makes them: images (batch, 3, side, side) float32, normalised, and
+    """Batches as `library` makes them, MEMORY only of files: images (batch, 3, side, side) float32, normalised, and
     labels (batch,) int64, both on the device."""
+    makes: Library
     if library == DALI:
         from scaling_study.workloads.dali_input import DaliBatches  # DALI may not be installed, and takes a second
 
-        made = DrawnAhead(order, steps_per_epoch, DaliBatches(samples, reading))
+        makes = DaliBatches(samples, reading)
+    elif library == TORCHVISION:
+        makes = TorchvisionBatches(samples, reading)
     else:
-        made = DrawnAhead(order, steps_per_epoch, TorchvisionBatches(samples, reading))
+        makes = decoding(samples, Decoder(reading))
+    made, normalised = DrawnAhead(order, steps_per_epoch, makes), cifar10.normalising(reading.device)
 
     def fetch(ids: torch.Tensor) -> Batch:
         images = made.take(ids)
-        return images if images.is_cuda else sent(images, reading.device), sent(samples.labels[ids], reading.device)
+        images = images if images.is_cuda else sent(images, reading.device)
+        if library not in (DALI, TORCHVISION):
+            images = normalised(images.permute(0, 3, 1, 2))
+        return images, sent(samples.labels[ids], reading.device)
 
     batches = Feed(made, fetch)
-    batches.notes = lambda: [note(library, reading), *reading.damaged.notes()]
+    batches.notes = lambda: [*note(library, reading), *reading.damaged.notes()]
     return batches
 
 
-def note(library: str, reading: Reading) -> str:
-    """A line for the record."""
-    by = f"{reading.cores} process(es)" if library == TORCHVISION else f"{reading.cores} thread(s)"
-    apart = ", whose memory is not counted" if library == TORCHVISION else ""
-    return f"input {library}: batches are made by {by} of each rank{apart}"
+def note(library: str, reading: Reading) -> list[str]:
+    """A line for the record on a library that is not this project."""
+    who = {TORCHVISION: "process(es) of each rank, whose memory is not counted", DALI: "thread(s) of each rank"}
+    return [f"input {library}: batches are made by {reading.cores} {who[library]}"] if library in who else []
+
+
+class Decoder:
+    """Threads that decode files into rows of a batch, in pinned memory for a GPU.
+
+    PIL lets go of the interpreter's lock while it decodes: so threads do, and nothing is pickled.
+    """
+
+    def __init__(self, reading: Reading, height: int | None = None, width: int | None = None) -> None:
+        """`height`, `width`: of the images that are made, in pixels; None: the side of `reading`."""
+        self.reading, self.height, self.width = reading, height or reading.side, width or reading.side
+        self.pool = ThreadPoolExecutor(reading.cores, thread_name_prefix="decode")
+
+    def room(self, images: int) -> torch.Tensor:
+        """(images, height, width, 3) uint8 on the host, to be filled."""
+        pinned = self.reading.device.type == "cuda"
+        return torch.empty(images, self.height, self.width, 3, dtype=torch.uint8, pin_memory=pinned)
+
+    def begin(self, files: Sequence[Path], views: Sequence[View]) -> Begun:
+        """What is seen of files, in the making."""
+        samples = self.room(len(files))
+        rows = samples.numpy()  # filled by numpy: torch would start threads of its own in each of ours
+        jobs = zip(rows, files, views, strict=True)
+        return Begun(samples, [self.pool.submit(self.fill, row, file, view) for row, file, view in jobs])
+
+    def fill(self, row: np.ndarray, file: Path, view: View = WHOLE) -> None:
+        """Make one row of a batch: black where the file is damaged and the trial goes on."""
+        try:
+            row[:] = decoded(file, self.height, self.width, view)
+        except SystemExit as why:
+            self.reading.damaged.meet(file, str(why))
+            row[:] = 0
+
+
+def decoding(samples: Samples, decoder: Decoder) -> Library:
+    """The library that has `decoder` make files into bytes, (batch, side, side, 3) on the host."""
+
+    def begin(batch: Drawn) -> Begun:
+        views = views_of(decoder.reading, batch.epoch, batch.ids)
+        return decoder.begin([samples.file(id) for id in batch.ids.tolist()], views)
+
+    return read_ahead(begin)
 
 
 OWN_NUMBER = 5  # of views.uniform, which draws the first five itself

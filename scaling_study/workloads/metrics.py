@@ -132,7 +132,7 @@ class Figure(Metric):
 COLUMNS = {"i": slice(0, 6), "v": slice(6, 16), "t": slice(16, 31), "ivt": slice(31, 131)}  # of labels and logits
 WIDTH, TOP = 131, 5
 PARTS_OF = {"i": (0,), "v": (1,), "t": (2,), "iv": (0, 1), "it": (0, 2)}  # -> columns of maps.txt
-Logits = NDArray[np.floating[Any]]
+Scores = NDArray[np.floating[Any]]
 
 
 class LabelledFrames(Protocol):
@@ -151,7 +151,7 @@ class LabelledFrames(Protocol):
         """(100, 3): instrument, verb and target of each."""
 
 
-def figures(logits: Logits, ids: NDArray[np.int64], surgery: LabelledFrames) -> dict[str, float]:
+def figures(logits: Scores, ids: NDArray[np.int64], surgery: LabelledFrames) -> dict[str, float]:
     """targets.TRIPLETS of frames `ids`, (n,), with `logits`, (n, 131); nan where a score is no number, or none is."""
     if not len(ids) or not np.isfinite(logits).all():
         return dict.fromkeys(TRIPLETS, float("nan"))
@@ -180,7 +180,7 @@ def members(triplets: NDArray[np.int64], parts: tuple[int, ...]) -> dict[tuple[i
     return dict(sorted(groups.items()))
 
 
-def log_probability(logits: Logits) -> Logits:
+def log_probability(logits: Scores) -> Scores:
     """Exact where the probability itself rounds to 0 or 1. Sums of these have the order of the products."""
     return -np.logaddexp(0.0, -logits)
 

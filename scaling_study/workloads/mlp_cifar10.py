@@ -8,7 +8,6 @@ step of some tenths of a second on one core. No normalisation: no sample sees an
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
 from scaling_study.workloads.images import image_data
-from scaling_study.workloads.workload import Chain, Workload, classifier_loss, weights_dtype
+from scaling_study.workloads.workload import Workload, classifier_chain, classifier_loss, weights_dtype
 
 WIDTH, DEPTH = 4096, 4
 LEARNING_RATE = 1e-4  # x workers
@@ -43,24 +42,17 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     model = nn.Sequential(nn.Flatten(), *layers, nn.Linear(WIDTH, cifar10.CLASSES)).to(ranks.device)
     rate, dtype = trial.learning_rate or LEARNING_RATE * ranks.world_size, weights_dtype(trial)
 
-    def chain(model: Any) -> Chain:
-        flatten, *hidden, last = model  # flattening is no layer: it has nothing to compute
-        return Chain(
-            layers={**{f"layer{number}": layer for number, layer in enumerate(hidden)}, "head": last},
-            inputs=lambda batch: flatten(batch[0]),
-            loss=partial(F.cross_entropy, label_smoothing=trial.train_label_smoothing or 0.0),
-        )
+    def layers_of(model: Any) -> dict[str, nn.Module]:
+        _, *hidden, last = model  # flattening is no layer: it has nothing to compute
+        return {**{f"layer{number}": layer for number, layer in enumerate(hidden)}, "head": last}
 
     data = image_data(trial, ranks, lambda batch: (batch[0].to(dtype), batch[1]))
-    return Workload(
+    return Workload.of(
+        trial,
+        data,
         model=model,
         loss=classifier_loss(trial, ranks),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate),
-        batches=data.feed,
-        samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=data.steps_per_epoch,
-        data_source=data.source,
-        held_out=data.held_out,
         blocks=(Layer,),
-        chain=chain,
+        chain=classifier_chain(trial, layers_of, inputs=lambda batch: batch[0].flatten(1)),
     )

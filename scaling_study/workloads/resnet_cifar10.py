@@ -10,7 +10,6 @@ section 4.2) with n = 1, small enough that a trial is seconds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
 from scaling_study.workloads.images import image_data, laid_out, tree_data
-from scaling_study.workloads.workload import Chain, Workload, classifier_loss, memory_layout, weights_dtype
+from scaling_study.workloads.workload import Workload, classifier_chain, classifier_loss, memory_layout, weights_dtype
 
 LEARNING_RATE, MOMENTUM = 0.01, 0.5  # published: lr 0.01 x workers, momentum 0.5
 
@@ -34,18 +33,15 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     data = read(trial, ranks, lambda batch: laid_out(batch, trial.image_size, layout, dtype))
     model = network(trial.model, data.classes).to(ranks.device).to(memory_format=layout)
     torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
-    return Workload(
+    return Workload.of(
+        trial,
+        data,
         model=model,
         loss=classifier_loss(trial, ranks),
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM),
-        batches=data.feed,
-        samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=data.steps_per_epoch,
-        data_source=data.source,
-        held_out=data.held_out,
         blocks=blocks(trial.model),
-        chain=lambda model: chain(model, trial.train_label_smoothing or 0.0),
-        notes=[*data.notes, *on_this_gpu(ranks.device)],
+        chain=classifier_chain(trial, layers_of),
+        notes=on_this_gpu(ranks.device),
     )
 
 
@@ -58,7 +54,7 @@ def blocks(name: str) -> tuple[type[nn.Module], ...]:
     return BasicBlock, Bottleneck
 
 
-def chain(model: Any, label_smoothing: float = 0.0) -> Chain:
+def layers_of(model: Any) -> dict[str, nn.Module]:
     """Stem, each residual block, head."""
     if isinstance(model, ResNet8):
         stem, stages, last = model.stem, {"blocks": model.blocks}, model.classifier
@@ -68,10 +64,7 @@ def chain(model: Any, label_smoothing: float = 0.0) -> Chain:
         last = model.fc
     body = {f"{name}.{number}": block for name, stage in stages.items() for number, block in enumerate(stage)}
     head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), last)
-    return Chain(
-        layers={"stem": stem, **body, "head": head},
-        loss=partial(F.cross_entropy, label_smoothing=label_smoothing),
-    )
+    return {"stem": stem, **body, "head": head}
 
 
 def on_this_gpu(device: torch.device) -> list[str]:

@@ -17,14 +17,12 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import psutil
 import torch
-from PIL import Image
 
 from scaling_study.datasets import NO_SURGERY, SCENES, surgery_folder
 from scaling_study.ranks import Ranks
@@ -35,10 +33,11 @@ from scaling_study.workloads.feed import (
     Batch,
     Begun,
     Data,
+    DrawnAhead,
     Feed,
-    ReadAhead,
     order_of,
     random_batches,
+    read_ahead,
     sent,
     steps_of,
 )
@@ -50,78 +49,56 @@ from scaling_study.workloads.held_out import (
     refuse_other_data,
     validation_share,
 )
-from scaling_study.workloads.views import DamagedFiles, augmented, opened
+from scaling_study.workloads.inputs import Decoder
+from scaling_study.workloads.views import Reading, augmented, opened
 
 SHARE_OF_MEMORY = 0.25  # of what the host has free, for the frames of all ranks
 
 
-class Frames:
+class Frames(Decoder):
     """Frames of all splits, by their places in Surgery.files."""
 
     def __init__(
-        self,
-        surgery: Surgery,
-        height: int,
-        width: int,
-        threads: int,
-        pinned: bool,
-        damaged: DamagedFiles,
-        most_bytes: int | None = None,
+        self, surgery: Surgery, reading: Reading, height: int, width: int, most_bytes: int | None = None
     ) -> None:
-        """`pinned`: memory for a GPU. `most_bytes`: of frames that are kept; None: all."""
-        self.surgery, self.height, self.width = surgery, height, width
-        self.threads, self.pinned, self.damaged = threads, pinned, damaged
-        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+        """`most_bytes`: of frames that are kept; None: all."""
+        super().__init__(reading, height, width)
+        self.surgery = surgery
         frames, each = len(surgery.files), height * width * 3
-        self.room = frames if most_bytes is None else min(frames, most_bytes // each)
-        memory = mmap.mmap(-1, max(1, self.room * each))  # pages that are never written take no memory
-        self.kept = np.frombuffer(memory, np.uint8, self.room * each).reshape(self.room, height, width, 3)
-        self.there = np.zeros(self.room, bool)  # whose frame is kept
+        self.most = frames if most_bytes is None else min(frames, most_bytes // each)
+        memory = mmap.mmap(-1, max(1, self.most * each))  # pages that are never written take no memory
+        self.kept = np.frombuffer(memory, np.uint8, self.most * each).reshape(self.most, height, width, 3)
+        self.there = np.zeros(self.most, bool)  # whose frame is kept
 
-    def begin(self, ids: torch.Tensor) -> Begun:
+    def begin_frames(self, ids: torch.Tensor) -> Begun:
         """(batch, height, width, 3) uint8 on the host, in the making."""
-        samples = torch.empty(len(ids), self.height, self.width, 3, dtype=torch.uint8, pin_memory=self.pinned)
-        rows = samples.numpy()  # filled by numpy: torch would start threads of its own in each of ours
-        jobs = []
-        for row, frame in enumerate(ids.tolist()):
-            if frame < self.room and self.there[frame]:
-                rows[row] = self.kept[frame]
+        begun = Begun(self.room(len(ids)))
+        for row, frame in zip(begun.samples.numpy(), ids.tolist(), strict=True):
+            if frame < self.most and self.there[frame]:
+                row[:] = self.kept[frame]
             else:
-                jobs.append(self.pool.submit(self._decode, rows, row, frame))
-        return Begun(samples, jobs)
+                begun.jobs.append(self.pool.submit(self._decode, row, frame))
+        return begun
 
-    def _decode(self, rows: np.ndarray, row: int, frame: int) -> None:
+    def _decode(self, row: np.ndarray, frame: int) -> None:
         """Into its row, and into what is kept."""
-        if frame < self.room and self.there[frame]:  # since it was asked for
-            rows[row] = self.kept[frame]
+        if frame < self.most and self.there[frame]:  # since it was asked for
+            row[:] = self.kept[frame]
             return
-        file = self.surgery.root / self.surgery.files[frame]
-        try:
-            image = opened(file)
-            if image.size != (self.width, self.height):
-                image = image.resize((self.width, self.height), Image.Resampling.BILINEAR)
-            rows[row] = np.asarray(image)
-        except SystemExit as why:
-            self.damaged.meet(file, str(why))
-            rows[row] = 0
-        if frame < self.room:
-            self.kept[frame] = rows[row]
+        self.fill(row, self.surgery.root / self.surgery.files[frame])
+        if frame < self.most:
+            self.kept[frame] = row
             self.there[frame] = True  # last: whoever sees it sees the whole frame
 
     def note(self) -> str:
         """For the record."""
         frames, millions = len(self.surgery.files), self.kept.nbytes / 1e6
-        kept = "all" if self.room == frames else f"{self.room:,}"
-        again = "" if self.room == frames else "; the others are decoded whenever they are read"
+        kept = "all" if self.most == frames else f"{self.most:,}"
+        again = "" if self.most == frames else "; the others are decoded whenever they are read"
         return (
-            f"{frames:,} frames, of {self.height} x {self.width} pixels, decoded by {self.threads} thread(s) of each "
-            f"rank; {kept} of them stay in its memory ({millions:,.0f} MB) once decoded{again}"
+            f"{frames:,} frames, of {self.height} x {self.width} pixels, decoded by {self.reading.cores} thread(s) of "
+            f"each rank; {kept} of them stay in its memory ({millions:,.0f} MB) once decoded{again}"
         )
-
-
-def room_in_memory(ranks: int) -> int:
-    """Bytes of frames that a rank may keep."""
-    return int(SHARE_OF_MEMORY * psutil.virtual_memory().available / ranks)
 
 
 SYNTHETIC_SAMPLES = 2048  # that an epoch of random frames has
@@ -149,11 +126,10 @@ def surgical_data(trial: Trial, ranks: Ranks, height: int, width: int, normalise
         return _random(trial, ranks, height, width, normalised)
     surgery = found(trial, ranks)
     parts = split(surgery, validation_share(trial))
-    most = room_in_memory(ranks.world_size)
-    threads = len(ranks.cores) or torch.get_num_threads()
-    frames = Frames(surgery, height, width, threads, ranks.device.type == "cuda", DamagedFiles.of(trial), most)
+    most = int(SHARE_OF_MEMORY * psutil.virtual_memory().available / ranks.world_size)
+    frames = Frames(surgery, Reading.of(trial, ranks, height), height, width, most)
     order = Order(torch.from_numpy(parts.train), trial, ranks)
-    ahead = ReadAhead(order, frames.begin)
+    ahead = DrawnAhead(order, order.steps, read_ahead(lambda drawn: frames.begin_frames(drawn.ids)))
     labels, video = torch.from_numpy(surgery.labels), torch.from_numpy(surgery.video)
     kind = trial.train_augmentation or "none"
 
@@ -163,10 +139,10 @@ def surgical_data(trial: Trial, ranks: Ranks, height: int, width: int, normalise
         return normalised(images), sent(labels[ids].float(), ranks.device), sent(video[ids], ranks.device)
 
     def read(ids: torch.Tensor) -> Batch:
-        return batch(frames.begin(ids).whole(), ids)
+        return batch(frames.begin_frames(ids).whole(), ids)
 
     feed = Feed(ahead, lambda ids: batch(ahead.take(ids), ids, kind))
-    feed.notes = frames.damaged.notes
+    feed.notes = frames.reading.damaged.notes
     return SurgicalData(
         feed,
         CHOLECT45 if surgery.source == CHOLECT45 else f"{SCENES} (synthetic scenes)",

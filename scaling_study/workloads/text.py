@@ -11,18 +11,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import wikitext2
-from scaling_study.workloads.feed import Batch, Data, Feed, HeldOut, Metrics, random_batches, sent, to_train_on
-from scaling_study.workloads.workload import autocast
+from scaling_study.workloads.feed import Batch, Data, Feed, HeldOut, Metrics, found, random_batches, sent, to_train_on
+from scaling_study.workloads.workload import Chain, autocast
 
 
 @dataclass(frozen=True)
@@ -41,26 +42,19 @@ def text_data(trial: Trial, ranks: Ranks, length: int, corpus: Corpus) -> Data:
     `data: auto` falls back to synthetic data by name, never silently; a training to a result has no such. Raises
     SystemExit.
     """
-    batch, why = trial.batch_per_worker, "asked for"
-
-    def data(feed: Feed, source: str, tokens: int, held_out: HeldOut | None = None) -> Data:
-        steps = wikitext2.windows_per_epoch(ranks.world_size * batch, length, tokens)
-        return Data(feed, source, steps, held_out)
-
+    batch, held_out = trial.batch_per_worker, None
+    ids: np.ndarray | None
     if trial.trained:
-        ids, held_out = to_train_on(trial, lambda: (corpus.tokens(), corpus.held_out()))
-        judged = held_out_text(ids, held_out, length, trial, ranks)
-        return data(wikitext2.feed(ids, ranks, batch, length), corpus.name, len(ids), judged)
-    if trial.data != "synthetic":
-        try:
-            ids = corpus.tokens()
-            return data(wikitext2.feed(ids, ranks, batch, length), corpus.name, len(ids))
-        except NoData as error:
-            if trial.data == corpus.name:
-                raise SystemExit(f"--data {corpus.name}: {error}") from error
-            why = "WikiText-2 not found"
-    drawn = Feed(wikitext2.in_order(ranks, batch, length), synthetic(trial, ranks, length, corpus.vocabulary))
-    return data(drawn, f"synthetic ({why})", wikitext2.TOKENS)
+        ids, texts = to_train_on(trial, lambda: (corpus.tokens(), corpus.held_out()))
+        source, held_out = corpus.name, held_out_text(ids, texts, length, trial, ranks)
+    else:
+        ids, source = found(trial, corpus.name, corpus.tokens, "WikiText-2 not found")
+    if ids is None:
+        feed = Feed(wikitext2.in_order(ranks, batch, length), synthetic(trial, ranks, length, corpus.vocabulary))
+    else:
+        feed = wikitext2.feed(ids, ranks, batch, length)
+    count = wikitext2.TOKENS if ids is None else len(ids)
+    return Data(feed, source, wikitext2.windows_per_epoch(ranks.world_size * batch, length, count), held_out)
 
 
 def synthetic(trial: Trial, ranks: Ranks, length: int, vocabulary: int) -> Callable[[torch.Tensor], Batch]:
@@ -84,6 +78,12 @@ def language_loss(trial: Trial, ranks: Ranks) -> Callable[[nn.Module, Batch], to
             return cross_entropy(model(tokens), targets, smoothing)
 
     return loss
+
+
+def language_chain(trial: Trial, layers: Callable[[Any], Mapping[str, nn.Module]]) -> Callable[[nn.Module], Chain]:
+    """`Workload.chain` of a model with language_loss(). `layers`: its own, by name."""
+    loss = partial(cross_entropy, label_smoothing=trial.train_label_smoothing or 0.0)
+    return lambda model: Chain(layers(model), loss=loss)
 
 
 def cross_entropy(scores: torch.Tensor, targets: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:

@@ -13,12 +13,10 @@ Published: Adam at 1e-3, the same for any number of workers.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from scaling_study.models import TIMM
 from scaling_study.ranks import Ranks
@@ -27,7 +25,7 @@ from scaling_study.workloads import cifar10, weights
 from scaling_study.workloads.feed import Batch
 from scaling_study.workloads.images import image_data, laid_out
 from scaling_study.workloads.resnet_cifar10 import on_this_gpu
-from scaling_study.workloads.workload import Chain, Workload, classifier_loss, memory_layout, weights_dtype
+from scaling_study.workloads.workload import Workload, classifier_chain, classifier_loss, memory_layout, weights_dtype
 
 
 def chain_of(model: Any) -> dict[str, nn.Module]:
@@ -84,23 +82,19 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     about = {**OF_VITS, **(getattr(model, "pretrained_cfg", None) or {})}
     begun = weights.load(model, trial.weights, about["classifier"], trial.model) if trial.weights else {}
     layout, dtype = memory_layout(trial), weights_dtype(trial)
-    rate, smoothing = trial.learning_rate or LEARNING_RATE, trial.train_label_smoothing or 0.0
+    rate = trial.learning_rate or LEARNING_RATE
     renormalised = Renormalised(about["mean"], about["std"], ranks.device)
     torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
     data = image_data(trial, ranks, lambda batch: laid_out(renormalised(batch), side, layout, dtype))
-    layers = chain_of(model)
-    return Workload(
+    return Workload.of(
+        trial,
+        data,
         model=model.to(ranks.device).to(memory_format=layout),
         loss=classifier_loss(trial, ranks),
         optimizer=lambda parameters: torch.optim.Adam(parameters, lr=rate),
-        batches=data.feed,
-        samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=data.steps_per_epoch,
-        data_source=data.source,
-        held_out=data.held_out,
         blocks=blocks(model),
         scales_rate=False,
-        chain=partial(chain, label_smoothing=smoothing) if layers else None,
+        chain=classifier_chain(trial, chain_of) if chain_of(model) else None,
         weights=begun,
         notes=[*on_this_gpu(ranks.device), *weights.notes(begun)],
     )
@@ -166,10 +160,3 @@ def blocks(model: nn.Module) -> tuple[type[nn.Module], ...]:
     kinds = {type(layer) for layer in layers if next(layer.parameters(), None) is not None}
     holding = {type(layer) for layer in layers if kinds & {type(inner) for inner in [*layer.modules()][1:]}}
     return tuple(sorted(kinds - holding, key=lambda kind: kind.__name__))
-
-
-def chain(model: nn.Module, label_smoothing: float = 0.0) -> Chain:
-    """Patches and positions, blocks, head."""
-    layers = chain_of(model)
-    assert layers
-    return Chain(layers, loss=partial(F.cross_entropy, label_smoothing=label_smoothing))

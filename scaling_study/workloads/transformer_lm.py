@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -29,8 +28,8 @@ from torch import nn
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import wikitext2
-from scaling_study.workloads.text import Corpus, cross_entropy, language_loss, text_data
-from scaling_study.workloads.workload import Chain, ClippedSGD, Workload
+from scaling_study.workloads.text import Corpus, language_chain, language_loss, text_data
+from scaling_study.workloads.workload import ClippedSGD, Workload
 
 SEQUENCE_LENGTH = 35  # published, as bptt
 DROPOUT = 0.2
@@ -63,22 +62,18 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     size, length = SIZES[trial.model], trial.sequence_length or SEQUENCE_LENGTH
     rate = trial.learning_rate or size.learning_rate * ranks.world_size
     dropout = 0.0 if trial.find == "parity" else DROPOUT  # nothing random in what is compared
-    smoothing = trial.train_label_smoothing or 0.0
     corpus = Corpus("wikitext2", wikitext2.tokens, wikitext2.held_out_words, wikitext2.VOCABULARY)
-    text = text_data(trial, ranks, length, corpus)
-    return Workload(
+    data = text_data(trial, ranks, length, corpus)
+    return Workload.of(
+        trial,
+        data,
         model=TransformerLM(size, length, dropout).to(ranks.device),
         loss=language_loss(trial, ranks),
         optimizer=lambda parameters: ClippedSGD(parameters, rate, CLIP),
-        batches=text.feed,
-        samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=text.steps_per_epoch,
-        data_source=text.source,
-        held_out=text.held_out,
         sample="sequence",
         tokens=lambda batch: batch[1].numel(),
         blocks=(Layer,),
-        chain=lambda model: chain(model, smoothing),
+        chain=language_chain(trial, layers_of),
         reshuffles=False,
         notes=[] if size.causal else [UNMASKED],
     )
@@ -136,10 +131,7 @@ class Layer(nn.TransformerEncoderLayer):
         return super().forward(x, src_mask=later, is_causal=True)
 
 
-def chain(model: Any, label_smoothing: float = 0.0) -> Chain:
+def layers_of(model: Any) -> dict[str, nn.Module]:
     """Embedding, each layer, decoder."""
     layers = {f"layers.{number}": layer for number, layer in enumerate(model.layers)}
-    return Chain(
-        layers={"embedding": model.embedding, **layers, "decoder": model.decoder},
-        loss=partial(cross_entropy, label_smoothing=label_smoothing),
-    )
+    return {"embedding": model.embedding, **layers, "decoder": model.decoder}

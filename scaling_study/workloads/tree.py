@@ -1,32 +1,27 @@
 """A folder tree of images, decoded ahead of time: a rank's batches, timed or trained on to a result.          [torch]
 
-    train/cat/1.png --PIL: decode, a view, resize--> (side, side, 3) bytes, a row of the batch
-    val/cat/7.png     threads, as many as the rank has cores
+train/cat/1.png --PIL: decode, a view, resize--> (side, side, 3) bytes, a row of the batch
+val/cat/7.png     threads, as many as the rank has cores
 
-    timed      train/ whole, as it is: what is measured is loading, and an image is the same numbers in every run
-    trained    train/ --stratified--> train, validation        val/: the published test set
-
-PIL lets go of the interpreter's lock while it decodes: so threads do, and nothing is pickled from process to process.
+timed      train/ whole, as it is: what is measured is loading, and an image is the same numbers in every run
+trained    train/ --stratified--> train, validation        val/: the published test set
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image
 
 from scaling_study.datasets import NO_TREE, is_image
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_path
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, inputs
-from scaling_study.workloads.feed import Batch, Begun, Data, Feed, ReadAhead, order_of, sent, steps_of
+from scaling_study.workloads.feed import Batch, Data, Feed, order_of, sent, steps_of
 from scaling_study.workloads.held_out import (
     Order,
     counted_by_one,
@@ -37,18 +32,8 @@ from scaling_study.workloads.held_out import (
     stratified,
     validation_share,
 )
-from scaling_study.workloads.views import (
-    MIDDLE,
-    WHOLE,
-    DamagedFiles,
-    Reading,
-    Samples,
-    View,
-    Views,
-    augmented_views,
-    opened,
-    same,
-)
+from scaling_study.workloads.inputs import Decoder
+from scaling_study.workloads.views import MIDDLE, Reading, Samples
 
 LAYOUT = "train/<class>/*.png, *.jpg or *.jpeg"
 
@@ -61,10 +46,6 @@ class Tree:
     classes: tuple[str, ...]  # sorted: their places are the labels
     files: list[str]  # "cat/1.png", sorted within their class
     labels: torch.Tensor  # (samples,) int64
-
-    @property
-    def described(self) -> str:
-        return f"{len(self.files):,} images of {len(self.classes)} classes"
 
     def paths(self, ids: Iterable[torch.Tensor | int]) -> list[Path]:
         return [self.folder / self.files[int(id)] for id in ids]
@@ -106,42 +87,6 @@ def _of_classes(folder: Path, names: tuple[str, ...]) -> Tree:
         files += [f"{name}/{image}" for image in images]
         labels += [label] * len(images)
     return Tree(folder, names, files, torch.tensor(labels))
-
-
-class Decoder:
-    """Threads that decode files, as (batch, side, side, 3) uint8 on the host, in `pinned` memory for a GPU."""
-
-    def __init__(self, side: int, threads: int, pinned: bool, damaged: DamagedFiles | None = None) -> None:
-        self.side, self.threads, self.pinned = side, threads, pinned
-        self.damaged = damaged or DamagedFiles()
-        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
-
-    def begin(self, files: Sequence[Path], views: Sequence[View]) -> Begun:
-        samples = torch.empty(len(files), self.side, self.side, 3, dtype=torch.uint8, pin_memory=self.pinned)
-        rows = samples.numpy()  # filled by numpy: torch would start threads of its own in each of ours
-
-        def fill(row: int, file: Path, view: View) -> None:
-            try:
-                rows[row] = decoded(file, self.side, view)
-            except SystemExit as why:
-                self.damaged.meet(file, str(why))
-                rows[row] = 0
-
-        jobs = enumerate(zip(files, views, strict=True))
-        return Begun(samples, [self.pool.submit(fill, row, file, view) for row, (file, view) in jobs])
-
-
-def decoding(tree: Tree, order: Iterator[torch.Tensor], decoder: Decoder, views: Views) -> ReadAhead:
-    """`order`, whose batches are taken as `decoder` makes them."""
-    return ReadAhead(order, lambda ids: decoder.begin(tree.paths(ids), views(ids)))
-
-
-def decoded(file: Path, side: int, view: View = WHOLE) -> np.ndarray:
-    """(side, side, 3) uint8, as PIL decodes and resizes what is seen of it. Raises SystemExit that names a damaged
-    file."""
-    image = opened(file)
-    seen = np.asarray(image.resize((side, side), Image.Resampling.BILINEAR, view.box(*image.size)))
-    return seen[:, ::-1] if view.mirrored else seen
 
 
 @dataclass(frozen=True)
@@ -186,60 +131,31 @@ def splits(train: Tree, trial: Trial) -> Splits:
 
 def of_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Data:
     """Batches of all files, whole: images (batch, 3, side, side) float32 and labels (batch,) int64 on the device."""
-    order, decoder = order_of(len(tree.files), trial, ranks), decoder_of(trial, ranks, side)
-    steps = steps_of(len(tree.files), trial, ranks)
-    feed, note = feed_of(tree, order, steps, decoder, same(WHOLE), Reading.of(trial, ranks, side), trial, ranks)
+    order, steps = order_of(len(tree.files), trial, ranks), steps_of(len(tree.files), trial, ranks)
+    feed, note = feed_of(tree, order, steps, Reading.of(trial, ranks, side), trial)
     return Data(feed, "images", steps, classes=len(tree.classes), notes=[note])
 
 
 def of_trained_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Data:
     """Batches of the training split, augmented, and what is held out. Raises SystemExit for a tree without a test."""
-    parts, decoder = splits(tree, trial), decoder_of(trial, ranks, side)
-    order, normalised = Order(parts.ids, trial, ranks), cifar10.normalising(ranks.device)
-    views = augmented_views(trial.train_augmentation or "none", trial.seed, lambda: order.epoch)
-    reading = replace(Reading.of(trial, ranks, side), damaged=decoder.damaged)
+    parts, reading = splits(tree, trial), Reading.of(trial, ranks, side)
+    order, decoder, normalised = Order(parts.ids, trial, ranks), Decoder(reading), cifar10.normalising(ranks.device)
 
     def of_split(split: str, places: torch.Tensor) -> Batch:
         of, ids = parts.at(split, places)
-        pixels = decoder.begin(of.paths(ids), [MIDDLE] * len(ids)).whole()
-        return normalised(on_device(pixels, ranks)), sent(of.labels[ids], ranks.device)
+        pixels = sent(decoder.begin(of.paths(ids), [MIDDLE] * len(ids)).whole(), ranks.device)
+        return normalised(pixels.permute(0, 3, 1, 2)), sent(of.labels[ids], ranks.device)
 
     shared = counted_by_one(ranks, parts.in_both)
     held_out = held_out_images(parts.sizes, of_split, len(tree.classes), shared, trial, ranks)
-    feed, note = feed_of(tree, order, order.steps, decoder, views, reading, trial, ranks)
+    feed, note = feed_of(tree, order, order.steps, reading, trial)
     tested = f"tested on {len(parts.test.files):,} images of {parts.test.folder.name}/"
     return Data(feed, "images", order.steps, held_out, len(tree.classes), [note, tested])
 
 
-def feed_of(
-    tree: Tree,
-    order: Iterator[torch.Tensor],
-    steps: int,
-    decoder: Decoder,
-    views: Views,
-    reading: Reading,
-    trial: Trial,
-    ranks: Ranks,
-) -> tuple[Feed, str]:
-    """(batches of the files that `order` names, a note): made by `decoder`, or by the library that the trial names."""
-    if library := inputs.library(trial):
-        samples = Samples(tree.labels, folder=tree.folder, files=tree.files)
-        return inputs.feed(library, samples, order, steps, reading), tree.described
-    ahead, normalised = decoding(tree, order, decoder, views), cifar10.normalising(ranks.device)
-
-    def fetch(ids: torch.Tensor) -> Batch:
-        return normalised(on_device(ahead.take(ids), ranks)), sent(tree.labels[ids], ranks.device)
-
-    feed = Feed(ahead, fetch)
-    feed.notes = decoder.damaged.notes
-    return feed, f"{tree.described}, decoded by {decoder.threads} thread(s) of each rank"
-
-
-def decoder_of(trial: Trial, ranks: Ranks, side: int) -> Decoder:
-    threads = len(ranks.cores) or torch.get_num_threads()
-    return Decoder(side, threads, ranks.device.type == "cuda", DamagedFiles.of(trial))
-
-
-def on_device(pixels: torch.Tensor, ranks: Ranks) -> torch.Tensor:
-    """(b, side, side, 3) on the host -> (b, 3, side, side)."""
-    return sent(pixels, ranks.device).permute(0, 3, 1, 2)
+def feed_of(tree: Tree, order: Iterator[torch.Tensor], steps: int, reading: Reading, trial: Trial) -> tuple[Feed, str]:
+    """(batches of the files that `order` names, by the library that the trial names; a note)."""
+    library, samples = inputs.library(trial), Samples(tree.labels, folder=tree.folder, files=tree.files)
+    by = "" if library else f", decoded by {reading.cores} thread(s) of each rank"
+    feed = inputs.feed(library, samples, order, steps, reading)
+    return feed, f"{len(tree.files):,} images of {len(tree.classes)} classes{by}"

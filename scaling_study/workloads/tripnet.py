@@ -41,7 +41,7 @@ import copy
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -368,23 +368,20 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     shaped: Shaped = lambda ids, fetch: fetch(ids)  # noqa: E731
     if frozen and trial.trained:
         shaped = from_memory(data, FrozenFeatures(model.backbone.to(dtype), trial.precision, ranks))
-    return Workload(
+    return Workload.of(
+        trial,
+        replace(data, held_out=held_out(data, shaped, trial, ranks)),
         model=model,
         loss=loss,
         optimizer=lambda parameters: torch.optim.Adam(parameters, lr=rate),
-        batches=data.feed,
-        samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=data.steps_per_epoch,
-        data_source=data.source,
         sample="frame",
-        held_out=held_out(data, shaped, trial, ranks),
         blocks=(*network.blocks, Instrument, Guided, Triplet),
         scales_rate=False,
         weights=begun,
         loss_parts=parts,
         parts=PARTS,
         frozen=BACKBONE if frozen else "",
-        notes=[*data.notes, *weights.notes(begun), *on_this_gpu(ranks.device)],
+        notes=[*weights.notes(begun), *on_this_gpu(ranks.device)],
     )
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch.nn import functional as F
@@ -119,26 +120,6 @@ class View:
     mirrored: bool = False
 
 
-Views = Callable[[torch.Tensor], Sequence[View]]  # of the samples of a batch, (b,) ids
-
-
-def same(view: View) -> Views:
-    """Views that give every sample one and the same view."""
-    return lambda ids: [view] * len(ids)
-
-
-def augmented_views(kind: str, seed: int, epoch: Callable[[], int]) -> Views:
-    """Views of the samples of a training. `kind`: none, or one of OF_FILES; `epoch`: of the ids it is asked for."""
-    if kind == "none":
-        return same(MIDDLE)
-
-    def drawn(ids: torch.Tensor) -> list[View]:
-        numbers = (uniform(seed, epoch(), ids, number).tolist() for number in range(5))
-        return [_drawn(OF_FILES[kind], *of_sample) for of_sample in zip(*numbers, strict=True)]
-
-    return drawn
-
-
 def _drawn(kind: Kind, flip: float, a: float, b: float, x: float, y: float) -> View:
     """From five numbers in [0, 1), used as `augmented` uses them."""
     if kind.area is None:
@@ -168,6 +149,14 @@ WHOLE = View(lambda width, height: (0, 0, width, height))
 MIDDLE = View(lambda width, height: _square(width, height, 0.5, 0.5))
 
 
+def views_of(reading: Reading, epoch: int, ids: torch.Tensor) -> Sequence[View]:
+    """What is seen of each of the samples `ids`, (b,), in an epoch."""
+    if reading.whole or reading.augmentation == "none":
+        return [WHOLE if reading.whole else MIDDLE] * len(ids)
+    numbers = (uniform(reading.seed, epoch, ids, number).tolist() for number in range(5))
+    return [_drawn(OF_FILES[reading.augmentation], *of_sample) for of_sample in zip(*numbers, strict=True)]
+
+
 NAMED = 5  # in a note; all are counted
 
 
@@ -176,10 +165,6 @@ class DamagedFiles:
 
     def __init__(self, replace: bool = False) -> None:
         self.replace, self.met = replace, dict[Path, str]()
-
-    @classmethod
-    def of(cls, trial: Trial) -> DamagedFiles:
-        return cls(replace=trial.damaged_images == "replace")
 
     def meet(self, file: Path, why: str) -> None:
         """A black image is to take the place of `file`. Raises SystemExit with `why` where it is to stop instead."""
@@ -214,6 +199,14 @@ class Samples:
         return self.folder / self.files[id]
 
 
+def decoded(file: Path, height: int, width: int, view: View = WHOLE) -> np.ndarray:
+    """(height, width, 3) uint8, as PIL decodes and resizes what is seen of it. Raises SystemExit that names a damaged
+    file."""
+    image = opened(file)
+    seen = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR, view.box(*image.size)))
+    return seen[:, ::-1] if view.mirrored else seen
+
+
 @dataclass(frozen=True)
 class Reading:
     """How a rank reads them."""
@@ -237,7 +230,7 @@ class Reading:
             device=ranks.device,
             augmentation=trial.train_augmentation or "none",
             whole=not trial.trained,
-            damaged=DamagedFiles.of(trial),
+            damaged=DamagedFiles(replace=trial.damaged_images == "replace"),
         )
 
 

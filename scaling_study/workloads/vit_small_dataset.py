@@ -28,7 +28,6 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import nn
@@ -38,7 +37,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
 from scaling_study.workloads.images import image_data, laid_out
-from scaling_study.workloads.workload import Chain, Workload, classifier_loss, weights_dtype
+from scaling_study.workloads.workload import Workload, classifier_chain, classifier_loss, weights_dtype
 
 HEAD = 64  # width of an attention head
 MOVES = ((0, 0), (0, -1), (0, 1), (-1, 0), (1, 0))  # (y, x): where each copy takes its first pixel from
@@ -179,21 +178,13 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         raise SystemExit(f"--model {trial.model}: {error}") from error
     rate, dtype = trial.learning_rate or LEARNING_RATE, weights_dtype(trial)
     data = image_data(trial, ranks, lambda batch: laid_out(batch, side, torch.contiguous_format, dtype))
-    return Workload(
+    return Workload.of(
+        trial,
+        data,
         model=model.to(ranks.device),
         loss=classifier_loss(trial, ranks),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate, betas=BETAS, weight_decay=WEIGHT_DECAY),
-        batches=data.feed,
-        samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=data.steps_per_epoch,
-        data_source=data.source,
-        held_out=data.held_out,
         blocks=(Block,),
         scales_rate=False,
-        chain=lambda model: chain(model, trial.train_label_smoothing or 0.0),
+        chain=classifier_chain(trial),
     )
-
-
-def chain(model: nn.Module, label_smoothing: float = 0.0) -> Chain:
-    """Embedding, blocks, head: the model is a Sequential of just these."""
-    return Chain(dict(model.named_children()), loss=partial(F.cross_entropy, label_smoothing=label_smoothing))

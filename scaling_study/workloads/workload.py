@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 from scaling_study import models
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads.feed import Batch, Feed, HeldOut
+from scaling_study.workloads.feed import Batch, Data, Feed, HeldOut
 
 
 def first(batch: Batch) -> torch.Tensor:
@@ -219,7 +220,7 @@ class Workload:
 
     model: nn.Module
     loss: Callable[[nn.Module, Batch], torch.Tensor]  # scalar mean over the batch it is given, in the trial's precision
-    optimizer: Callable[[Iterable[Any]], torch.optim.Optimizer]  # the published one; of parameters, or groups of them
+    optimizer: Make  # the published one; of parameters, or groups of them
     batches: Feed  # endless; this rank's shard, in a new order each epoch
     samples_per_step: int  # of this rank
     steps_per_epoch: int
@@ -252,6 +253,31 @@ class Workload:
         for name, parameter in self.model.named_parameters() if self.parts else ():
             sizes[name.partition(".")[0]] += parameter.numel()
         self.part_sizes = sizes
+
+    @classmethod
+    def of(
+        cls,
+        trial: Trial,
+        data: Data,
+        model: nn.Module,
+        loss: Callable[[nn.Module, Batch], torch.Tensor],
+        optimizer: Make,
+        notes: Iterable[str] = (),
+        **others: Any,
+    ) -> Workload:
+        """A workload that trains on `data`, by the fields that follow from it; `notes` come after those of the data."""
+        return cls(
+            model=model,
+            loss=loss,
+            optimizer=optimizer,
+            batches=data.feed,
+            samples_per_step=trial.batch_per_worker,
+            steps_per_epoch=data.steps_per_epoch,
+            data_source=data.source,
+            held_out=data.held_out,
+            notes=[*data.notes, *notes],
+            **others,
+        )
 
     def samples_in(self, batch: Batch) -> int:
         """The samples that a batch really holds; 0 on a pipeline's ranks that leave counting to the last stage."""
@@ -296,3 +322,13 @@ def classifier_loss(trial: Trial, ranks: Ranks) -> Callable[[nn.Module, Batch], 
             return F.cross_entropy(model(images), labels, label_smoothing=smoothing)
 
     return loss
+
+
+def classifier_chain(
+    trial: Trial,
+    layers: Callable[[Any], Mapping[str, nn.Module]] = lambda model: dict(model.named_children()),
+    inputs: Callable[[Batch], torch.Tensor] = first,
+) -> Callable[[nn.Module], Chain]:
+    """`Workload.chain` of a model with classifier_loss(). `layers`: its own, by name; else its children."""
+    loss = partial(F.cross_entropy, label_smoothing=trial.train_label_smoothing or 0.0)
+    return lambda model: Chain(layers(model), inputs, loss=loss)

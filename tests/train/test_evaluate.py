@@ -15,9 +15,8 @@ from torch import nn
 from scaling_study.ranks import Ranks
 from scaling_study.train.evaluate import evaluate
 from scaling_study.trial import Trial
-from scaling_study.workloads.cola import acceptability, score
 from scaling_study.workloads.feed import HeldOut
-from scaling_study.workloads.held_out import classification
+from scaling_study.workloads.held_out import classification, score
 from scaling_study.workloads.metrics import figures, held_out, losses
 from scaling_study.workloads.text import held_out_text
 
@@ -104,7 +103,7 @@ def test_correlation_over_three_ranks_is_that_of_all_samples_and_no_mean() -> No
     truth, says = torch.arange(300) % 3 // 2, torch.arange(300) % 5 // 4
     held_out = HeldOut(
         {"test": 300}, lambda split, places: (5.0 * nn.functional.one_hot(says[places], 2), truth[places]),
-        lambda: acceptability(torch.device("cpu")),
+        lambda: classification(torch.device("cpu"), 2, matthews=True),
         lambda metrics, model, batch, real: score(metrics, model(batch[0])[real], batch[1][real]),
     )  # fmt: skip
     expected = np.corrcoef(truth, says)[0, 1]

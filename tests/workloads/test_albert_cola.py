@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import forked
-import in_turn
 import pytest
 import torch
 
 from scaling_study import datasets
-from scaling_study.estimate import Estimate
 from scaling_study.machine import Machine
 from scaling_study.ranks import Ranks
-from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study
-from scaling_study.trial import Trial, Window
+from scaling_study.trial import Trial
 from scaling_study.workloads import albert_cola, cola, load
 
 pytest.importorskip("transformers")
@@ -27,7 +22,6 @@ pytest.importorskip("transformers")
 TINY = {"model": "albert_tiny", "data": "synthetic", "batch_per_worker": 4}
 STUDY = CHECKOUT / "studies" / "distributed_dl_albert_horovod.yaml"
 LIBRARIES = {"horovod": "0.28.1", "torch": "2.15.0", "transformers": "5.23.0", "tokenizers": "0.23.3"}
-BIN = Path(sys.executable).parent
 
 
 def workload(**keys):
@@ -67,16 +61,6 @@ def test_attention_is_the_plain_formula(precision):
     assert fused.item() == pytest.approx(expected.item(), rel=1e-12 if precision == "fp64" else 1e-5)
 
 
-def test_adamw_whose_rate_grows_with_the_workers_unless_it_is_given():
-    def optimizer(world, **keys):
-        one = load(Trial(**TINY, **keys), Ranks(0, world))
-        return one.optimizer(one.model.parameters())
-
-    assert isinstance(optimizer(1), torch.optim.AdamW)
-    rates = [optimizer(1), optimizer(2), optimizer(2, learning_rate=0.3)]
-    assert [one.param_groups[0]["lr"] for one in rates] == [2e-5, 4e-5, 0.3]
-
-
 # --- the data ---
 
 
@@ -99,12 +83,6 @@ def test_dynamic_padding_ends_at_the_longest_sentence(data, find):
     assert ids.shape[1] == mask.shape[1] == mask.sum(dim=1).max() < 128
 
 
-def test_sequence_length_reaches_the_batch_and_has_a_limit():
-    assert next(workload(sequence_length=16).batches)[0].shape == (4, 16)
-    with pytest.raises(SystemExit, match="--sequence-length 513: ALBERT has 512 positions"):
-        workload(sequence_length=513)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not datasets.cola_development(), reason="needs CoLA's development sentences")
 def test_what_it_is_trained_and_scored_by_is_one_loss_but_for_smoothing():
@@ -120,18 +98,6 @@ def test_what_it_is_trained_and_scored_by_is_one_loss_but_for_smoothing():
     assert smooth.loss(smooth.model, batch) != rough.loss(rough.model, batch)
     assert rough.steps_per_epoch == held_out.published["train"]["train"] // 4 and "test" in held_out.sizes
     assert any("sentences are left out: they are validation or test sentences too" in note for note in rough.notes)
-
-
-@pytest.mark.slow
-def test_transformers_is_imported_by_nobody_else():
-    program = (
-        "import sys\nfrom scaling_study.workloads import load\nfrom scaling_study.trial import Trial\n"
-        "from scaling_study.ranks import Ranks\n"
-        "load(Trial(model='resnet8', data='synthetic'), Ranks())\n"
-        "assert not {'transformers', 'tokenizers', 'huggingface_hub'} & set(sys.modules)\n"
-    )
-    done = forked.alone([sys.executable, "-c", program])
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.long
@@ -188,79 +154,3 @@ def test_the_published_study_has_exactly_the_18_published_configurations(small, 
     }
     assert not any(planned.unsupported for planned in made.configurations)
     assert made.study.baseline == {"framework": "horovod", "workers": 1}
-
-
-def test_the_published_study_in_small_is_estimated_at_under_10_minutes_on_2_cores():
-    made = plan.make(study.load(STUDY, small=True), Machine(2, "Xeon", 8 << 30, (), LIBRARIES))
-    estimate = Estimate()
-    assert 60 < sum(estimate(trial, planned) for trial, planned in made.trials()) < 600
-
-
-# --- for real ---
-
-
-def started(argv: list[str]) -> str:
-    done = forked.launch(argv)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-SCRIPTS = {"single": "data_parallel/single.py", "horovod": "horovod_runs/resnet_cifar10.py",
-           "torch_ddp": "data_parallel/torch_ddp.py"}  # fmt: skip
-LAUNCHERS = {
-    "single": [sys.executable],
-    "horovod": ["horovodrun", "-np", "2", "--gloo"],
-    "torch_ddp": ["torchrun", "--nproc-per-node", "2"],
-}
-GATES = [("single", "fp64", "none"), ("horovod", "fp64", "fp32"), ("torch_ddp", "fp64", "fp32")]
-
-
-def gate_of(framework: str, precision: str, allreduce: str) -> Trial:
-    steps = 10 if precision == "fp64" else 1
-    return Trial(
-        framework=framework, model="albert_tiny", workers=1 if framework == "single" else 2, allreduce=allreduce,
-        precision=precision, batch_per_worker=8, sequence_length=32, device="cpu", cores_per_worker=1, find="parity",
-        window=Window(0, steps, 0.0, None, steps),
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Trial], Path]:
-    """trained(gate): what its ranks left. Horovod's gates have their turns in one launch."""
-    folder = tmp_path_factory.mktemp("gates")
-    launched = []
-
-    def case(gate: Trial) -> list[str]:
-        record = folder / gate.id
-        store.write_json(record / "trial.json", {**gate.to_dict(), "window": vars(gate.window)})
-        return [str(CHECKOUT / SCRIPTS[gate.framework]), *gate.to_argv(), "--record", str(record)]
-
-    def run(gate: Trial) -> Path:
-        argv = LAUNCHERS[gate.framework]
-        if gate.framework != "horovod":
-            done = forked.run([*argv, *case(gate)])
-            assert done.returncode == 0, done.stdout + done.stderr
-        elif not launched:
-            launched.extend(case(gate_of(*gate)) for gate in GATES if gate[0] == "horovod")
-            out = started([*argv, *in_turn.program(folder, *launched)])
-            assert "Model: albert_tiny, 1,016,386 parameters, fp64" in out
-            assert "Total sentences/sec on 2 worker(s)" in out
-        return folder / gate.id
-
-    return run
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("framework", "precision", "allreduce"), GATES)
-def test_every_gate_of_albert_is_passed(trained, framework, precision, allreduce):
-    """Ten steps in float64 as one process trains them."""
-    gate = gate_of(framework, precision, allreduce)
-    record = trained(gate)
-    assert forked.run([sys.executable, "-m", "scaling_study.parity.compare", record]).returncode == 0
-    judged = store.load(record / "parity.json")
-    assert judged["verdict"] == "passed", judged
-    print([f"{check['name']}: {check['detail']}" for check in judged["checks"] if "off by" in check["detail"]])
-    ranks = store.read_ranks(record, gate.workers)
-    each = {"none": 0, "fp32": 8}[allreduce]  # bytes of a value on the wire: float64 as it is
-    assert {rank.allreduce_bytes for rank in ranks} == {each * 1_016_386}
-    assert all(0 < rank.tokens_seen <= 8 * 32 * gate.window.max_steps for rank in ranks)

@@ -34,17 +34,6 @@ def test_small_frames_have_maps_as_fine_as_large_ones(
         assert any(isinstance(module, made.blocks) for module in made.layers.modules())
 
 
-def test_the_large_resnet_halves_once_less_too() -> None:
-    made = backbone("resnet50", 128)
-    assert tripnet.places_of_map(made.layers, 128, 32) == 8 * 2 and made.channels == 2048
-
-
-def test_frames_that_are_too_small_are_refused() -> None:
-    made = backbone("squeezenet", 96)
-    with pytest.raises(ValueError, match="frames of 8 x 8 pixels are too small"):
-        tripnet.places_of_map(made.layers, 8, 8)
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DATA_ROOT", str(tmp_path))

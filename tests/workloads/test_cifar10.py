@@ -46,17 +46,10 @@ def test_batches_equal_torchvision_transforms():
     reference = tv.CIFAR10(str(ROOT), train=True, transform=transform)
     images, labels = cifar10.images_and_labels()
     chosen = torch.tensor([0, 49_999, 7, 7, 31_415])
-    got_images, got_labels = next(cifar10.feed(images, labels, iter([chosen]), torch.device("cpu")))
+    got_images, got_labels = cifar10.fetching(images, labels, torch.device("cpu"))(chosen)
     expected = [reference[int(i)] for i in chosen]
     torch.testing.assert_close(got_images, torch.stack([image for image, _ in expected]), atol=2e-6, rtol=0)
     assert got_labels.tolist() == [label for _, label in expected]
-
-
-@real_data
-def test_all_50000_images_are_there_with_5000_of_each_class():
-    images, labels = cifar10.images_and_labels()
-    assert images.shape == (50_000, 3, 32, 32) and images.dtype == torch.uint8
-    assert labels.bincount().tolist() == [5_000] * 10
 
 
 @pytest.mark.slow
@@ -77,18 +70,6 @@ def test_missing_data_says_how_to_get_it(another_root, no_network):
     said = r"could not be downloaded .*: set DATA_ROOT to a folder that holds cifar"
     with pytest.raises(datasets.NoData, match=said):
         cifar10.images_and_labels()
-
-
-def test_auto_without_data_is_synthetic_and_says_so(another_root, no_network):
-    workload = load(Trial(model="resnet8"), Ranks())
-    assert workload.data_source == "synthetic (CIFAR-10 not found)"
-    images, labels = next(workload.batches)
-    assert images.shape == (32, 3, 32, 32) and labels.shape == (32,)
-
-
-def test_insisting_without_data_stops(another_root, no_network):
-    with pytest.raises(SystemExit, match="--data cifar10: CIFAR-10 is not in"):
-        load(Trial(model="resnet8", data="cifar10"), Ranks())
 
 
 @pytest.mark.slow

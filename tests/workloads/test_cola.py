@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
-import os
 import sys
-import zipfile
 from pathlib import Path
 
 import forked
@@ -26,7 +23,6 @@ tokenizers = pytest.importorskip("tokenizers")
 ROOT = settings.data_root()
 REAL = next((ROOT / name for name in datasets.COLA_FILES if (ROOT / name).is_file()), None)
 real_data = pytest.mark.skipif(REAL is None, reason=f"needs CoLA in {ROOT}; set DATA_ROOT")
-NAME = "in_domain_train.tsv"
 CPU = torch.device("cpu")
 
 
@@ -41,23 +37,16 @@ def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def another_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty data root and an empty cache."""
+def sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """All of CoLA, in a world where that is a hundred sentences that tell their number, and the cache is empty."""
+    texts = [f"Sentence \"{number} isn't long." for number in range(100)]
     monkeypatch.setenv("DATA_ROOT", str(tmp_path))
     monkeypatch.setattr(datasets, "CACHE", tmp_path / "cache")
-    return tmp_path
-
-
-def lines(samples: int = cola.SAMPLES) -> list[str]:
-    """A corpus of the right size whose sentences tell their number."""
-    return [f"gj04\t{number % 2}\t\tSentence \"{number} isn't long." for number in range(samples)]
-
-
-def put(root: Path, name: str = f"cola/{NAME}", text: str | None = None) -> Path:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines()) + "\n" if text is None else text, encoding="utf-8")
-    return path
+    monkeypatch.setattr(cola, "SAMPLES", len(texts))
+    (tmp_path / "cola").mkdir()
+    rows = [f"gj04\t{number % 2}\t\t{text}" for number, text in enumerate(texts)]
+    (tmp_path / "cola/in_domain_train.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return texts
 
 
 # --- the real corpus ---
@@ -115,21 +104,13 @@ def test_a_later_process_maps_it_without_a_tokeniser():
 # --- what is read, kept and cut ---
 
 
-def test_quotes_and_order_survive(another_root):
-    put(another_root)
-    sentences = cola.sentences()
-    assert sentences.labels[:4].tolist() == [0, 1, 0, 1]
+def test_quotes_and_order_survive(sentences):
+    read = cola.sentences()
+    assert read.labels[:4].tolist() == [0, 1, 0, 1]
     tokenizer = tokenizers.Tokenizer.from_file(str(datasets.packed_cola() / "tokenizer.json"))
-    rows, lengths = cola.table(sentences, 64)
+    rows, lengths = cola.table(read, 64)
     words = [tokenizer.id_to_token(i).lstrip("▁") for i in rows[3, : lengths[3]].tolist()]
     assert "".join(words) == "[CLS]sentence\"3isn'tlong.[SEP]"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", datasets.COLA_FILES)
-def test_every_layout_of_the_archive_is_found(another_root, layout):
-    put(another_root, layout)
-    assert len(cola.sentences().labels) == cola.SAMPLES
 
 
 def test_a_cut_sentence_still_ends_with_sep():
@@ -165,95 +146,16 @@ def test_the_same_text_gives_the_same_tokeniser_whatever_the_threads():
     assert len(digest.strip()) == 64
 
 
-def test_a_changed_file_is_tokenised_anew(another_root):
-    path = put(another_root)
-    cola.prepare()
-    before = datasets.packed_cola()
-    assert before.is_dir() and not list(before.parent.glob("*.tmp"))
-    os.utime(path, ns=(1, 1))
-    assert datasets.packed_cola() != before
-
-
 @pytest.mark.slow
-def test_a_read_only_cache_costs_time_and_not_the_data(another_root, monkeypatch):
-    put(another_root)
-    (another_root / "cache").write_text("a file where the folder should be", encoding="utf-8")
-    assert len(cola.sentences().labels) == cola.SAMPLES
-
-
-@pytest.mark.slow
-def test_the_record_says_which_tokeniser(another_root, monkeypatch):
-    put(another_root)
+def test_the_record_says_which_tokeniser(sentences, tmp_path, monkeypatch):
     assert cola.sentences().note.startswith("tokenizer trained on CoLA's text (")
-    pretrained = cola._trained([line.split("\t")[3] for line in lines(50)]).to_str()
+    pretrained = cola._trained(sentences).to_str()
     monkeypatch.setattr(cola, "_pretrained", lambda: pretrained)
-    monkeypatch.setattr(datasets, "CACHE", another_root / "another")
+    monkeypatch.setattr(datasets, "CACHE", tmp_path / "another")
     assert cola.sentences().note == "tokenizer of albert-base-v2"
 
 
 @pytest.mark.parametrize("text", ["<html>log in first</html>", json.dumps({"version": "1.0"})])
-def test_what_is_no_tokeniser_is_not_taken_for_one(another_root, monkeypatch, text):
-    put(another_root)
+def test_what_is_no_tokeniser_is_not_taken_for_one(sentences, monkeypatch, text):
     monkeypatch.setattr(cola, "_pretrained", lambda: text)
     assert cola.sentences().tokenizer == "trained"
-
-
-# --- what is not there, or not right ---
-
-
-def test_missing_data_says_how_to_get_it(another_root):
-    with pytest.raises(cola.NoData, match=r"could not be downloaded .*: unpack http.* or set DATA_ROOT to"):
-        cola.sentences()
-
-
-@pytest.mark.slow
-def test_the_archive_is_downloaded_and_unpacked(another_root, monkeypatch):
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr(f"cola_public/raw/{NAME}", "\n".join(lines()) + "\n")
-        for name in ("in_domain_dev", "out_of_domain_dev"):
-            archive.writestr(f"cola_public/raw/{name}.tsv", "\n".join(lines(9)) + "\n")
-        archive.writestr(f"cola_public/tokenized/{NAME}", "another")
-    (another_root / "site.zip").write_bytes(stream.getvalue())
-    monkeypatch.setattr(cola, "ARCHIVE", (another_root / "site.zip").as_uri())
-    assert len(cola.sentences().labels) == cola.SAMPLES
-    names = {NAME, "in_domain_dev.tsv", "out_of_domain_dev.tsv"}
-    assert {path.name for path in (another_root / "cola").iterdir()} == names
-    assert not list(another_root.glob(".cola.*.tmp"))
-
-
-def test_an_archive_without_the_sentences_is_no_data(another_root, monkeypatch):
-    with zipfile.ZipFile(another_root / "site.zip", "w") as archive:
-        archive.writestr("something/else.txt", "")
-    monkeypatch.setattr(cola, "ARCHIVE", (another_root / "site.zip").as_uri())
-    with pytest.raises(cola.NoData):
-        cola.sentences()
-    assert not (another_root / "cola").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("\n".join(lines(8_000)), r"8,000 sentences, not 8,551"),
-        ("\n".join([*lines(8_550), "gj04\t2\t\tTwo."]), r"line 8551 is not: source, 0 or 1, mark, sentence"),
-        ("\n".join([*lines(8_550), "gj04\t1\t"]), r"line 8551 is not"),
-        ("", r"line 1 is not"),
-    ],
-)
-def test_damaged_data_is_named_and_never_replaced_by_synthetic(another_root, text, what):
-    put(another_root, text=text)
-    with pytest.raises(SystemExit, match=rf"^CoLA in .*{NAME} is damaged or incomplete \({what}"):
-        cola.sentences()
-    assert not datasets.packed_cola().exists()
-
-
-def test_what_is_not_utf8_is_damaged(another_root):
-    put(another_root).write_bytes(b"gj04\t1\t\t\xff\xfe\n" * cola.SAMPLES)
-    with pytest.raises(SystemExit, match="not UTF-8"):
-        cola.sentences()
-
-
-def test_a_folder_without_the_sentences_is_incomplete_and_nothing_is_put_there(another_root):
-    (another_root / "cola").mkdir()
-    with pytest.raises(SystemExit, match=r"CoLA in .* is incomplete"):
-        cola.sentences()

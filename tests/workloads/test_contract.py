@@ -18,7 +18,7 @@ from scaling_study.machine import installed
 from scaling_study.models import OURS
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import Workload, cola, load, prepare, wikitext2
+from scaling_study.workloads import Workload, cifar10, cola, load, prepare, wikitext2
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class One:
     keys: dict[str, Any] = field(default_factory=dict)
     dropped: frozenset[float] = frozenset()
     first_loss: float | None = None  # where at first every class is as likely as any other
+    rates: tuple[float, float] = (0.0, 0.0)  # the optimiser's own, of one worker and of two
+    blocks: int = 0  # layers that a sharded framework wraps
 
     def load(self, rank: int = 0, world_size: int = 1, **keys: Any) -> Workload:
         if absent := [name for name in OURS[self.model].needs if not installed(name)]:
@@ -41,18 +43,22 @@ class One:
 
 TEXT = {"batch_per_worker": 2, "sequence_length": 8}
 ONES = [
-    One("resnet8", 78_042, {"learning_rate": 0.05}),
-    One("iformer_tiny", None, {"image_size": 32}),
-    One("vit_small_dataset_tiny", 327_180, {"learning_rate": 1e-3}, frozenset({0.1})),
-    One("timm_vit_tiny"),
-    One("albert_tiny", 1_016_386, {"learning_rate": 1e-3}, frozenset({0.0, 0.1})),  # before the classifier only
-    One("transformer_lm", 12_025_582, TEXT, frozenset({0.2}), math.log(28_782)),
-    One("gpt2_tiny", 3_382_080, TEXT, frozenset({0.1}), math.log(wikitext2.PAIR_VOCABULARY)),
+    One("resnet8", 78_042, {"learning_rate": 0.05}, rates=(0.01, 0.02), blocks=3),
+    One("iformer_tiny", None, {"image_size": 32}, rates=(1e-3, 1e-3), blocks=5),
+    One("vit_small_dataset_tiny", 327_180, {"learning_rate": 1e-3}, frozenset({0.1}), rates=(1e-4, 1e-4), blocks=2),
+    One("timm_vit_tiny", 245_098, rates=(1e-3, 1e-3), blocks=2),
+    One("albert_tiny", 1_016_386, {"learning_rate": 1e-3}, frozenset({0.0, 0.1}), rates=(2e-5, 4e-5), blocks=1),
+    One("transformer_lm", 12_025_582, TEXT, frozenset({0.2}), math.log(28_782), (5.0, 10.0), 2),
+    One("gpt2_tiny", 3_382_080, TEXT, frozenset({0.1}), math.log(wikitext2.PAIR_VOCABULARY), (6e-4, 6e-4), 2),
 ]
 LARGE = [  # are counted, and built for nothing else
     One("resnet8_groupnorm", 78_042),
     One("resnet18", 11_181_642),
     One("resnet50", 23_528_522),
+    One("mlp_wide", 79_753_226),  # 16 bytes each: more than a GiB of state
+    One("vit_small_dataset", 4_371_438),
+    One("iformer_small", 19_485_194, {"batch_per_worker": 1}),
+    One("gpt2", 124_439_808, TEXT),
     One("albert_base_v2", 11_685_122),
     One("transformer_lm_deep", 43_426_926),
     One("transformer_lm_unmasked", 12_025_582),
@@ -105,6 +111,45 @@ def test_a_few_steps_lower_the_loss(one: One, precision: str) -> None:
 
 
 @each
+def test_the_published_rate_is_taken_unless_another_is_given(one: One) -> None:
+    def rate(world_size: int, given: float | None = None) -> float:
+        loaded = one.load(0, world_size, learning_rate=given)
+        return float(loaded.optimizer(loaded.model.parameters()).param_groups[0]["lr"])
+
+    assert (rate(1), rate(2), rate(2, 0.3)) == (*one.rates, 0.3)
+    assert one.load().scales_rate == (one.rates[0] != one.rates[1])
+
+
+@each
+def test_its_blocks_are_what_a_sharded_framework_wraps(one: One) -> None:
+    loaded = one.load()
+    assert sum(isinstance(module, loaded.blocks) for module in loaded.model.modules()) == one.blocks
+
+
+@pytest.mark.parametrize(
+    ("model", "keys", "why"),
+    [
+        ("albert_tiny", {"sequence_length": 513}, "--sequence-length 513: ALBERT has 512 positions"),
+        ("gpt2_tiny", {"sequence_length": 1025}, "--sequence-length 1025: GPT-2 has 1024 positions"),
+        ("iformer_tiny", {"image_size": 40}, "--model iformer_tiny: image size 40: it must be a multiple of 16"),
+        ("vit_small_dataset_tiny", {"image_size": 36}, "image size 36: it must be a multiple of 8"),
+    ],
+)
+def test_a_size_that_a_model_cannot_take_is_refused(model: str, keys: dict[str, Any], why: str) -> None:
+    with pytest.raises(SystemExit, match=why):
+        One(model).load(**keys)
+
+
+@pytest.mark.parametrize("model", ["resnet8", "vit_small_dataset_tiny", "timm_vit_tiny"])
+def test_image_size_and_memory_format_reach_the_batch(model: str) -> None:
+    channels_last = {} if model.startswith("vit") else {"memory_format": "channels_last"}
+    workload = One(model).load(image_size=48, **channels_last)
+    images, labels = next(workload.batches)
+    assert images.shape == (4, 3, 48, 48) and workload.loss(workload.model, (images, labels)).isfinite()
+    assert not channels_last or images.is_contiguous(memory_format=torch.channels_last)
+
+
+@each
 def test_synthetic_batches_are_seeded_and_differ_between_ranks(one: One) -> None:
     first, again, other = (next(one.load(rank, 2).batches)[0] for rank in (0, 0, 1))
     assert first.equal(again) and not first.equal(other)
@@ -121,6 +166,7 @@ def test_a_sample_is_itself_on_any_rank_where_parity_is_asked_for(one: One) -> N
 @pytest.mark.parametrize(
     ("model", "module", "reader", "data", "named"),
     [
+        ("resnet8", cifar10, "images_and_labels", "cifar10", "CIFAR-10"),
         ("albert_tiny", cola, "sentences", "cola", "CoLA"),
         ("transformer_lm", wikitext2, "tokens", "wikitext2", "WikiText-2"),
         ("gpt2_tiny", wikitext2, "training_text", "wikitext2_bpe", "WikiText-2"),

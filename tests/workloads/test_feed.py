@@ -55,7 +55,7 @@ def in_order() -> Iterator[torch.Tensor]:
 
 def of_cifar10(folder: Path) -> Feed:
     pixels = torch.arange(6 * 3 * 4, dtype=torch.uint8).view(6, 3, 2, 2)
-    return cifar10.feed(pixels, torch.arange(6), in_order(), GPU)
+    return Feed(in_order(), cifar10.fetching(pixels, torch.arange(6), GPU))
 
 
 def of_cola(folder: Path) -> Feed:

@@ -35,6 +35,27 @@ def test_networks_need_what_they_need(model, flops):
     assert counted(model) == flops
 
 
+def of_gpt2(layers: int, width: int, length: int) -> int:
+    """By hand, of a sequence: two for each weight of a matrix, scores included, and attention over all places."""
+    weights = layers * 12 * width**2 + 50_257 * width
+    return length * (2 * weights + layers * 4 * length * width)
+
+
+def of_vit(patch: int, width: int, depth: int, heads: int, hidden: int) -> int:
+    """By hand, of one image of 32 pixels: two for each weight that a token meets, and attention over all tokens."""
+    patches, inner = (32 // patch) ** 2, 64 * heads
+    tokens = 1 + patches
+    weights = width * 3 * inner + inner * width + 2 * width * hidden
+    block = 2 * tokens * weights + 4 * tokens**2 * inner
+    return 2 * patches * 15 * patch**2 * width + depth * block + 2 * width * 10
+
+
+def test_transformers_need_what_their_matrices_and_attention_do():
+    pytest.importorskip("transformers")
+    assert counted("gpt2_tiny", sequence_length=16) == of_gpt2(layers=2, width=64, length=16)
+    assert counted("vit_small_dataset") == of_vit(patch=4, width=512, depth=4, heads=6, hidden=256)
+
+
 @pytest.mark.slow
 def test_iformer_small_is_the_papers_4_8_giga_multiply_adds():
     assert counted("iformer_small") == pytest.approx(2 * 4.8e9, rel=0.02)  # arXiv 2205.12956, table 1, at 224 px
@@ -66,8 +87,4 @@ def test_a_model_that_takes_no_part_of_a_batch_has_none():
             raise RuntimeError("shape '[4]' is invalid")
         return batch[0].mean()
 
-    assert forward_flops_per_sample(replace_loss(workload, whole_batches_only)) is None
-
-
-def replace_loss(workload, loss):
-    return replace(workload, loss=loss)
+    assert forward_flops_per_sample(replace(workload, loss=whole_batches_only)) is None

@@ -1,116 +1,172 @@
-"""iFormer as a workload: what the published study trained, whole and layer by layer."""
+"""The Inception Transformer is the paper's, stage by stage, and trains all that it has."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from scaling_study.datasets import Data
 from scaling_study.ranks import Ranks
 from scaling_study.study.plan import Plan
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload, load
-from scaling_study.workloads.iformer import Block
-from scaling_study.workloads.workload import autocast
+from scaling_study.workloads.iformer import SMALL, TINY, Attention, Block, InceptionTransformer, Mixer
 
 
-def tiny(rank: int = 0, world_size: int = 1, **keys: object) -> Workload:
-    torch.set_num_threads(1)
-    asked = {"model": "iformer_tiny", "data": "synthetic", "batch_per_worker": 4, "image_size": 32, **keys}
-    return load(Trial(**asked), Ranks(rank, world_size))
+def on_no_device(classes: int = 10, image_size: int = 224) -> InceptionTransformer:
+    with torch.device("meta"):
+        return InceptionTransformer(SMALL, classes, image_size)
 
 
-@pytest.mark.slow
-def test_the_published_parameters_at_the_published_size() -> None:
-    workload = load(Trial(model="iformer_small", data="synthetic", batch_per_worker=1), Ranks())
-    assert workload.parameters == 19_485_194
-    pixels, labels = next(workload.batches)
-    assert pixels.shape == (1, 3, 224, 224)
-    model = workload.model.eval()  # one image alone has no variance
-    with torch.no_grad():
-        assert workload.loss(model, (pixels, labels)).isfinite()
+def parameters(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
 
 
-def test_the_test_size_is_small_and_has_every_part() -> None:
-    workload = load(Trial(model="iformer_tiny", data="synthetic", batch_per_worker=2), Ranks())
-    assert next(workload.batches)[0].shape == (2, 3, 64, 64)
-    assert workload.parameters < 1_000_000
-    names = [name for name, _ in workload.model.named_parameters()]
-    for part in ("position", "scale", "attend.qkv", "convolve", "pool.1", "fuse"):
-        assert any(part in name for name in names), part
+def by_stage(model: InceptionTransformer) -> Counter[str]:
+    """Parameters of each part, blocks of a stage together."""
+    counted: Counter[str] = Counter()
+    for name, layer in model.named_children():
+        counted[name.split("_")[0]] += parameters(layer)
+    return counted
 
 
-def test_the_rate_is_published_not_scaled_by_workers() -> None:
-    def group(world: int, **keys: object) -> dict[str, object]:
-        workload = tiny(0, world, **keys)
-        optimizer = workload.optimizer(workload.model.parameters())
-        assert isinstance(optimizer, torch.optim.AdamW)
-        return optimizer.param_groups[0]
-
-    assert (group(1)["lr"], group(4)["lr"], group(4, learning_rate=0.1)["lr"]) == (1e-3, 1e-3, 0.1)
-    assert (group(1)["betas"], group(1)["weight_decay"]) == ((0.9, 0.999), 0.01)
+@pytest.mark.parametrize(("classes", "count"), [(10, 19_485_194), (1000, 19_866_344)])
+def test_the_small_one_has_exactly_its_parameters(classes: int, count: int) -> None:
+    assert parameters(on_no_device(classes)) == count
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp64"])
-def test_the_chain_is_the_model_bit_by_bit(precision: str) -> None:
-    workload = tiny(precision=precision)
-    batch = next(workload.batches)
-    assert workload.chain
-    whole = workload.loss(workload.model, batch)
-    with autocast(torch.device("cpu"), precision):
-        layered = workload.chain(workload.model)(batch)
-    assert whole.equal(layered)
-    gradients = [torch.autograd.grad(loss, list(workload.model.parameters())) for loss in (whole, layered)]
-    assert all(a.equal(b) for a, b in zip(*gradients, strict=True))
+def test_the_small_one_stage_by_stage() -> None:
+    """Summed by hand from the table."""
+    assert by_stage(on_no_device()) == {
+        "stem": 43_200 + 56 * 56 * 96,
+        "stage1": 3 * 99_392,
+        "downsampling2": 166_464 + 28 * 28 * 192,
+        "stage2": 3 * 392_832,
+        "downsampling3": 553_920 + 14 * 14 * 320,
+        "stage3": 4 * 1_121_280 + 5 * 1_189_888,
+        "downsampling4": 1_107_072 + 7 * 7 * 384,
+        "stage4": 3 * 1_721_856,
+        "head": 768 + 3_850,
+    }
 
 
-def test_every_parameter_and_buffer_is_in_exactly_one_layer() -> None:
-    """F15: a pipeline that moved the position embeddings by hand trained none of them."""
-    model = tiny().model
-    chain = load(Trial(model="iformer_tiny", data="synthetic"), Ranks()).chain
-    assert chain
-    layers = chain(model).layers
-    held = [id(t) for layer in layers.values() for t in (*layer.parameters(), *layer.buffers())]
-    everything = [id(t) for t in (*model.parameters(), *model.buffers())]
-    assert sorted(held) == sorted(everything) and len(set(held)) == len(held)
-    positions = [name for name, p in model.named_parameters() if "position" in name and p.requires_grad]
-    assert positions == ["stem.position", "downsampling2.position", "downsampling3.position", "downsampling4.position"]
-    assert list(layers)[:3] == ["stem", "stage1_block1", "downsampling2"] and list(layers)[-1] == "head"
+def test_position_embeddings_are_trained_and_belong_to_one_image_size() -> None:
+    """F15: 533,120 of them silently stopped being parameters."""
+
+    def positions(image_size: int) -> int:
+        return sum(p.numel() for n, p in on_no_device(image_size=image_size).named_parameters() if "position" in n)
+
+    assert positions(224) == 533_120
+    assert positions(64) == 16 * 16 * 96 + 8 * 8 * 192 + 4 * 4 * 320 + 2 * 2 * 384
 
 
-def test_blocks_are_what_a_sharded_framework_wraps() -> None:
-    workload = tiny()
-    assert workload.blocks == (Block,)
-    inside = sum(p.numel() for m in workload.model if isinstance(m, Block) for p in m.parameters())
-    assert inside > workload.parameters / 2
+def test_shapes_from_stage_to_stage() -> None:
+    x, shapes = torch.empty(2, 3, 224, 224, device="meta"), {}
+    for name, layer in on_no_device().named_children():
+        x = layer(x)
+        assert x.is_contiguous(), f"{name}: it may be sent to another stage"
+        shapes[name.split("_")[0]] = tuple(x.shape)
+    assert shapes == {
+        "stem": (2, 56, 56, 96), "stage1": (2, 56, 56, 96),
+        "downsampling2": (2, 28, 28, 192), "stage2": (2, 28, 28, 192),
+        "downsampling3": (2, 14, 14, 320), "stage3": (2, 14, 14, 320),
+        "downsampling4": (2, 7, 7, 384), "stage4": (2, 7, 7, 384),
+        "head": (2, 10),
+    }  # fmt: skip
 
 
-def test_samples_differ_where_they_must_be_told_apart_and_nowhere_else() -> None:
-    resident = tiny(batch_per_worker=2).batches
-    assert next(resident)[0].equal(next(resident)[0])
-    told_apart = tiny(batch_per_worker=2, find="parity", precision="fp64").batches
-    first, second = next(told_apart)[0], next(told_apart)[0]
-    assert first.dtype == torch.float64 and not first.equal(second)
-    ids = told_apart.ids
-    again = tiny(batch_per_worker=2, find="parity", precision="fp64").batches
-    assert again.fetch(ids)[0].equal(second)
+def test_work_of_one_image_is_the_papers_and_its_stages_have_unequal_shares() -> None:
+    """4.8 G multiply-adds, as the paper says; 24, 21, 48 and 6.5 % of them in the stages (F16)."""
+    x, work = torch.empty(1, 3, 224, 224, device="meta"), [0, 0, 0, 0]
+    stage = 0
+    for name, layer in on_no_device().named_children():
+        stage += name.startswith("downsampling")
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+            x = layer(x)
+        work[stage] += counter.get_total_flops() // 2
+    assert sum(work) == pytest.approx(4.8e9, rel=0.01)
+    assert [100 * one / sum(work) for one in work] == pytest.approx([24, 21, 48, 6.5], abs=0.3)
+
+
+def test_attention_grows_with_depth_and_the_pooled_stages_are_the_first() -> None:
+    blocks = [layer for layer in on_no_device() if isinstance(layer, Block)]
+    attending = [module for block in blocks for module in block.modules() if isinstance(module, Attention)]
+    assert [a.heads for a in attending] == [1] * 3 + [3] * 3 + [7] * 4 + [9] * 5 + [11] * 3
+    assert [a.pool for a in attending] == [2] * 6 + [1] * 12
+    assert [block.mixing.scale is not None for block in blocks] == [False] * 6 + [True] * 12
+
+
+@pytest.mark.parametrize("pool", [1, 2])
+def test_a_mixer_by_the_plain_formulas(pool: int) -> None:
+    """Attention written out head by head; each path touches its own channels only."""
+    torch.manual_seed(0)
+    mixer = Mixer(96, low=64, pool=pool).double()
+    attend = mixer.attend
+    low = torch.randn(2, 64, 4, 4, dtype=torch.float64)
+    small = low if pool == 1 else low.reshape(2, 64, 2, 2, 2, 2).mean(dim=(3, 5))
+    tokens = small.flatten(2).mT  # (2, tokens, 64)
+    q, k, v = attend.qkv(tokens).split(64, dim=2)
+    heads = []
+    for part in (slice(0, 32), slice(32, 64)):
+        weights = (q[..., part] @ k[..., part].mT / 32**0.5).softmax(dim=-1)
+        heads.append(weights @ v[..., part])
+    seen = torch.cat(heads, dim=2).mT.reshape(small.shape)
+    whole = seen.repeat_interleave(pool, dim=2).repeat_interleave(pool, dim=3)
+    torch.testing.assert_close(attend(low), whole)
+
+    high = torch.randn(2, 32, 4, 4, dtype=torch.float64)
+    mixed = torch.cat([mixer.convolve(high[:, :16]), mixer.pool(high[:, 16:]), whole], dim=1)
+    expected = mixer.project(mixed + mixer.fuse(mixed))
+    x = torch.cat([high, low], dim=1).permute(0, 2, 3, 1)
+    torch.testing.assert_close(mixer(x), expected.permute(0, 2, 3, 1))
+
+
+def test_a_gradient_reaches_every_parameter() -> None:
+    torch.manual_seed(0)
+    model = InceptionTransformer(TINY, 10, 64).double()
+    model(torch.randn(3, 3, 64, 64, dtype=torch.float64)).logsumexp(dim=1).sum().backward()
+    # whatever a convolution adds to a channel, the BatchNorm behind it takes out again
+    idle = {"stem.convolutions.0.bias", "stem.convolutions.3.bias"} | {
+        f"downsampling{n}.convolution.0.bias" for n in (2, 3, 4)
+    }
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.abs().max() > 1e-12) != (name in idle), name
+
+
+def test_weights_start_as_the_paper_says() -> None:
+    torch.manual_seed(0)
+    model = InceptionTransformer(TINY, 10, 64)
+    block = model.stage4_block1
+    for weight in (block.mlp.inner[0].weight, block.mixing.inner.attend.qkv.weight, model.stem.position):
+        assert weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert not block.mlp.inner[0].bias.any()
+    assert (block.mlp.scale == 0.1).all()
+    scaled = [p for n, p in on_no_device().named_parameters() if n.endswith("scale")]
+    assert len(scaled) == 24 and SMALL[2].layer_scale == SMALL[3].layer_scale == 1e-6
+
+
+# --- as a workload ---
+
+
+def of_trial(memory_format: str) -> Workload:
+    keys = {"data": "synthetic", "batch_per_worker": 4, "image_size": 32, "precision": "fp64"}
+    return load(Trial(model="iformer_tiny", memory_format=memory_format, **keys), Ranks())
 
 
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
 def test_memory_format_reaches_the_batch_and_changes_no_number(memory_format: str) -> None:
-    workload = tiny(memory_format=memory_format, precision="fp64")
+    workload = of_trial(memory_format)
     pixels, labels = next(workload.batches)
     channels_last = pixels.is_contiguous(memory_format=torch.channels_last)
     assert channels_last == (memory_format == "channels_last")
-    loss, plain = workload.loss(workload.model, (pixels, labels)), tiny(precision="fp64")
+    loss, plain = workload.loss(workload.model, (pixels, labels)), of_trial("contiguous")
     torch.testing.assert_close(loss, plain.loss(plain.model, (pixels, labels)))
-
-
-def test_an_image_size_that_cannot_be_pooled_is_one_line() -> None:
-    with pytest.raises(SystemExit, match="--model iformer_tiny: image size 40: it must be a multiple of 16"):
-        tiny(image_size=40)
 
 
 def test_a_study_may_ask_for_a_tree_or_cifar10_and_for_no_text(

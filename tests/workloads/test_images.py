@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -21,9 +19,9 @@ from scaling_study.errors import HostError
 from scaling_study.measure.training import coming_epochs
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import cifar10, images, load
+from scaling_study.workloads import cifar10, images, load, views
 from scaling_study.workloads import tree as image_tree
-from scaling_study.workloads.feed import AHEAD, Begun, Feed, ReadAhead
+from scaling_study.workloads.feed import AHEAD, Begun, Drawn, DrawnAhead, Feed, read_ahead
 
 ROOT = settings.data_root()
 MINI = ROOT / "imagenet-mini"
@@ -105,7 +103,7 @@ def test_a_damaged_file_is_named(a_tree: Path, name: str, damage, why: str) -> N
     if why == "" and name.endswith("jpg"):
         return  # a JPEG's decoder makes pixels of anything
     with pytest.raises(SystemExit, match=rf"^{file} cannot be decoded \(.*{why}.*\): replace it, or take it out"):
-        image_tree.decoded(file, 32)
+        views.decoded(file, 32, 32)
 
 
 def test_a_damaged_file_stops_the_training_that_reads_it(a_tree: Path) -> None:
@@ -169,20 +167,24 @@ def test_epochs_of_two_ranks_are_the_whole_tree_in_a_new_order(a_tree: Path) -> 
     assert len(first.unique()) == len(second.unique()) == 12 and not first.equal(second)
 
 
+def ahead(begin: Callable[[Drawn], Begun]) -> Feed:
+    """Batches of one id each, 0, 1, 2, ..."""
+    order = DrawnAhead((torch.tensor([i]) for i in itertools.count()), 1, read_ahead(begin))
+    return Feed(order, lambda ids: (order.take(ids),))
+
+
 def test_the_next_batches_are_begun_before_they_are_asked_for() -> None:
     begun: list[int] = []
 
-    def begin(ids: torch.Tensor) -> Begun:
-        begun.append(int(ids))
-        return Begun(ids * 10)
+    def begin(batch: Drawn) -> Begun:
+        begun.append(int(batch.ids))
+        return Begun(batch.ids * 10)
 
-    order = ReadAhead((torch.tensor([i]) for i in itertools.count()), begin)
-    feed = Feed(order, lambda ids: (order.take(ids),))
+    feed = ahead(begin)
     assert [int(feed.skip()) for _ in range(3)] == [0, 1, 2] and not begun, "passing over begins nothing"
-    assert int(next(feed)[0]) == 30
-    assert begun == list(range(3, 4 + AHEAD))
-    assert [int(feed.skip()), int(next(feed)[0])] == [4, 50]
-    assert begun == list(range(3, 6 + AHEAD)), "and each is begun once"
+    assert [int(next(feed)[0]) for _ in range(2)] == [30, 40]
+    assert begun == list(range(3, 5 + AHEAD)), "each once"
+    assert [int(feed.skip()), int(next(feed)[0])] == [5, 60]
 
 
 def test_a_batch_that_is_passed_over_is_called_off() -> None:
@@ -195,10 +197,7 @@ def test_a_batch_that_is_passed_over_is_called_off() -> None:
         done.append(id)
 
     with ThreadPoolExecutor(1) as pool:
-        order = ReadAhead(
-            (torch.tensor([i]) for i in itertools.count()), lambda ids: Begun(ids, [pool.submit(job, int(ids))])
-        )
-        feed = Feed(order, lambda ids: (order.take(ids),))
+        feed = ahead(lambda batch: Begun(batch.ids, [pool.submit(job, int(batch.ids))]))
         next(feed)
         assert begun.wait(300)
         assert [int(feed.skip()) for _ in range(3)] == [1, 2, 3]
@@ -256,16 +255,6 @@ def test_what_a_plan_is_told(a_tree: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.slow
-@real_cifar10
-def test_what_a_plan_is_told_without_a_tree() -> None:
-    cifar10.prepare()
-    instead = datasets.Data("cifar10", "no DATA_PATH is set")
-    assert datasets.available()["images"] == instead
-    assert datasets.prepare(["images"]) == {"images": instead}
-    assert datasets.prepare(["images", "cifar10"])["cifar10"].why == f"in {ROOT}"
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("forked_starts")
 def test_what_a_plan_is_told_without_any_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A root that cannot be made: nothing can be downloaded to it either."""
@@ -319,16 +308,3 @@ def test_the_classes_are_cifar10s_in_the_order_of_its_labels() -> None:
 
     assert tuple(pickle.loads(file.read_bytes())["label_names"]) == images.CIFAR10_CLASSES
     assert sorted(images.CIFAR10_CLASSES) == list(images.CIFAR10_CLASSES), "sorted folders give the same labels"
-
-
-@pytest.mark.slow
-@real_cifar10
-@pytest.mark.usefixtures("forked_starts")
-def test_the_command_that_writes_the_tree(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "scaling_study.workloads.images", "--cifar10-tree", str(tmp_path)]
-    run = functools.partial(subprocess.run, cwd=settings.CHECKOUT, capture_output=True, text=True, check=False)
-    done = run([*command, "--images", "2"])
-    assert done.stdout == f"20 images of 10 classes: DATA_PATH={tmp_path}\n", done.stderr
-    assert Image.open(next((tmp_path / "train" / "frog").iterdir())).size == (128, 128)
-    done = run([*command, "--images", "0"])
-    assert done.returncode == 2 and "CIFAR-10 has 1 to 5,000 training images of each class" in done.stderr

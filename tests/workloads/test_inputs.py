@@ -30,6 +30,7 @@ SAMPLES, SIDE, BATCH = 61, 32, 6
 CPU = torch.device("cpu")
 needs_dali = pytest.mark.skipif(not any(map(installed, DALI)), reason="needs DALI: pip install '.[dali]'")
 LIBRARIES = [pytest.param("dali", marks=needs_dali), "torchvision"]
+OF_FILES = [*LIBRARIES, "memory"]
 
 
 @pytest.fixture(autouse=True)
@@ -170,7 +171,7 @@ def of_files(library: str, tree: image_tree.Tree, **how: object) -> Feed:
     return inputs.feed(library, samples, batches_of_indices(6, 7, 0, 1, 3), 2, reading)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", OF_FILES)
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "middle"])
 def test_files_are_seen_as_pil_decodes_them(library: str, whole: bool, tree: image_tree.Tree) -> None:
     feed, normalised = of_files(library, tree, whole=whole), cifar10.normalising(CPU)
@@ -185,7 +186,7 @@ def test_files_are_seen_as_pil_decodes_them(library: str, whole: bool, tree: ima
     feed.order.stop()
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", OF_FILES)
 @pytest.mark.parametrize(
     "damage", [lambda whole: b"", lambda whole: whole[: len(whole) // 2]], ids=["empty", "truncated"]
 )
@@ -212,23 +213,12 @@ def test_a_damaged_file_stops_the_run_or_is_black_counted_and_named(
 @pytest.mark.parametrize("kind", ["crop_flip", "resized_crop", "near_square_crop"])
 def test_of_files_too_dali_sees_the_rectangles_that_memory_does(kind: str, tree: image_tree.Tree) -> None:
     feed, normalised = of_files("dali", tree, augmentation=kind), cifar10.normalising(CPU)
-    decoder = image_tree.Decoder(28, 1, pinned=False)
+    reading = Reading(28, seed=7, cores=1, device=CPU, augmentation=kind)
+    decoder = inputs.Decoder(reading)
     for step in range(8):  # four epochs
         pixels, _ = next(feed)
-        seen = views.augmented_views(kind, 7, lambda epoch=step // 2: epoch)(feed.ids)
-        ours = decoder.begin(tree.paths(feed.ids), seen).whole()
+        ours = decoder.begin(tree.paths(feed.ids), views.views_of(reading, step // 2, feed.ids)).whole()
         assert (pixels - normalised(ours.permute(0, 3, 1, 2))).abs().mean() < 0.05
-
-
-def test_threads_put_black_images_in_the_places_of_damaged_ones(tree: image_tree.Tree) -> None:
-    file = tree.folder / tree.files[2]
-    file.write_bytes(b"")
-    decoder = image_tree.Decoder(24, 1, pinned=False, damaged=DamagedFiles(replace=True))
-    order = image_tree.decoding(tree, batches_of_indices(6, 7, 0, 1, 3), decoder, views.same(views.WHOLE))
-    batches = ((ids, order.take(ids)) for ids in itertools.islice(order, 2))
-    seen = {int(id): one for ids, images in batches for id, one in zip(ids, images, strict=True)}
-    assert [id for id, one in sorted(seen.items()) if not one.any()] == [2]
-    assert decoder.damaged.notes() == [f"1 damaged image(s), in whose places are black ones: {file}"]
 
 
 # --- whole trials ---

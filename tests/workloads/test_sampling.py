@@ -25,14 +25,6 @@ def test_an_epoch_reads_every_sample_at_most_once(sizes, epoch, seed):
     assert len({len(s) for s in shards}) == 1
 
 
-@pytest.mark.slow
-@given(sizes=SIZES, seed=st.integers(0, 1000))
-def test_the_order_is_a_function_of_seed_and_epoch_alone(sizes, seed):
-    samples, world, batch = sizes
-    for rank in range(world):
-        assert shard(samples, 3, seed, rank, world, batch).equal(shard(samples, 3, seed, rank, world, batch))
-
-
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_each_epoch_has_a_new_order(world):
     orders = [tuple(shard(1000, epoch, 42, 0, world, 10).tolist()) for epoch in range(20)]

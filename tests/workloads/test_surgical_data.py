@@ -17,11 +17,11 @@ from scaling_study import datasets
 from scaling_study.datasets import NO_SURGERY, Data
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import surgical_data
+from scaling_study.workloads import surgical_data, views
 from scaling_study.workloads.cholect45 import read
 from scaling_study.workloads.feed import AHEAD
 from scaling_study.workloads.surgical_data import Frames, SurgicalData
-from scaling_study.workloads.views import DamagedFiles
+from scaling_study.workloads.views import Reading
 
 HEIGHT, WIDTH = 24, 42
 
@@ -120,13 +120,14 @@ def test_after_the_first_epoch_no_file_is_read(mine: Path) -> None:
 
 def test_frames_beyond_the_memory_there_is_are_decoded_again(scenes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[Path] = []
-    opened = surgical_data.opened
-    monkeypatch.setattr(surgical_data, "opened", lambda file: decoded.append(file) or opened(file))
+    opened = views.opened
+    monkeypatch.setattr(views, "opened", lambda file: decoded.append(file) or opened(file))
     most = 4 * HEIGHT * WIDTH * 3 + 5
-    frames = Frames(read(scenes), HEIGHT, WIDTH, 2, False, DamagedFiles(), most_bytes=most)
+    reading = Reading(HEIGHT, seed=0, cores=2, device=torch.device("cpu"))
+    frames = Frames(read(scenes), reading, HEIGHT, WIDTH, most_bytes=most)
     ids = torch.arange(8)
-    first = frames.begin(ids).whole()
-    assert len(decoded) == 8 and frames.begin(ids).whole().equal(first) and len(decoded) == 12
+    first = frames.begin_frames(ids).whole()
+    assert len(decoded) == 8 and frames.begin_frames(ids).whole().equal(first) and len(decoded) == 12
     assert "; 4 of them stay in its memory (0 MB) once decoded; the others are decoded whenever" in frames.note()
 
 

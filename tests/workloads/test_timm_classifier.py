@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import gated
 import pytest
 import torch
 
 from scaling_study.machine import installed
 from scaling_study.models import MODEL_NAMES, MODELS, NOT_CUT
-from scaling_study.ranks import Ranks
 from scaling_study.settings import CHECKOUT
-from scaling_study.trial import Trial
-from scaling_study.workloads import load
 
 if not installed("timm"):
     pytest.skip("timm is not installed", allow_module_level=True)
@@ -76,33 +70,6 @@ def test_images_have_the_mean_and_deviation_that_the_model_wants() -> None:
     usual = torch.tensor([(0.0 - 0.485) / 0.229, (1.0 - 0.456) / 0.224, (0.5 - 0.406) / 0.225]).view(1, 3, 1, 1)
     images, labels = Renormalised((0.5, 0.5, 0.5), (0.5, 0.25, 0.5), torch.device("cpu"))((usual, torch.tensor([3])))
     assert images.flatten().tolist() == pytest.approx([-1.0, 2.0, 0.0], abs=1e-6) and labels.tolist() == [3]
-
-
-# --- the workload ---
-
-
-def test_it_is_loaded_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(*_: Any) -> None:
-        raise AssertionError("a trial asks no network")
-
-    monkeypatch.setattr(socket.socket, "connect", connect)
-    loaded = load(Trial(model="timm:resnet10t", batch_per_worker=2, image_size=32, data="synthetic"), Ranks())
-    images, _ = next(loaded.batches)
-    assert images.shape == (2, 3, 32, 32) and loaded.model(images).shape == (2, 10) and not loaded.weights
-    (group,) = loaded.optimizer(loaded.model.parameters()).param_groups
-    assert group["lr"] == 1e-3 and not loaded.scales_rate
-
-
-@pytest.mark.slow
-def test_its_gate_is_passed_as_one_unit(tmp_path: Path) -> None:
-    trial = Trial(
-        framework="torch_fsdp2", model=VIT_B, workers=2, launcher="torchrun", device="cpu", data="synthetic",
-        wrap="none", allreduce="fp32",
-    )  # fmt: skip
-    gate = gated.gate_of(trial)
-    assert (gate.model, gate.wrap, gate.image_size) == ("timm_vit_tiny", "none", None)
-    judged = gated.judged(trial, tmp_path)
-    assert judged["verdict"] == "passed", judged
 
 
 # --- its name in a study ---

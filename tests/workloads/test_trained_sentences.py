@@ -17,8 +17,9 @@ from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cola
-from scaling_study.workloads.cola import Sentences, acceptability, disjoint, score, trained_sentences
+from scaling_study.workloads.cola import Sentences, disjoint, trained_sentences
 from scaling_study.workloads.feed import Data
+from scaling_study.workloads.held_out import classification, score
 
 pytest.importorskip("tokenizers")
 LEFT_OUT = "of CoLA's training sentences are left out: they are validation or test sentences too"
@@ -94,21 +95,11 @@ def test_no_sentence_is_in_two_splits(published: list[tuple[int, int]], tested: 
 def test_matthews_correlation_is_that_of_the_formula_and_0_for_who_always_says_the_same(counts, expected) -> None:
     truth = torch.tensor([0, 0, 1, 1]).repeat_interleave(torch.tensor(counts))
     says = torch.tensor([0, 1, 0, 1]).repeat_interleave(torch.tensor(counts))
-    metrics = acceptability(CPU)
+    metrics = classification(CPU, 2, matthews=True)
     for part in (slice(None, 3), slice(3, None)):
         score(metrics, 5.0 * F.one_hot(says[part], 2), truth[part])
     assert float(metrics["matthews"].compute()) == pytest.approx(expected, rel=1e-12)
     assert float(metrics["accuracy"].compute()) == pytest.approx((counts[0] + counts[3]) / sum(counts), rel=1e-12)
-
-
-def test_loss_is_the_mean_over_sentences_in_fp64() -> None:
-    torch.manual_seed(0)
-    logits, labels, metrics = torch.randn(9, 2), torch.arange(9) % 2, acceptability(CPU)
-    score(metrics, logits, labels)
-    loss = metrics["loss"].compute()
-    assert loss.dtype == torch.float64 and loss.item() == pytest.approx(
-        F.cross_entropy(logits.double(), labels).item(), rel=1e-15
-    )
 
 
 # --- the development sentences ---
@@ -156,14 +147,6 @@ def test_glues_one_file_is_read_where_the_archives_two_are_not_there(folder: Pat
     assert texts(cola.development_sentences()) == ["b", "b a", "b c"]
     put(folder, "dev.tsv", "a", "a c", "c c c")
     assert texts(cola.development_sentences()) == ["a", "a c", "c c c"], "a changed file is read anew"
-
-
-def test_a_read_only_cache_costs_time_and_not_the_data(folder: Path) -> None:
-    put(folder, "dev.tsv", "b", "b a", "b c")
-    kept = cola.development_sentences().ids.tolist()
-    datasets.CACHE.rename(datasets.CACHE.with_name("elsewhere"))
-    datasets.CACHE.write_text("a file where the folder should be", encoding="utf-8")
-    assert cola.development_sentences().ids.tolist() == kept
 
 
 def test_development_sentences_that_are_not_there_or_too_few_are_named(folder: Path) -> None:

@@ -38,10 +38,6 @@ def test_every_token_but_the_first_is_said_once(tokens: int, length: int) -> Non
     assert (said[said != IGNORED] == read[said != IGNORED] + 1).all()
 
 
-def test_long_windows_are_evaluated_one_by_one_and_short_ones_together() -> None:
-    assert [held_out(np.arange(9), length).batch for length in (8, 1024, 4096)] == [256, 2, 1]
-
-
 def test_perplexity_is_that_of_all_tokens_and_not_a_mean_of_windows() -> None:
     torch.manual_seed(0)
     text = np.random.default_rng(0).integers(0, 7, 30).astype(np.uint16)
@@ -85,7 +81,3 @@ def test_a_short_window_counts_with_the_tokens_that_follow_it() -> None:
     test = np.concatenate([train[100:160], [1000, 1001, 1002, 1003], train[200:270]])  # 60 in common, and 70
     assert in_both({"train": train, "test": test}, 8) == {"train/test": 1}
     assert trained_text.PASSAGE == 64
-
-
-def test_a_text_shorter_than_a_passage_shares_none() -> None:
-    assert in_both({"train": np.arange(9), "test": np.arange(9)}, 4) == {"train/test": 0}

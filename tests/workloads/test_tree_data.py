@@ -16,8 +16,8 @@ from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, load
 from scaling_study.workloads import tree as image_tree
-from scaling_study.workloads.tree import decoded, listed
-from scaling_study.workloads.views import MIDDLE
+from scaling_study.workloads.tree import listed
+from scaling_study.workloads.views import MIDDLE, decoded
 from scaling_study.workloads.workload import Workload
 
 SIDE = 32
@@ -99,8 +99,8 @@ def test_evaluation_sees_the_middle_and_its_own_label(tree: Path) -> None:
 
 def test_a_mirrored_view_is_mirrored(tree: Path) -> None:
     file = tree / "train" / "ant" / "00.jpg"
-    mirrored = decoded(file, SIDE, type(MIDDLE)(MIDDLE.box, mirrored=True))
-    assert (mirrored[:, ::-1] == decoded(file, SIDE, MIDDLE)).all()
+    mirrored = decoded(file, SIDE, SIDE, type(MIDDLE)(MIDDLE.box, mirrored=True))
+    assert (mirrored[:, ::-1] == decoded(file, SIDE, SIDE, MIDDLE)).all()
 
 
 def test_a_timed_trial_reads_the_same_tree_and_needs_no_val(mine: Path) -> None:

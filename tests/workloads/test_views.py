@@ -19,7 +19,8 @@ def test_the_whole_and_the_middle() -> None:
 
 
 def drawn(kind: str, epoch: int, ids: list[int], seed: int = 3) -> list[views.View]:
-    return list(views.augmented_views(kind, seed, lambda: epoch)(torch.tensor(ids)))
+    reading = views.Reading(32, seed=seed, cores=1, device=torch.device("cpu"), augmentation=kind)
+    return list(views.views_of(reading, epoch, torch.tensor(ids)))
 
 
 def seen(view: views.View) -> tuple[object, ...]:

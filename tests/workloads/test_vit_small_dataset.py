@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
-import forked
-import gated
 import pytest
 import torch
 from tiny_cifar import tiny_cifar
 
 from scaling_study.ranks import Ranks
-from scaling_study.records import store
-from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 from scaling_study.workloads import load
 from scaling_study.workloads.vit_small_dataset import (
@@ -111,18 +106,6 @@ def test_no_token_attends_to_itself_and_the_temperature_is_learned() -> None:
     assert attention.temperature.grad
 
 
-def test_nothing_is_random_where_parity_is_asked_for() -> None:
-    for precision in ("fp32", "fp64"):
-        loaded = workload(find="parity", precision=precision)
-        batch = next(loaded.batches)
-        assert loaded.loss(loaded.model, batch).equal(loaded.loss(loaded.model, batch))
-    loaded = workload()
-    batch = next(loaded.batches)
-    assert not loaded.loss(loaded.model, batch).equal(loaded.loss(loaded.model, batch))
-    dropped = {module.p for module in loaded.model.modules() if isinstance(module, torch.nn.Dropout)}
-    assert dropped == {module.dropout for module in loaded.model.modules() if isinstance(module, Attention)} == {0.1}
-
-
 def test_dropout_is_what_the_trial_asks_for() -> None:
     for asked, expected in ((None, 0.1), (0.0, 0.0), (0.25, 0.25)):
         loaded = workload(dropout=asked)
@@ -130,35 +113,7 @@ def test_dropout_is_what_the_trial_asks_for() -> None:
     assert Trial(dropout=0.0).id != Trial().id == Trial(dropout=None).id
 
 
-def forward_flops(size: Size) -> int:
-    """By hand, of one image of 32 pixels: two for each weight that a token meets, and attention over all tokens."""
-    patches, inner = (32 // size.patch) ** 2, 64 * size.heads
-    tokens = 1 + patches
-    weights = size.width * 3 * inner + inner * size.width + 2 * size.width * size.hidden
-    block = 2 * tokens * weights + 4 * tokens**2 * inner
-    return 2 * patches * 15 * size.patch**2 * size.width + size.depth * block + 2 * size.width * 10
-
-
-@pytest.mark.parametrize("model", SIZES)
-def test_flops_are_those_of_its_matrices_and_of_attention(model: str) -> None:
-    size, _ = SIZES[model]
-    assert workload(model=model).forward_flops_per_sample == forward_flops(size)
-    page = " ".join((CHECKOUT / "docs" / "report.md").read_text(encoding="utf-8").split())
-    assert f"`vit_small_dataset` takes {3 * forward_flops(SMALL) / 1e9:.2f} GFLOP an image" in page
-
-
 # --- its training ---
-
-
-def test_the_rate_is_published_not_scaled_by_workers() -> None:
-    def group(world_size: int, **keys: object) -> dict[str, object]:
-        loaded = workload(world_size, **keys)
-        optimizer = loaded.optimizer(loaded.model.parameters())
-        assert isinstance(optimizer, torch.optim.AdamW)
-        return optimizer.param_groups[0]
-
-    assert (group(1)["lr"], group(4)["lr"], group(4, learning_rate=0.1)["lr"]) == (1e-4, 1e-4, 0.1)
-    assert (group(1)["betas"], group(1)["weight_decay"]) == ((0.8, 0.999), 3e-7)
 
 
 def test_a_training_takes_back_only_what_was_multiplied_by_workers(tmp_path: Path) -> None:
@@ -166,37 +121,3 @@ def test_a_training_takes_back_only_what_was_multiplied_by_workers(tmp_path: Pat
         for model, rate in (("vit_small_dataset_tiny", 1e-4), ("resnet8", 0.01)):
             loaded = workload(4, model=model, data="cifar10", train_steps=1)
             assert loaded.optimizer(loaded.model.parameters()).param_groups[0]["lr"] == pytest.approx(rate)
-
-
-def test_an_image_size_is_a_whole_number_of_patches() -> None:
-    loaded = workload(image_size=48)
-    images, _ = next(loaded.batches)
-    assert images.shape == (4, 3, 48, 48) and loaded.model(images).shape == (4, 10)
-    with pytest.raises(SystemExit, match="--model vit_small_dataset_tiny: image size 36: it must be a multiple of 8"):
-        workload(image_size=36)
-
-
-@pytest.mark.slow
-def test_it_is_trained_to_a_result(tmp_path: Path) -> None:
-    script, record = CHECKOUT / "data_parallel/single.py", tmp_path / "record"
-    flags = ["--model", "vit_small_dataset_tiny", "--device", "cpu", "--cores-per-worker", "1", "--train-steps", "60"]
-    flags += ["--learning-rate", "0.003", "--train-optimizer", "adamw", "--train-augmentation", "crop_flip"]
-    with tiny_cifar(tmp_path / "data") as data:
-        done = forked.run([sys.executable, str(script), *flags, "--record", str(record)], env={"DATA_ROOT": str(data)})
-    assert done.returncode == 0, done.stderr[-3000:]
-    (rank,) = store.read_ranks(record, 1)
-    losses = [row["train_loss"] for row in rank.training["rows"]]
-    assert losses[-1] < losses[0] and rank.training["rows"][-1]["accuracy"] > 0.2, rank.training
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("framework", ["torch_fsdp2", "deepspeed_zero", "torch_pipeline"])
-def test_its_gate_is_passed(framework: str, tmp_path: Path) -> None:
-    keys = {"zero_stage": 3} if framework == "deepspeed_zero" else {}
-    trial = Trial(
-        framework=framework, model="vit_small_dataset", workers=2, launcher="torchrun", device="cpu",
-        data="synthetic", **keys,
-    )  # fmt: skip
-    assert gated.gate_of(trial).model == "vit_small_dataset_tiny"
-    judged = gated.judged(trial, tmp_path)
-    assert judged["verdict"] == "passed", judged

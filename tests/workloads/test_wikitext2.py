@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sys
-import zipfile
-from pathlib import Path
 
 import forked
 import numpy as np
@@ -22,31 +19,8 @@ from scaling_study.workloads import wikitext2
 ROOT = settings.data_root()
 REAL = next((ROOT / name for name in datasets.WIKITEXT2_FILES if (ROOT / name).is_file()), None)
 real_data = pytest.mark.skipif(REAL is None, reason=f"needs WikiText-2 in {ROOT}; set DATA_ROOT")
-NAME = "wiki.train.tokens"
 CORPUS = ' \n = The <unk> = \n \n The cat said : " I \'m a <unk> ; no . " \n'
 SAYS = ["=", "the", "<unk>", "=", "the", "cat", "said", "i", "'", "m", "a", "<unk>", "no", "."]
-
-
-@pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wikitext2, "ARCHIVE", "http://127.0.0.1:9/wikitext-2-v1.zip")
-
-
-@pytest.fixture
-def another_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty data root and an empty cache, in a world where the corpus is a few words long."""
-    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
-    monkeypatch.setattr(datasets, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(wikitext2, "TOKENS", len(SAYS))
-    monkeypatch.setattr(wikitext2, "VOCABULARY", len(set(SAYS)))
-    return tmp_path
-
-
-def put(root: Path, name: str = f"wikitext-2/{NAME}", text: str = CORPUS) -> Path:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 # --- the real corpus ---
@@ -176,72 +150,3 @@ def test_more_columns_than_there_is_text_for_are_refused(monkeypatch):
     monkeypatch.setattr(wikitext2, "TOKENS", 100)
     with pytest.raises(SystemExit, match=r"^10 columns of 10 words have no window of 10: lower --batch-per-worker"):
         next(wikitext2.in_order(Ranks(0, 2), 5, 10))
-
-
-# --- what is kept, not there, or not right ---
-
-
-@pytest.mark.parametrize("layout", datasets.WIKITEXT2_FILES)
-def test_every_layout_is_found(another_root, layout):
-    put(another_root, layout)
-    known = sorted(set(SAYS) - {"<unk>"}, key=lambda word: (-SAYS.count(word), word))
-    assert [["<unk>", *known][id] for id in wikitext2.tokens()] == SAYS
-
-
-def test_a_changed_file_is_numbered_anew(another_root):
-    path = put(another_root)
-    wikitext2.prepare()
-    before = datasets.packed_wikitext2()
-    assert before.is_dir() and not list(before.parent.glob("*.tmp"))
-    os.utime(path, ns=(1, 1))
-    assert datasets.packed_wikitext2() != before
-
-
-def test_a_read_only_cache_costs_time_and_not_the_data(another_root):
-    put(another_root)
-    (another_root / "cache").write_text("a file where the folder should be", encoding="utf-8")
-    assert len(wikitext2.tokens()) == len(SAYS)
-
-
-def test_missing_data_says_how_to_get_it(another_root):
-    with pytest.raises(wikitext2.NoData, match=r"could not be downloaded .*: unpack http.* or set DATA_ROOT to"):
-        wikitext2.tokens()
-
-
-def test_the_archive_is_downloaded_and_unpacked(another_root, monkeypatch):
-    with zipfile.ZipFile(another_root / "site.zip", "w") as archive:
-        archive.writestr(f"wikitext-2/{NAME}", CORPUS)
-        archive.writestr("wikitext-2/wiki.test.tokens", "another")
-        archive.writestr("wikitext-2/wiki.valid.tokens", "one more")
-    monkeypatch.setattr(wikitext2, "ARCHIVE", (another_root / "site.zip").as_uri())
-    assert len(wikitext2.tokens()) == len(SAYS)
-    assert (another_root / "wikitext-2" / NAME).is_file() and not list(another_root.glob(".wikitext2.*.tmp"))
-
-
-def test_an_archive_without_the_text_is_no_data(another_root, monkeypatch):
-    with zipfile.ZipFile(another_root / "site.zip", "w") as archive:
-        archive.writestr("something/else.txt", "")
-    monkeypatch.setattr(wikitext2, "ARCHIVE", (another_root / "site.zip").as_uri())
-    with pytest.raises(wikitext2.NoData):
-        wikitext2.tokens()
-    assert not (another_root / "wikitext-2").exists()
-
-
-@pytest.mark.parametrize("text", [CORPUS + "More .", CORPUS.replace("cat", "the"), ""])
-def test_another_text_is_named_and_never_replaced_by_synthetic(another_root, text):
-    put(another_root, text=text)
-    with pytest.raises(SystemExit, match=rf"^WikiText-2 in .*{NAME} is damaged, .* not {len(SAYS)} and 11\)"):
-        wikitext2.tokens()
-    assert not datasets.packed_wikitext2().exists()
-
-
-def test_what_is_not_utf8_is_damaged(another_root):
-    put(another_root).write_bytes(b"\xff\xfe")
-    with pytest.raises(SystemExit, match="damaged"):
-        wikitext2.tokens()
-
-
-def test_a_folder_without_the_text_is_incomplete_and_nothing_is_put_there(another_root):
-    put(another_root, "wikitext-2/wiki.test.tokens")
-    with pytest.raises(SystemExit, match=r"WikiText-2 in .* is incomplete \(none of "):
-        wikitext2.tokens()

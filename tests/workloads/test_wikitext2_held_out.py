@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -62,22 +60,6 @@ def test_byte_pairs_are_those_of_the_training_text(texts: Path) -> None:
     assert wikitext2.encoded_pairs(wikitext2.training_text())[1].get_vocab() == tokenizer.get_vocab()
 
 
-def test_a_changed_text_is_numbered_anew(texts: Path) -> None:
-    before = wikitext2.held_out_words()["validation"].tolist()
-    (texts / "wiki.valid.tokens").write_text(" \n said . dog dog \n", encoding="utf-8")
-    os.utime(texts / "wiki.valid.tokens", ns=(1, 1))
-    after = wikitext2.held_out_words()["validation"].tolist()
-    assert [KNOWN[id] for id in after] == ["said", ".", "<unk>", "<unk>"] and after != before
-    assert not list((datasets.CACHE).glob("*.tmp"))
-
-
-def test_a_read_only_cache_costs_time_and_not_the_data(texts: Path) -> None:
-    kept = [ids.tolist() for ids in wikitext2.held_out_words().values()]
-    datasets.CACHE.rename(datasets.CACHE.with_name("elsewhere"))
-    datasets.CACHE.write_text("a file where the folder should be", encoding="utf-8")
-    assert [ids.tolist() for ids in wikitext2.held_out_words().values()] == kept
-
-
 def test_a_text_that_is_not_there_is_named_and_timing_does_without(texts: Path) -> None:
     (texts / "wiki.test.tokens").unlink()
     why = (
@@ -98,24 +80,9 @@ def test_another_text_is_named(texts: Path) -> None:
     assert not list(datasets.CACHE.glob("*held_out*/*"))
 
 
-def test_the_three_texts_are_downloaded(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with zipfile.ZipFile(tmp_path / "site.zip", "w") as archive:
-        for name in TEXTS:
-            archive.write(texts / name, f"wikitext-2/{name}")
-    monkeypatch.setattr(wikitext2, "ARCHIVE", (tmp_path / "site.zip").as_uri())
-    monkeypatch.setenv("DATA_ROOT", str(tmp_path / "new"))
-    assert [len(ids) for ids in wikitext2.held_out_words().values()] == [4, 7]
-
-
 def test_synthetic_text_has_no_result(texts: Path) -> None:
     with pytest.raises(SystemExit, match=r"^--data synthetic: there is no result to train to on synthetic data"):
         load(Trial(model="transformer_lm", data="synthetic", train_steps=1), Ranks())
-
-
-@pytest.mark.parametrize("key", [{"train_validation": 0.2}, {"train_augmentation": "crop_flip"}], ids=str)
-def test_what_a_text_has_not_is_refused_by_hand_too(texts: Path, key: dict[str, object]) -> None:
-    with pytest.raises(SystemExit, match=r"^validation=0.2: model transformer_lm is|^augmentation=crop_flip is for"):
-        load(Trial(model="transformer_lm", train_steps=1, **key), Ranks())
 
 
 @real_data

@@ -1,0 +1,46 @@
+"""Each kind of workload passes the parity gate of frameworks that cut, shard or reduce it in ways of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gated
+import pytest
+
+from scaling_study.machine import installed
+from scaling_study.models import OURS
+from scaling_study.records import store
+from scaling_study.trial import Trial
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("framework", "model", "keys"),
+    [
+        ("horovod", "albert_tiny", {"sequence_length": 32}),
+        ("torch_ddp", "albert_tiny", {"sequence_length": 32}),
+        ("torch_ddp", "transformer_lm", {}),
+        pytest.param("torch_ddp", "transformer_lm", {"allreduce": "bf16"}, marks=pytest.mark.long),
+        ("torch_pipeline", "gpt2", {}),  # with one tensor at both ends
+        pytest.param("torch_fsdp2", "gpt2", {}, marks=pytest.mark.long),
+        pytest.param("deepspeed_zero", "gpt2", {"zero_stage": 3}, marks=pytest.mark.long),
+        ("torch_fsdp2", "vit_small_dataset", {}),
+        ("deepspeed_zero", "vit_small_dataset", {"zero_stage": 3}),
+        ("torch_pipeline", "vit_small_dataset", {}),
+        ("torch_fsdp2", "timm_vit_tiny", {"wrap": "none"}),
+    ],
+)
+def test_its_gate_is_passed(framework: str, model: str, keys: dict[str, Any], tmp_path: Path) -> None:
+    if absent := [name for name in OURS[model].needs if not installed(name)]:
+        pytest.skip(f"{absent[0]} is not installed")
+    launcher = "horovodrun" if framework == "horovod" else "torchrun"
+    trial = Trial(
+        framework=framework, model=model, workers=2, launcher=launcher, device="cpu", data="synthetic",
+        **{"allreduce": "fp32", **keys},
+    )  # fmt: skip
+    judged = gated.judged(trial, tmp_path)
+    assert judged["verdict"] == "passed", judged
+    if "sequence_length" in OURS[model].keys:
+        assert all(rank.tokens_seen for rank in store.read_ranks(tmp_path, 2))
