@@ -15,8 +15,11 @@ Each door loads only what its commands need: none imports torch, and planning ne
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -28,13 +31,13 @@ def main(words: Sequence[str] | None = None) -> int:
     """`scaling-study COMMAND`; without a command, `run`."""
 
     def app() -> typer.Typer:
-        from scaling_study.commands import after_training, options, pack, parity, run, slurm
+        from scaling_study.commands import options, pack, parity, run, slurm
 
         group = _group("run", "Reproducible scaling studies of distributed training.")
         group.command("run", rich_help_panel="Measure")(run.run)
         group.command("parity", rich_help_panel="Measure")(parity.parity)
-        group.command("evaluate", rich_help_panel="Measure")(after_training.evaluate)
-        group.command("maps", rich_help_panel="Measure")(after_training.maps)
+        group.command("evaluate", rich_help_panel="Measure")(_evaluate)
+        group.command("maps", rich_help_panel="Measure")(_maps)
         group.command("doctor", rich_help_panel="Measure")(_doctor)
         group.add_typer(slurm.app, name="slurm", rich_help_panel="Measure")
         for name, command in options.commands().items():
@@ -90,6 +93,34 @@ def _doctor(as_json: options.Json = False) -> int:
     from scaling_study.commands import doctor
 
     return doctor.main(as_json)
+
+
+RUN = "A trial's folder, like results/<study>/trials/<id>."
+RUNS = "A trial's folder, like results/<study>/trials/<id>; or a study's results: every trial that kept its best model."
+FRAMES = "Of each test video that are scored, evenly spaced; 0: all."
+PICTURES = "Of each instrument, for the figures."
+AGAIN = "Also where there are maps of this model already."
+
+
+def _evaluate(run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN, show_default=False)]) -> int:
+    """Loss and accuracy of a training's best model on the test set: of one that has `keep: best`, while it runs too."""
+    return _with_torch("scaling_study.evaluate", str(run))
+
+
+def _maps(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=RUNS, show_default=False)],
+    frames: Annotated[int, typer.Option(help=FRAMES, min=0)] = 100,
+    pictures: Annotated[int, typer.Option(help=PICTURES, min=0)] = 4,
+    again: Annotated[bool, typer.Option("--again", help=AGAIN)] = False,
+) -> int:
+    """Class-activation maps of a training's best model on test frames, and whether they show the instrument."""
+    options = ["--frames", str(frames), "--pictures", str(pictures), *(["--again"] if again else [])]
+    return _with_torch("scaling_study.maps", *map(str, runs), *options)
+
+
+def _with_torch(module: str, *words: str) -> int:
+    """The exit code of `python -m module`, in a process that may load torch."""
+    return subprocess.run([sys.executable, "-m", module, *words], check=False).returncode
 
 
 def _typer(**settings: Any) -> typer.Typer:

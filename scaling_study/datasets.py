@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -13,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -72,48 +73,92 @@ class Data:
     why: str
 
 
-def packed_cifar10() -> Path:
-    """Where the packed images lie; the name changes when a file of the archive does, so no stale pack is read."""
-    root = data_root().resolve()
-    files = sorted((root / CIFAR10_FOLDER).glob("data_batch_*"))
-    facts = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    return CACHE / f"cifar10-{hashlib.sha256(repr((str(root), facts)).encode()).hexdigest()[:12]}.npy"
-
-
-def _mark(files: Sequence[Path]) -> str:
-    """12 hex digits that change when a file does, so that no stale pack is read."""
-    facts = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+def _mark(facts: object) -> str:
+    """12 hex digits that change when the facts do, so that no stale pack is read."""
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
+
+
+def _facts(files: Sequence[Path]) -> list[tuple[str, int, int]]:
+    return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+
+
+def _first(names: Sequence[str]) -> Path | None:
+    """The first of these files that DATA_ROOT has."""
+    root = data_root().resolve()
+    return next((root / name for name in names if (root / name).is_file()), None)
+
+
+def _pack(name: str, file: Path | None) -> Path:
+    return CACHE / f"{name}-{_mark(_facts([file] if file else []))}"
+
+
+def cola_file() -> Path | None:
+    """The file of training sentences, where there is one."""
+    return _first(COLA_FILES)
+
+
+def wikitext2_file() -> Path | None:
+    """The file of the training text, where there is one."""
+    return _first(WIKITEXT2_FILES)
+
+
+def packed_cifar10() -> Path:
+    """Where the packed images lie; the name changes when a file of the archive does."""
+    root = data_root().resolve()
+    facts = [(file.name, *_facts([file])[0][1:]) for file in sorted((root / CIFAR10_FOLDER).glob("data_batch_*"))]
+    return CACHE / f"cifar10-{_mark((str(root), facts))}.npy"
 
 
 def packed_cola() -> Path:
     """Where the tokenised sentences lie; a folder, since the tokeniser lies beside them."""
-    file = cola_file()
-    return CACHE / f"cola-{_mark([file] if file else [])}"
+    return _pack("cola", cola_file())
+
+
+def packed_wikitext2() -> Path:
+    """Where the text lies as numbers of words; a folder, since the words lie beside them."""
+    return _pack("wikitext2", wikitext2_file())
+
+
+def packed_wikitext2_bpe() -> Path:
+    """Where the text lies as numbers of byte pairs; a folder, since the tokenizer lies beside them."""
+    return _pack("wikitext2_bpe", wikitext2_file())
+
+
+@contextlib.contextmanager
+def _filled(folder: Path) -> Iterator[Path | None]:
+    """A folder to be filled, which becomes `folder` when that is done; None where `folder` is there already.
+
+    One process of a host has it at a time. Raises OSError.
+    """
+    from filelock import FileLock  # here: a laptop that only analyses need not have it
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(str(folder.with_name(f".{folder.name}.lock"))):
+        if folder.is_dir():
+            yield None
+            return
+        half = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir()
+        yield half
+        half.replace(folder)
 
 
 def fetch_archive(name: str, address: str, members: Sequence[str], folder: Path) -> Path:
     """Fetch members of a zip archive into `folder`, which is there whole or not at all; the file of the first member.
 
-    One rank of a host fetches at a time. Raises NoData that says how to get the files by hand.
+    Raises NoData that says how to get the files by hand.
     """
-    from filelock import FileLock  # here: a laptop that only analyses need not have it
-
     first = folder / Path(members[0]).name
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(str(folder.with_name(f".{folder.name}.lock"))):
-            if not folder.is_dir():
+        with _filled(folder) as half:
+            if half:
                 # Some sites turn away what calls itself Python-urllib.
                 request = Request(address, headers={"User-Agent": "scaling-study"})
                 with urlopen(request, timeout=CONNECT_SECONDS) as answer:
                     archive = zipfile.ZipFile(io.BytesIO(answer.read()))
-                texts = {Path(member).name: archive.read(member) for member in members}
-                half = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-                half.mkdir()
-                for file, text in texts.items():
-                    (half / file).write_bytes(text)
-                half.replace(folder)
+                for member in members:
+                    (half / Path(member).name).write_bytes(archive.read(member))
     except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
         raise NoData(
             f"{name} is not in {folder.parent} and could not be downloaded ({error}): unpack {address} there, "
@@ -130,44 +175,13 @@ def packed(folder: Path, make: Callable[[], T], write: Callable[[Path, T], objec
     """
     if folder.is_dir():
         return None
-    from filelock import FileLock
-
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first
-            if not folder.is_dir():
-                half = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
-                shutil.rmtree(half, ignore_errors=True)
-                half.mkdir()
+        with _filled(folder) as half:
+            if half:
                 write(half, make())
-                half.replace(folder)
     except OSError:
         return make()
     return None
-
-
-def cola_file() -> Path | None:
-    """The file of training sentences, where there is one."""
-    root = data_root().resolve()
-    return next((root / name for name in COLA_FILES if (root / name).is_file()), None)
-
-
-def packed_wikitext2() -> Path:
-    """Where the text lies as numbers of words; a folder, since the words lie beside them."""
-    file = wikitext2_file()
-    return CACHE / f"wikitext2-{_mark([file] if file else [])}"
-
-
-def packed_wikitext2_bpe() -> Path:
-    """Where the text lies as numbers of byte pairs; a folder, since the tokenizer lies beside them."""
-    words = packed_wikitext2()
-    return words.with_name(words.name.replace("wikitext2-", "wikitext2_bpe-", 1))
-
-
-def wikitext2_file() -> Path | None:
-    """The file of the training text, where there is one."""
-    root = data_root().resolve()
-    return next((root / name for name in WIKITEXT2_FILES if (root / name).is_file()), None)
 
 
 def cola_development() -> tuple[Path, ...]:
@@ -182,22 +196,17 @@ def wikitext2_held_out() -> dict[str, Path]:
     train = wikitext2_file()
     if train is None:
         return {}
-    files = {split: [train.with_name(name) for name in names] for split, names in WIKITEXT2_HELD_OUT.items()}
-    found = {split: [file for file in those if file.is_file()] for split, those in files.items()}
-    return {split: there[0] for split, there in found.items() if there}
+    files = ((split, train.with_name(name)) for split, names in WIKITEXT2_HELD_OUT.items() for name in reversed(names))
+    return {split: file for split, file in files if file.is_file()}
 
 
 def packed_held_out(pack: Path, files: Sequence[Path]) -> Path:
     """Where what is evaluated on lies, encoded as a pack of training data is: a folder beside it, named by both."""
-    return pack.with_name(f"{pack.name}-held_out-{_mark(files)}")
+    return pack.with_name(f"{pack.name}-held_out-{_mark(_facts(files))}")
 
 
-FOLDERS = {
-    "cifar10": CIFAR10_FOLDER,
-    "cola": COLA_FOLDER,
-    "wikitext2": WIKITEXT2_FOLDER,
-    "wikitext2_bpe": WIKITEXT2_FOLDER,
-}
+FOLDERS = {"cifar10": CIFAR10_FOLDER, "cola": COLA_FOLDER}
+FOLDERS |= dict.fromkeys(("wikitext2", "wikitext2_bpe"), WIKITEXT2_FOLDER)
 PACKED: Mapping[str, Callable[[], Path]] = {
     "cifar10": packed_cifar10,
     "cola": packed_cola,
@@ -235,14 +244,9 @@ def available() -> dict[str, Data]:
 
     One that is not in the answer takes a download to know.
     """
-    root = data_root()
-    sources = {
-        "cifar10": (root / CIFAR10_FOLDER).is_dir(),
-        "cola": cola_file() is not None,
-        "wikitext2": wikitext2_file() is not None,
-        "wikitext2_bpe": wikitext2_file() is not None,
-    }
-    there = {name: Data(name, f"in {root}") for name in FOLDERS if sources[name]}
+    root, text = data_root(), wikitext2_file()
+    files = {"cifar10": (root / CIFAR10_FOLDER).is_dir(), "cola": cola_file(), "wikitext2": text, "wikitext2_bpe": text}
+    there = {name: Data(name, f"in {root}") for name, found in files.items() if found}
     there[SCENES] = Data(SCENES, f"in {scenes_folder()}")
     surgery = surgery_folder()
     there["cholect45"] = Data("cholect45", f"in {surgery}") if surgery else Data(SCENES, NO_SURGERY)

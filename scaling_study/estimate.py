@@ -84,19 +84,18 @@ class Estimate:
             return 0.0
         if known := self._seconds.get(trial.configuration):
             return median(known)
+        launch, window = LAUNCH_SECONDS[trial.launcher], planned.measure
         if trial.find == "parity":
-            rounds = trial.window.min_steps * round_seconds(trial, 0.0)
-            return LAUNCH_SECONDS.get(trial.launcher, 10.0) + GATE_SECONDS + rounds
-        window = planned.measure
+            return launch + GATE_SECONDS + trial.window.min_steps * round_seconds(trial, 0.0)
         if not FRAMEWORKS[trial.framework].trains:  # large sizes take all the time that there is
-            return min(LAUNCH_SECONDS.get(trial.launcher, 10.0) + window.max_seconds, window.timeout_seconds)
+            return min(launch + window.max_seconds, window.timeout_seconds)
         step = 0.0 if trial.device == "cuda" else seconds_per_sample(trial) * trial.batch_per_worker
         step = round_seconds(trial, step)
         if trial.find == "max_batch":
-            return SEARCH_STARTS * (LAUNCH_SECONDS.get(trial.launcher, 10.0) + 4 * step)
+            return SEARCH_STARTS * (launch + 4 * step)
         samples = self._of_tree if trial.data == "images" else EPOCH_SAMPLES.get(MODELS[trial.model].data or "", 50_000)
         if trial.trained:
-            return LAUNCH_SECONDS.get(trial.launcher, 10.0) + training_seconds(trial, step, samples)
+            return launch + training_seconds(trial, step, samples)
         timed = min(max(window.min_steps * step, window.min_seconds), window.max_seconds)
         if window.max_steps and step:
             timed = min(timed, window.max_steps * step)
@@ -104,26 +103,14 @@ class Estimate:
             steps = min(samples / trial.global_batch, window.max_steps or math.inf)
             timed = (trial.epochs + (trial.warmup_epochs or 0)) * steps * step
         if trial.warm and not step:  # of a GPU's it is not known how long they take
-            blocks = (window.rounds or 0) * (window.block_seconds or 0.0)
-            return SHARE_SECONDS + max(timed, blocks) * INSTRUMENTED
+            return SHARE_SECONDS + max(timed, window.rounds * window.block_seconds) * INSTRUMENTED
         if trial.warm:
-            shared = Window(
-                window.warmup_steps,
-                window.min_steps,
-                window.min_seconds,
-                rounds=window.rounds,
-                block_seconds=window.block_seconds,
-            )
-            long, steps = shared.is_long(step), window.rounds * shared.steps_in_block(step)
+            long, steps = trial.window.is_long(step), window.rounds * trial.window.steps_in_block(step)
             steps += max(1, min(10, steps // 4)) + (1 if long else 3)  # of phases; of bytes, overlap, gradients
-            steps += shared.warmup(step) + (0 if long else window.rounds)  # before each block one that is not timed
+            steps += trial.window.warmup(step) + (0 if long else window.rounds)  # before each block one untimed step
             return SHARE_SECONDS + steps * step
-        return min(
-            LAUNCH_SECONDS.get(trial.launcher, 10.0)
-            + Window(window.warmup_steps).warmup(step) * step
-            + timed * INSTRUMENTED,
-            window.timeout_seconds,
-        )
+        warmup = Window(window.warmup_steps).warmup(step) * step
+        return min(launch + warmup + timed * INSTRUMENTED, window.timeout_seconds)
 
 
 def seconds_per_sample(trial: Trial) -> float:

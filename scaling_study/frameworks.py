@@ -148,10 +148,10 @@ SCHEDULES: Mapping[str, str] = {
     "dualpipev": "two",
 }
 
-ONE_AUTOCAST = "DeepSpeed 0.19.8 has one setting of autocast for all engines of a process, its last one's"
 DATA_PARALLEL_CANNOT_COMPILE = "every replica of DataParallel would run what was compiled for the first GPU's weights"
 HOROVOD_HAS_NO_BF16 = "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)"
-HIVEMIND_HAS_NO_BF16 = "Hivemind 1.1.12 compresses gradients to fp16 or to 8 bits, not to bf16"
+FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients in the precision of compute: allreduce=fp16 needs precision=fp16"
+LIGHTNING_FSDP_HAS_NO_FP64 = "Lightning's FSDP has no fp64 (`precision='64-true'` is not supported in FSDP)"
 DEEPSPEED_HAS_NO_FP64 = (
     "DeepSpeed 0.19.8 has no fp64: stage 0 refuses it (attempting to reduce an unsupported grad type: torch.float64), "
     "the others silently round it to fp32"
@@ -169,9 +169,7 @@ FLATTENS_WEIGHTS = (
     "FairScale's FSDP makes one flat parameter of a block's weights: no part of a model can be frozen or have its own "
     "learning rate"
 )
-FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients in the precision of compute: allreduce=fp16 needs precision=fp16"
 ONE_RANK_HAS_NO_NETWORK = "a network probe needs two or more workers"
-LIGHTNING_FSDP_HAS_NO_FP64 = "Lightning's FSDP has no fp64 (`precision='64-true'` is not supported in FSDP)"
 
 FRAMEWORKS: Mapping[str, Framework] = {
     "single": Framework(
@@ -264,7 +262,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         parity_precision="fp32",
         shards=2,
         communicates_in=("backward", "optimizer"),  # and in forward at stage 3
-        cold=ONE_AUTOCAST,
+        cold="DeepSpeed 0.19.8 has one setting of autocast for all engines of a process, its last one's",
     ),
     "lightning_ddp": Framework(
         title="Lightning DDP",
@@ -280,7 +278,10 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("torchrun",),
         needs=("lightning", "torch"),
         axes={**PARALLEL_AXES, "allreduce": WIRES, "precision": NO_FP64, "zero_stage": (2, 3), "wrap": WRAPS},
-        refusals={"precision": {"fp64": LIGHTNING_FSDP_HAS_NO_FP64}, "model": CLIPPING_NEEDS_ALL_GRADIENTS},
+        refusals={
+            "precision": {"fp64": LIGHTNING_FSDP_HAS_NO_FP64},
+            "model": CLIPPING_NEEDS_ALL_GRADIENTS,
+        },
         needs_gpu="Lightning refuses this strategy on a CPU (FSDP is only available on GPU)",
         parity_precision="fp32",
         shards=3,
@@ -325,7 +326,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("torchrun", "srun"),
         needs=("hivemind", "torch"),
         axes={**PEER_AXES, "allreduce": ("none", "fp32", "fp16", "int8")},
-        refusals={"allreduce": {"bf16": HIVEMIND_HAS_NO_BF16}},
+        refusals={"allreduce": {"bf16": "Hivemind 1.1.12 compresses gradients to fp16 or to 8 bits, not to bf16"}},
         fp64_by_another_path=True,  # its own is fp32 whatever the weights': a gate in fp64 has it take theirs
         communicates_in=("matchmaking", "averaging"),
         cold="its peers go on averaging between blocks",

@@ -63,7 +63,7 @@ def this_machine() -> Machine:
         cores=usable_cores(),
         cpu=cpu_model(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        gpus=gpu_names(),
+        gpus=tuple(visible_gpus().values()),
         libraries={name: version for name in sorted(needed) if (version := installed(name))},
     )
 
@@ -99,11 +99,6 @@ def cpu_model() -> str:
     except OSError:
         pass  # not Linux: the platform's own word has to do
     return platform.processor() or platform.machine()
-
-
-def gpu_names() -> tuple[str, ...]:
-    """Names of the visible NVIDIA GPUs."""
-    return tuple(visible_gpus().values())
 
 
 def visible_gpus() -> dict[str, str]:

@@ -81,7 +81,7 @@ STARTS_PROCESSES = {
     "launch/supervisor": "and the process that runs them for a driver",
     "datasets": "prepares the data, so that the driver never imports torch",
     "settings": "asks git for the commit",
-    "commands/after_training": "torch, which the driver never imports",
+    "cli": "what loads torch, which the driver never imports",
     "commands/doctor": "asks torch and Horovod, which the driver never imports",
     "hosts/connections": "ssh to another host",
     "hosts/on_each_host": "a launcher",

@@ -18,9 +18,10 @@ from scaling_study.estimate import (
 )
 from scaling_study.launch.launchers import LAUNCHERS
 from scaling_study.records.store import Record
+from scaling_study.study import groups
 from scaling_study.study.plan import Planned
 from scaling_study.study.study import Measure
-from scaling_study.trial import Trial
+from scaling_study.trial import Trial, Window
 
 TRIAL = Trial(model="resnet18", batch_per_worker=100, device="cpu", allreduce="none")
 MEASURE = Measure(warmup_steps=4, min_steps=10, min_seconds=1, max_seconds=60)
@@ -29,6 +30,9 @@ STEP = 100 * STEP_SECONDS_PER_SAMPLE["resnet18"]
 
 def estimate(trial: Trial = TRIAL, measure: Measure = MEASURE, unsupported: str = "", **changes: Any) -> float:
     asked = replace(trial, **changes)
+    if measure.warm:
+        window = Window(measure.warmup_steps, measure.min_steps, measure.min_seconds)
+        asked = groups.warmed(replace(asked, window=window), measure)
     return Estimate()(asked, Planned(asked, measure, unsupported))
 
 

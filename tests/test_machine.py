@@ -14,7 +14,7 @@ import pytest
 
 from scaling_study import machine as looking
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.machine import DALI, Machine, gpu_names, installed, this_machine, usable_cores
+from scaling_study.machine import DALI, Machine, installed, this_machine, usable_cores, visible_gpus
 from scaling_study.models import MODELS
 from scaling_study.targets import LOGS
 
@@ -121,17 +121,17 @@ def test_gpus_are_those_that_cuda_itself_would_show(
     with_gpus: Callable[..., None], visible: str | None, seen: tuple[str, ...]
 ) -> None:
     with_gpus(["A", "B", "C"], visible)
-    assert gpu_names() == seen
+    assert tuple(visible_gpus().values()) == seen
 
 
 def test_a_machine_without_a_driver_has_no_gpus(with_gpus: Callable[..., None]) -> None:
     with_gpus(["A"], None, error=True)
-    assert gpu_names() == ()
+    assert visible_gpus() == {}
 
 
 def test_a_laptop_without_the_nvidia_library_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)  # as if it were not installed
-    assert gpu_names() == ()
+    assert visible_gpus() == {}
 
 
 @pytest.mark.parametrize(

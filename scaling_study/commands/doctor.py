@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -66,13 +67,6 @@ def require_scripts() -> None:
             "trials are run from a checkout: clone the project, `pip install -e .` there. What is installed here plans "
             "(--dry-run) and analyses"
         )
-
-
-def no_gpu() -> str:
-    """Why no GPU is seen."""
-    if not installed("nvidia-ml-py"):
-        return "no GPU can be seen, as nvidia-ml-py is not installed: make setup"
-    return "no GPU: NVIDIA's driver reports none (nvidia-smi, CUDA_VISIBLE_DEVICES)"
 
 
 def needed(trial: Trial) -> list[str]:
@@ -224,7 +218,9 @@ def examine(machine: Machine, supervisor: SupervisorClient, folder: Path, status
         else:
             here.setdefault(launchers.alike(trial), []).append(trial)
     if not machine.gpus:
-        yield Answer("GPU", NOT_HERE, no_gpu())
+        driver = "no GPU: NVIDIA's driver reports none (nvidia-smi, CUDA_VISIBLE_DEVICES)"
+        blind = "no GPU can be seen, as nvidia-ml-py is not installed: make setup"
+        yield Answer("GPU", NOT_HERE, driver if installed("nvidia-ml-py") else blind)
     done, count = 0, sum(map(len, here.values()))
     gpus_work: list[bool] = []
     for number, trials in enumerate(here.values()):
@@ -324,10 +320,14 @@ def _name(trial: Trial) -> str:
 
 def _data(machine: Machine) -> Iterator[Answer]:
     """Check that each data set is there and whole; none is downloaded for that."""
-    ready = _prepared() if "torch" in machine.libraries else {}
+    there = [name for name in datasets.FOLDERS if name in datasets.available()]
+    ready: dict[str, datasets.Data] = {}
+    if "torch" in machine.libraries:
+        with contextlib.suppress(HostError):  # one process looks at all; what is wrong is then found one by one
+            ready = datasets.prepare(there)
     for name, folder in datasets.FOLDERS.items():
         what = f"data {name}"
-        if name not in datasets.available():
+        if name not in there:
             absent = f"not in {data_root() / folder}: set DATA_ROOT; else it is downloaded, or data are synthetic"
             yield Answer(what, NOT_HERE, absent)
         elif "torch" not in machine.libraries:
@@ -339,14 +339,6 @@ def _data(machine: Machine) -> Iterator[Answer]:
                 yield Answer(what, WORKS if whole else FAILS, f"{'verified, ' if whole else ''}{data.why}")
             except HostError as error:
                 yield Answer(what, FAILS, str(error))
-
-
-def _prepared() -> dict[str, datasets.Data]:
-    """All that there are, looked at by one process; none where something is wrong, which is then found one by one."""
-    try:
-        return datasets.prepare([name for name in datasets.FOLDERS if name in datasets.available()])
-    except HostError:
-        return {}
 
 
 def _print(console: Console, answer: Answer) -> None:

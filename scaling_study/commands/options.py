@@ -7,7 +7,6 @@ import errno
 import functools
 import inspect
 import os
-import shlex
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -190,8 +189,21 @@ class Selection:
     results: Path = Path("results")
 
     def planned(self, dry_run: bool, cluster: Cluster = ALONE, machine: Machine | None = None) -> Plan:
-        """The study on this machine, or on `machine`. Raises StudyError or HostError."""
-        return planned_study(self.study_file, self.trials.small, dry_run, machine, cluster)
+        """The study on this machine, or on `machine`, with `data: auto` resolved once for all of it.
+
+        Raises StudyError or HostError.
+        """
+        asked = study.load(self.study_file, self.trials.small)
+        cluster = replace(cluster, hosts=cluster.hosts or asked.hosts)
+        draft = plan.draft(asked, machine or this_machine(), cluster)
+        if dry_run:
+            return draft.plan(datasets.available())
+        doctor.require_scripts()
+        data = datasets.prepare(sorted(draft.data_needed))
+        for name, source in data.items():
+            if name in draft.data_named and source.name != name:
+                raise HostError(f"{self.study_file} requires data: {name}, but {source.why}")
+        return draft.plan(data)
 
     def select(self, planned: Plan, prune: bool) -> tuple[sweep.Run, list[tuple[Trial, Planned]]]:
         """(the run of these trials, those that are certain to be part of it). Raises StudyError if there are none."""
@@ -201,23 +213,6 @@ class Selection:
         if selected := [(trial, configuration) for trial, configuration in planned.trials() if run.wanted(trial)]:
             return run, selected
         raise StudyError([f"--where {asked.where} matches no trial of {planned.study.document.path}"])
-
-
-def planned_study(
-    study_file: Path, small: bool, dry_run: bool, machine: Machine | None = None, cluster: Cluster = ALONE
-) -> Plan:
-    """The study on this machine, `data: auto` resolved once for all of it. Raises StudyError or HostError."""
-    asked = study.load(study_file, small)
-    cluster = replace(cluster, hosts=cluster.hosts or asked.hosts)
-    draft = plan.draft(asked, machine or this_machine(), cluster)
-    if dry_run:
-        return draft.plan(datasets.available())
-    doctor.require_scripts()
-    data = datasets.prepare(sorted(draft.data_needed))
-    for name, source in data.items():
-        if name in draft.data_named and source.name != name:
-            raise HostError(f"{study_file} requires data: {name}, but {source.why}")
-    return draft.plan(data)
 
 
 def trial_keys(text: str) -> dict[str, Any]:
@@ -262,11 +257,6 @@ def words_again(context: typer.Context, without: Collection[str]) -> list[str]:
         else:
             words += [parameter.opts[-1]] if value is True else [parameter.opts[-1], str(value)]
     return words
-
-
-def shell_line(words: Collection[str], script: Path) -> str:
-    """The command line that a person can paste."""
-    return shlex.join(["python", os.path.relpath(script), *words])
 
 
 # Parts of the analysis for the command line. They are imported when needed: pandas alone takes a second.

@@ -50,7 +50,7 @@ def run_gates(study_file: Path | None, small: bool, results: Path) -> int:
     if study_file is None:
         raise StudyError(["which study? For example: --study sweeps.yaml"])
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
-    plan = options.planned_study(study_file, small, dry_run=False)
+    plan = options.Selection(study_file, options.Trials(small)).planned(dry_run=False)
     if not plan.gates:
         raise StudyError([f"{study_file} has no parity gates (parity: false, or no trial can run here)"])
     folder = results / plan.study.name

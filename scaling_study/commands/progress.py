@@ -117,14 +117,15 @@ def print_after(
     no_report: bool = False,
 ) -> None:
     """Print failures, the place of results and the command that goes on."""
-    for (status, reason), group in _grouped(mine).items():
-        if status != "unsupported":  # the tables list those, with their reasons
-            more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
-            log = f"its log: {_log(job.folder, group[0])}"
-            where = "not run; --no-prune runs it" if group[0].implied else log
-            console.print(
-                f"[bold]{status}[/]: {escape(group[0].id)}{more}: {escape(reason)}; {escape(where)}", soft_wrap=True
-            )
+    groups: dict[tuple[str, str], list[Summary]] = {}
+    for record in mine:
+        if record.status not in ("ok", "unsupported"):  # the tables list the latter, with their reasons
+            groups.setdefault((record.status, record.reason), []).append(record)
+    for (status, reason), group in groups.items():
+        more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
+        where = "not run; --no-prune runs it" if group[0].implied else f"its log: {_log(job.folder, group[0])}"
+        line = f"{escape(group[0].id)}{more}: {escape(reason)}; {escape(where)}"
+        console.print(f"[bold]{status}[/]: {line}", soft_wrap=True)
     open_ = [id for id in wanted if id not in job.records]
     if interruption.signal is not None or open_:
         why = f"Stopped by {interruption.signal.name}" if interruption.signal is not None else "Stopped at --max-trials"
@@ -148,14 +149,6 @@ def _log(results: Path, record: Summary) -> Path:
     if (shared := results / "launches" / record.launch / "log.txt").exists() and record.launch:
         return own if (own := trial / "log.txt").exists() else shared
     return alone if (alone := trial / "alone" / "log.txt").exists() else trial / "log.txt"
-
-
-def _grouped(records: Sequence[Summary]) -> dict[tuple[str, str], list[Summary]]:
-    groups: dict[tuple[str, str], list[Summary]] = {}
-    for record in records:
-        if record.status != "ok":
-            groups.setdefault((record.status, record.reason), []).append(record)
-    return groups
 
 
 def _command(trial: Trial, plan: Plan) -> str:
@@ -210,6 +203,7 @@ COLOURS: Mapping[str, str] = {
     "cancelled": "yellow",
 }
 
+SHOWN = ("train_loss", "accuracy", "matthews", "perplexity")  # of a training's last evaluation
 REDRAWS_PER_SECOND = 0.2  # between events: drawing takes milliseconds of the very cores that are being measured
 
 
@@ -226,19 +220,18 @@ class Progress(Watch):
         results: Path | None = None,
     ) -> None:
         self.console, self.estimate, self.quiet, self.results = console, estimate, quiet, results
-        self.pending = {trial.id for trial, _ in trials}
-        self.waiting = Counter(trial.configuration for trial, _ in trials)
-        self.seconds = {trial.configuration: estimate(trial, planned) for trial, planned in trials}  # of one repeat
-        self.left_seconds = sum(count * self.seconds[name] for name, count in self.waiting.items())
-        self.total = len(self.pending)
+        self.pending: set[str] = set()  # ids
+        self.waiting: Counter[str] = Counter()  # how many trials each configuration is still to have
+        self.seconds: dict[str, float] = {}  # of one of them
+        self.shown: dict[str, Trial] = {}
+        self.total = self.done = 0
+        self.expects(trials)
+        configurations = {p.trial.configuration: p.trial for p in plan.configurations}  # as the study has them
+        self.shown = {name: trial for name, trial in configurations.items() if name in self.waiting}
         self.rows: dict[str, list[Summary]] = {}
-        # As the study has them.
-        self.order = [p.trial for p in plan.configurations if p.trial.configuration in self.waiting]
-        self.place = {trial.configuration: place for place, trial in enumerate(self.order)}
         self.running: Trial | None = None
         self.launch = ""  # how far one is that configurations share
         self.blocks: dict[str, list[float]] = {}  # of it, by configuration: samples per second of each
-        self.done = self.kept = 0
         self.since = self.started = time.monotonic()
         self._live = Live(
             console=console, get_renderable=self.render, refresh_per_second=REDRAWS_PER_SECOND, transient=True
@@ -289,10 +282,8 @@ class Progress(Watch):
         self.pending |= {trial.id for trial, _ in new}
         self.waiting.update(trial.configuration for trial, _ in new)
         for trial, planned in new:
-            if trial.configuration not in self.place:
-                self.place[trial.configuration] = len(self.order)
-                self.order.append(replace(trial, repeat=1))
-            self.left_seconds += self.seconds.setdefault(trial.configuration, self.estimate(trial, planned))
+            self.shown.setdefault(trial.configuration, replace(trial, repeat=1))
+            self.seconds.setdefault(trial.configuration, self.estimate(trial, planned))
         self.total += len(new)
 
     def block_timed(self, trial: Trial, step_seconds: float) -> None:
@@ -302,22 +293,20 @@ class Progress(Watch):
 
     def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
         name = trial.configuration
-        self.left_seconds -= self.waiting[name] * self.seconds.get(name, 0.0)
         self.waiting[name] -= trial.id in self.pending
         self.pending.discard(trial.id)
         if not again:  # what was finished before, the estimate knew from the beginning
             self.estimate.learn(record)
         self.seconds[name] = self.estimate(trial, planned)
-        self.left_seconds += self.waiting[name] * self.seconds[name]  # of this configuration alone has it changed
         self.rows.setdefault(name, []).append(record)
         self.running, self.launch = None, ""
         self.blocks.pop(name, None)
         self.done += 1
-        self.kept += again
         self.total = max(self.total, self.done + len(self.pending))
-        if not again:
-            self._redraw()
-        if not again and not self.quiet and not self._live.is_started:
+        if again:
+            return
+        self._redraw()
+        if not self.quiet and not self._live.is_started:
             self.console.print(self._line(trial, record), highlight=False, soft_wrap=True)
 
     def _redraw(self) -> None:
@@ -333,29 +322,28 @@ class Progress(Watch):
         return line
 
     def remaining_seconds(self) -> float:
-        return max(0.0, self.left_seconds - (time.monotonic() - self.since if self.running else 0.0))
+        seconds = sum(count * self.seconds[name] for name, count in self.waiting.items())
+        return max(0.0, seconds - (time.monotonic() - self.since if self.running else 0.0))
 
     def render(self) -> RenderableType:
         """The live table. Configurations that do not fit the screen's height are counted in the last row."""
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for title, justify in (
-            ("framework", "left"),
-            ("model", "left"),
-            ("batch", "right"),
-            ("workers", "right"),
-            ("allreduce", "left"),
-            ("repeats", "left"),
-            ("samples/s", "right"),
-            ("", "left"),
-        ):
-            table.add_column(title, justify=justify)  # type: ignore[arg-type]
-        room = max(3, self.console.height - 6)
-        shown = self.order if len(self.order) <= room else self._nearest(room)
-        for trial in shown:
-            table.add_row(*self._cells(trial))
-        if len(shown) < len(self.order):
-            table.add_row(f"... and {len(self.order) - len(shown)} more", style="bright_black")
-        return Group(table, Text(""), Text(self.launch or self._training(), style="cyan"), self._footer())
+        for title in ("framework", "model", "batch", "workers", "allreduce", "repeats", "samples/s", ""):
+            table.add_column(title, justify="right" if title in ("batch", "workers", "samples/s") else "left")
+        room, every, start = max(3, self.console.height - 6), list(self.shown), 0
+        if len(every) > room and self.running and self.running.configuration in self.shown:  # rows near it
+            start = max(0, min(every.index(self.running.configuration) - room // 2, len(every) - room))
+        for name in every[start : start + room]:
+            table.add_row(*self._cells(self.shown[name]))
+        if len(every) > room:
+            table.add_row(f"... and {len(every) - room} more", style="bright_black")
+        elapsed, left = clock(time.monotonic() - self.started), clock(self.remaining_seconds())
+        footer = Table.grid(padding=(0, 1))
+        footer.add_row(
+            ProgressBar(total=max(self.total, 1), completed=self.done, width=40),
+            f"{self.done}/{self.total} trials, {elapsed} elapsed, about {left} left",
+        )
+        return Group(table, Text(""), Text(self.launch or self._training(), style="cyan"), footer)
 
     def _training(self) -> str:
         """How far the training is that runs: `epoch 3.2 of 5.0, accuracy 0.61, 42 s left`; empty for what is timed."""
@@ -363,14 +351,12 @@ class Progress(Watch):
             return ""
         with contextlib.suppress(store.UnreadableRecord, KeyError, TypeError):
             now = store.load(self.results / "trials" / self.running.id / store.PROGRESS)
-            return training_line(now, self.running)
+            words = [describe(self.running), f"epoch {now['epoch']:.2f}", f"{now['seconds']:.0f} s of training"]
+            last = [(key.replace("train_", "training "), value) for key, value in now["last"].items() if key in SHOWN]
+            words += [f"{key} {value:.4f}" for key, value in last]
+            left = now.get("seconds_left")
+            return ", ".join([*words, *([f"at most {clock(left)} left"] if left is not None else [])])
         return ""
-
-    def _nearest(self, room: int) -> list[Trial]:
-        """A stretch of rows around the running one."""
-        middle = self.place.get(self.running.configuration, 0) if self.running else 0
-        start = max(0, min(middle - room // 2, len(self.order) - room))
-        return self.order[start : start + room]
 
     def _cells(self, trial: Trial) -> list[Text]:
         records = self.rows.get(trial.configuration, [])
@@ -398,27 +384,6 @@ class Progress(Watch):
             words = [trial.framework, f"by {trial.launcher}", "", str(trial.workers), ""]
         return [Text(word, style="bold cyan" if running else "") for word in words] + [dots, rate, note]
 
-    def _footer(self) -> RenderableType:
-        grid = Table.grid(padding=(0, 1))
-        elapsed, left = time.monotonic() - self.started, self.remaining_seconds()
-        grid.add_row(
-            ProgressBar(total=max(self.total, 1), completed=self.done, width=40),
-            Text(f"{self.done}/{self.total} trials, {clock(elapsed)} elapsed, about {clock(left)} left"),
-        )
-        return grid
-
-
-SHOWN = ("train_loss", "accuracy", "matthews", "perplexity")  # of a training's last evaluation
-
-
-def training_line(now: Mapping[str, Any], trial: Trial) -> str:
-    """One line of a training's `progress.json`. Raises KeyError or TypeError for what is none."""
-    last = {key: value for key, value in now["last"].items() if key in SHOWN}
-    words = [describe(trial), f"epoch {now['epoch']:.2f}", f"{now['seconds']:.0f} s of training"]
-    words += [f"{key.replace('train_', 'training ')} {value:.4f}" for key, value in last.items()]
-    left = now.get("seconds_left")
-    return ", ".join([*words, *([f"at most {clock(left)} left"] if left is not None else [])])
-
 
 def busy(record: Summary) -> str:
     """A warning if others used the machine while this trial was timed."""
@@ -442,15 +407,15 @@ def describe(trial: Trial) -> str:
 
 def shape(trial: Trial) -> str:
     """The keys in which pipelines differ: `1f1b, m = 4, cut time`."""
-    several = trial.replicas if trial.replicas and trial.replicas > 1 else None
+    several = (trial.replicas or 1) > 1
     parts = [
         trial.schedule,
         f"{trial.virtual_stages} stages each" if (trial.virtual_stages or 1) > 1 else "",
         f"m = {trial.micro_batches}" if trial.micro_batches else "",
-        f"{several} replicas, allreduce {trial.allreduce}" if several else "",
+        f"{trial.replicas} replicas, allreduce {trial.allreduce}" if several else "",
         f"cut {trial.stage_cut}",
     ]
-    return ", ".join(part for part in parts if part)
+    return ", ".join(filter(None, parts))
 
 
 def clock(seconds: float) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,7 +116,8 @@ def run(
             return show_plan(selection, cluster, output.as_json)
         if how.profile:
             return profiling.front(selection.planned(False, cluster), results, how.profile)
-        again = options.shell_line(options.words_again(context, NOT_AGAIN), CHECKOUT / "run_sweep.py")
+        script = os.path.relpath(CHECKOUT / "run_sweep.py")
+        again = shlex.join(["python", script, *options.words_again(context, NOT_AGAIN)])
         return start_sweep(selection, cluster, again, how, output)
 
     return exit_code(command)

@@ -6,9 +6,8 @@ import itertools
 import os
 import re
 import shlex
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def _numbers(group: str) -> Iterator[str]:
 #
 # A slot is room for one worker. A trial takes the first hosts of the list, and as many slots on each.
 
-MOST_NAMED_HOSTS, MOST_SLOTS, MOST_BYTES = 10_000, 1_024, 1_000_000
+MOST_NAMED_HOSTS, MOST_SLOTS = 10_000, 1_024
 LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"  # RFC 1123; none begins like an option of ssh
 HOST_NAME = re.compile(rf"{LABEL}(?:\.{LABEL})*")
 NUMBERS = re.compile(r"[0-9.]+")
@@ -102,13 +101,7 @@ def parse_option(text: str) -> tuple[Host, ...]:
 def read_hostfile(path: Path) -> tuple[Host, ...]:
     """The hosts of a hostfile. Raises StudyError with file and line."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise StudyError([f"{path}: not a file; a hostfile has a line `h1 slots=2` for each host"])
-        with path.open("rb") as stream:
-            data = stream.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise StudyError([f"{path}: larger than {MOST_BYTES:,} bytes; a hostfile has one line for each host"])
-        return parse_hostfile(data.decode(), str(path))
+        return parse_hostfile(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise StudyError([f"{path}: cannot be read: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
@@ -140,9 +133,6 @@ def capacity_problem(hosts: Sequence[Host], count: int, workers: int) -> str:
     each = workers // count
     small = next((host for host in hosts[:count] if host.slots < each), None)
     return f"hosts={count} needs {each} slots on each, but {small.name} has slots={small.slots}" if small else ""
-
-
-# --- one word, one line
 
 
 def _parse_line(line: str) -> tuple[Host | None, str]:
@@ -208,14 +198,8 @@ class Allocation:
     cores: tuple[int, ...]  # on each host
 
     def to_dict(self) -> dict[str, Any]:
-        """For the record of a trial."""
-        return {
-            "job": self.job,
-            "name": self.name,
-            "cluster": self.cluster,
-            "partition": self.partition,
-            "hosts": list(self.hosts),
-        }
+        """For the record of a trial: all but the cores."""
+        return {name: value for name, value in (asdict(self) | {"hosts": list(self.hosts)}).items() if name != "cores"}
 
 
 def current(environment: Mapping[str, str] | None = None) -> Allocation | None:
@@ -300,20 +284,14 @@ def env_without_private(environment: Mapping[str, str], also: Iterable[str] = ()
 CONNECT_SECONDS = 5
 ALIVE_SECONDS, ALIVE_TIMES = 2, 4  # the connection counts as lost after so long without an answer, so many times
 OWN_CODE = 255  # ssh's own failures; any other code is that of the command
-OPTIONS = (
-    "-x",
-    "-T",
-    "-o",
-    "BatchMode=yes",
-    "-o",
-    f"ConnectTimeout={CONNECT_SECONDS}",
-    "-o",
-    f"ServerAliveInterval={ALIVE_SECONDS}",
-    "-o",
-    f"ServerAliveCountMax={ALIVE_TIMES}",
-    "-o",
-    "LogLevel=ERROR",
-)
+SETTINGS = {
+    "BatchMode": "yes",
+    "ConnectTimeout": CONNECT_SECONDS,
+    "ServerAliveInterval": ALIVE_SECONDS,
+    "ServerAliveCountMax": ALIVE_TIMES,
+    "LogLevel": "ERROR",
+}
+OPTIONS = ("-x", "-T", *(word for key, value in SETTINGS.items() for word in ("-o", f"{key}={value}")))
 REMEDIES = (  # messages of OpenSSH 9.2, and the remedy
     ("Host key verification failed", "known_hosts has no key for it, or another one: check it, then `ssh {host}` once"),
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", "if it was reinstalled: ssh-keygen -R {host}, then `ssh {host}` once"),
