@@ -11,12 +11,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter
 from scipy import stats
 
 from analysis.frames import results as series
 from analysis.frames.configurations import SPREADING_KEYS, known, same, values_of
 from analysis.frames.results import Results
+from analysis.frames.rows import bounded
+from analysis.frames.study import workers_text
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
@@ -32,6 +34,7 @@ from analysis.statistics.batch_size import (
 )
 from analysis.statistics.estimates import LogEstimate
 from analysis.text import file_name, number
+from analysis.views.target import batch_axis, logarithmic_values
 from analysis.views.view import Drawing, StudyTable, View
 
 # Statistical efficiency and goodput of each trained configuration, and what the noise scale predicts of them.
@@ -42,6 +45,7 @@ from analysis.views.view import Drawing, StudyTable, View
 # Predicted is samples(B) = Smin (B + Bnoise): Smin from the samples, and Bnoise from the gradients, of the two smallest
 # global batches with a noise scale. Seconds are those samples over the configuration's own throughput.
 
+ABOUT = ("configuration", "series", "model", "framework", "workers", "batch_per_worker", "global_batch")
 WITH_BOUNDS = (
     "samples_per_second",
     "efficiency",
@@ -56,13 +60,7 @@ WITH_BOUNDS = (
     "predicted_seconds",
 )
 COLUMNS = (
-    "configuration",
-    "series",
-    "model",
-    "framework",
-    "workers",
-    "batch_per_worker",
-    "global_batch",
+    *ABOUT,
     "target",
     "recipe",
     "seeds",
@@ -75,11 +73,10 @@ COLUMNS = (
     "predicted_from",
     "worker_hours",
 )
-NAMES = COLUMNS[:7]
 PREDICTED_FROM = 2  # global batches
 
 
-def table(results: Results) -> pd.DataFrame:
+def efficiency_table(results: Results) -> pd.DataFrame:
     """COLUMNS, a row for each configuration that was trained to a target; `recipe` counts recipes from 1. `error`:
     predicted / measured - 1."""
     rows = [
@@ -89,16 +86,14 @@ def table(results: Results) -> pd.DataFrame:
 
 
 def _row(one: Trained, recipe: Recipe, number: int) -> dict[str, Any]:
-    made: dict[str, Any] = {name: one.row[name] for name in NAMES}
+    made: dict[str, Any] = {name: one.row[name] for name in ABOUT}
     made |= {"target": recipe.target, "recipe": number, "seeds": one.seeds, "reached": one.reached}
     made |= {"noise_unknown": one.unknown, "noise_rows": one.noise.rows if one.noise else 0}
     made |= _bounded("samples_per_second", one.speed)
-    if isinstance(recipe.curve, Curve):
-        curve = recipe.curve
-        made |= {"critical_batch": curve.critical, "critical_batch_low": curve.low, "critical_batch_high": curve.high}
-        made["smallest_steps"] = curve.steps
+    if isinstance(curve := recipe.curve, Curve):
+        made |= bounded("critical_batch", curve.critical, curve.low, curve.high) | {"smallest_steps": curve.steps}
     if one.noise:
-        made |= {"noise_scale": one.noise.scale, "noise_scale_low": one.noise.low, "noise_scale_high": one.noise.high}
+        made |= bounded("noise_scale", one.noise.scale, one.noise.low, one.noise.high)
     if (efficiency := recipe.efficiency(one.batch)) is None:
         return made
     samples = recipe.samples[one.batch]
@@ -106,15 +101,25 @@ def _row(one: Trained, recipe: Recipe, number: int) -> dict[str, Any]:
     made |= {"smallest_batch": recipe.smallest, "worker_hours": seconds.value * int(one.row["workers"]) / 3600}
     made |= _bounded("efficiency", efficiency) | _bounded("goodput", one.speed * efficiency)
     made |= _bounded("measured_steps", samples / estimates.exactly(one.batch)) | _bounded("seconds", seconds)
-    made |= _noise_efficiency(one, recipe.smallest)
+    if one.noise and one.noise.low is not None:  # an interval without an upper end leads to no loss at all
+        high = math.inf if one.noise.high is None else one.noise.high
+        by_scale = (
+            None if scale is None else predicted_efficiency(scale, one.batch, recipe.smallest)
+            for scale in (one.noise.scale, one.noise.low, high)
+        )
+        made |= bounded("noise_efficiency", *by_scale)
     sources = predicted_from(recipe)
     made["predicted_from"] = ";".join(map(str, sources))
     if (expected := predicted(recipe, sources, one.batch)) is not None and one.batch not in sources:
         made |= _bounded("predicted_steps", expected / estimates.exactly(one.batch))
         made |= _bounded("predicted_seconds", expected / one.speed)
-        error = _bounded("error", expected / samples)
-        made |= {name: None if value is None else value - 1 for name, value in error.items()}
+        error = expected / samples
+        made |= bounded("error", *(None if value is None else value - 1 for value in (error.value, *error.bounds())))
     return made
+
+
+def _bounded(name: str, estimate: LogEstimate) -> dict[str, Any]:
+    return bounded(name, estimate.value, *estimate.bounds())
 
 
 def predicted_from(recipe: Recipe) -> tuple[int, ...]:
@@ -145,21 +150,6 @@ def predicted(recipe: Recipe, sources: Sequence[int], batch: int) -> LogEstimate
     quantile = float(stats.t.ppf(0.975, noise.freedom))
     below, above = at - min(at, *ends), max(at, *ends) - at
     return smallest * LogEstimate(at, below / quantile, above / quantile, noise.freedom)
-
-
-def _noise_efficiency(one: Trained, smallest: int) -> dict[str, Any]:
-    """By the configuration's own noise scale. An interval without an upper end leads to no loss at all."""
-    if one.noise is None or one.noise.low is None:
-        return {}
-    high = math.inf if one.noise.high is None else one.noise.high
-    ends = [predicted_efficiency(scale, one.batch, smallest) for scale in (one.noise.low, high)]
-    best = None if one.noise.scale is None else predicted_efficiency(one.noise.scale, one.batch, smallest)
-    return {"noise_efficiency": best, "noise_efficiency_low": ends[0], "noise_efficiency_high": ends[1]}
-
-
-def _bounded(name: str, estimate: LogEstimate) -> dict[str, float | None]:
-    low, high = estimate.bounds()
-    return {name: estimate.value, f"{name}_low": low, f"{name}_high": high}
 
 
 # Up to how many workers it pays: the worker counts with the fewest seconds, and worker-hours, to the target.
@@ -246,31 +236,18 @@ def _price(one: Trained, priced: bool) -> LogEstimate:
 
 # The table of statistical efficiency and goodput: what a larger batch costs in samples, and how many workers pay.
 
-HEADER = (
-    "configuration",
-    "samples/s",
-    "efficiency",
-    "by noise scale",
-    "goodput",
-    "noise scale",
-    "steps",
-    "predicted steps",
-    "error",
-    "seconds",
-    "predicted seconds",
-)
-SHOWN_COLUMNS = (
-    "samples_per_second",
-    "efficiency",
-    "noise_efficiency",
-    "goodput",
-    "noise_scale",
-    "measured_steps",
-    "predicted_steps",
-    "error",
-    "seconds",
-    "predicted_seconds",
-)
+SHOWN_COLUMNS = {
+    "samples_per_second": "samples/s",
+    "efficiency": "efficiency",
+    "noise_efficiency": "by noise scale",
+    "goodput": "goodput",
+    "noise_scale": "noise scale",
+    "measured_steps": "steps",
+    "predicted_steps": "predicted steps",
+    "error": "error",
+    "seconds": "seconds",
+    "predicted_seconds": "predicted seconds",
+}
 METHOD = (
     "Efficiency: samples to the target at the smallest global batch over those at this one; by noise scale: as the "
     "configuration's own gradient noise scale has it, (smallest + scale) / (batch + scale). Goodput: samples/s x "
@@ -292,16 +269,16 @@ BEYOND = (
 
 def listing(results: Results) -> Listing | None:
     """A row for each configuration that was trained to a target; None where nothing can be said of batch sizes."""
-    rows, found = table(results), recipes(results)
+    rows, found = efficiency_table(results), recipes(results)
     if rows.noise_scale_low.isna().all() and not any(len(recipe.samples) > 1 for recipe in found):
         return None
-    several = rows.model.nunique() > 1
-    return Listing(
-        f"Statistical efficiency and goodput ({results.heading})",
-        HEADER,
-        tuple(_cells(row, several) for row in rows.to_dict("records")),
-        tuple(_lines(results, rows, found)),
-    )
+    made = rows.to_dict("records")
+    cells = [
+        {"configuration": name} | {header: _cell(row, column) for column, header in SHOWN_COLUMNS.items()}
+        for row, name in zip(made, notes.named_with_batch(made), strict=True)
+    ]
+    title = f"Statistical efficiency and goodput ({results.heading})"
+    return Listing.from_rows(title, cells, _lines(results, rows, found))
 
 
 def name(recipe: Recipe, results: Results) -> str:
@@ -321,14 +298,6 @@ def critical(curve: Curve) -> str:
     if curve.low is not None:
         return f"above {number(curve.low)} samples (95 %)"
     return f"below {number(curve.high)} samples (95 %)" if curve.high is not None else "unknown"
-
-
-def _cells(row: Mapping[Any, Any], several: bool) -> tuple[str, ...]:
-    model = f"{row['model']}, " if several else ""
-    return (
-        f"{model}{row['series']}, batch {row['global_batch']}",
-        *(_cell(row, column) for column in SHOWN_COLUMNS),
-    )
 
 
 def _cell(row: Mapping[Any, Any], column: str) -> str:
@@ -360,9 +329,7 @@ def _signed(share: float) -> str:
 
 def _lines(results: Results, rows: pd.DataFrame, found: list[Recipe]) -> Iterator[str]:
     yield from METHOD
-    yield from notes.how_it_differs(
-        results.configurations[results.configurations.configuration.isin(rows.configuration)]
-    )
+    yield from notes.how_it_differs(results.among(rows.configuration))
     for recipe in found:
         yield from _of_recipe(recipe, name(recipe, results))
     for unknown, ours in rows[rows.noise_unknown != ""].groupby("noise_unknown", sort=False):
@@ -390,7 +357,7 @@ def _of_recipe(recipe: Recipe, title: str) -> Iterator[str]:
         )
     for one in paying(recipe):
         best, fastest = one.seconds, one.throughput
-        throughput = f"highest throughput with {_workers(int(fastest.row['workers']))} (batch {fastest.batch})"
+        throughput = f"highest throughput with {workers_text(int(fastest.row['workers']))} (batch {fastest.batch})"
         more = int(fastest.row["workers"]) > int(best.of.row["workers"])
         stops = ": beyond it more workers are faster, and no sooner at the target" if more else ""
         yield (
@@ -401,18 +368,11 @@ def _of_recipe(recipe: Recipe, title: str) -> Iterator[str]:
 
 def _best_in_words(best: Best) -> str:
     """`2 workers (batch 128; tied: 1 worker)`."""
+    tied, unsure = (" and ".join(map(workers_text, counts)) for counts in (best.tied, best.unsure))
     parts = [f"batch {best.of.batch}"]
-    parts += [f"tied: {_counts(best.tied)}"] if best.tied else []
-    parts += [f"not told from {_counts(best.unsure)}, for want of seeds"] if best.unsure else []
-    return f"{_workers(int(best.of.row['workers']))} ({'; '.join(parts)})"
-
-
-def _counts(workers: tuple[int, ...]) -> str:
-    return " and ".join(map(_workers, workers))
-
-
-def _workers(count: int) -> str:
-    return f"{count} worker{'s' * (count != 1)}"
+    parts += [f"tied: {tied}"] if tied else []
+    parts += [f"not told from {unsure}, for want of seeds"] if unsure else []
+    return f"{workers_text(int(best.of.row['workers']))} ({'; '.join(parts)})"
 
 
 # The cost of a larger batch: throughput beside goodput, and samples to the target with the critical batch size.
@@ -430,7 +390,7 @@ MOST_LINES = 8  # of the legend, beyond which the lines are drawn and not named
 
 def draw(results: Results) -> dict[str, Figure]:
     """`efficiency-<model>` of each model that reached its target at more than one global batch."""
-    rows = table(results)
+    rows = efficiency_table(results)
     figures: dict[str, Figure] = {}
     for model in dict.fromkeys(rows.model):
         found = [
@@ -473,7 +433,8 @@ def _figure(results: Results, model: str, rows: pd.DataFrame, found: Sequence[Re
         ends += _samples(right, recipe, label, colour, len(found) > 1)
     style.name_y(right, "samples to the target", layout)
     batches = sorted({batch for recipe in found for batch in recipe.samples})
-    _logarithmic(right, batches)
+    batch_axis(right, batches)
+    logarithmic_values(right, lambda value: f"{value / 1000:,g} k" if value >= 1000 else number(value))
     least, most = right.get_xlim()  # a critical batch far from what was trained does not squeeze it
     right.set_xlim(max(least, batches[0] / REACH), min(most, batches[-1] * REACH))
     if 0 < (lines := len(right.get_legend_handles_labels()[0])) <= MOST_LINES:
@@ -500,7 +461,7 @@ def _speeds(axis: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
     axis.set_title("throughput (dashed) and goodput", loc="left")
     axis.set_ylim(bottom=0)
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}"))
-    _batches(axis, sorted(set(rows.global_batch)))
+    batch_axis(axis, sorted(set(rows.global_batch)))
     axis.set_xlabel("global batch")
     style.end_labels(axis, labels, HEIGHT)
 
@@ -569,24 +530,8 @@ def _short_name(recipe: Recipe, results: Results, found: Sequence[Recipe]) -> st
     return others if others and same_target else ", ".join(filter(None, (recipe.target, others)))
 
 
-def _batches(axis: Axes, batches: Sequence[int]) -> None:
-    axis.set_xscale("log")
-    axis.set_xticks(list(batches), [str(batch) for batch in batches])
-    axis.xaxis.set_minor_locator(NullLocator())
-
-
-def _logarithmic(axis: Axes, batches: Sequence[int]) -> None:
-    _batches(axis, batches)
-    axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.yaxis.set_minor_locator(NullLocator())
-    axis.yaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value / 1000:,g} k" if value >= 1000 else number(value))
-    )
-
-
 VIEW = View(
     "What does a larger batch cost in samples?",
-    (StudyTable("efficiency", listing, table),),
+    (StudyTable("efficiency", listing, efficiency_table),),
     (Drawing("efficiency", draw, several=True, rank=1),),
 )

@@ -21,14 +21,14 @@ from analysis import findings
 from analysis.findings import WRONG, Evidence, Finding, Row
 from analysis.frames.configurations import known
 from analysis.frames.results import About, Results
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import as_rows, bounded
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.statistics.arms import NOTHING, RANDOM, begins_with, frozen, of_weights
 from analysis.text import file_name
 from analysis.views.view import Detector, Drawing, StudyTable, View
 from scaling_study.records.maps import CAMS, CENTRE, CHANCE, COLUMNS, HIDDEN, METHODS, OWN, PICTURE, RIGHT, SCORED
-from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, between_repeats
+from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
 from scaling_study.stats.scores import enlarged, highest
 
 # The table of class-activation maps: how often each kind points at the instrument, beside what needs no model.
@@ -43,49 +43,28 @@ NAMES = {
     CHANCE: "no model: chance",
 }
 OF_A_MODEL = (OWN, *CAMS, HIDDEN)
-HEADER = (
-    "map",
-    "weights, backbone",
-    "points at the instrument",
-    "points at the tip",
-    "energy on the instrument",
-    "points at the instrument: pre-trained less random",
-    "seeds",
-)
-MAPS_COLUMNS = (
-    "model",
-    "configuration",
-    "weights",
-    "freeze",
-    "method",
-    "seeds",
-    "videos",
-    "maps",
-    *(f"{score}{bound}" for score in SCORED for bound in ("", "_low", "_high")),
-    *(f"{score}_difference{bound}" for score in SCORED for bound in ("", "_low", "_high")),
-)
+Shown = tuple[str, str, str, str, str | None]  # model, weights, freeze, configuration, that of random weights beside it
 
 
-def shown(results: Results) -> list[tuple[str, str, str, str, str | None]]:
-    """(model, weights, freeze, configuration, the configuration of random weights beside it) of what is shown: the
-    arms' chosen ones, where there are arms; else all that have maps."""
+def shown(results: Results) -> list[Shown]:
+    """What is shown: the arms' chosen configurations, where there are arms; else all that have maps."""
     having = set(results.maps.videos.configuration)
-    by_configuration: dict[str, tuple[str, str, str, str, str | None]] = {}
+    chosen: dict[str, Shown] = {}
     for pair in of_weights(results):
         beside = pair[1].configuration if pair[1].configuration in having else None
         for arm in pair:
             other = beside if arm.weights != RANDOM else None
-            model = str(arm.chosen["model"])
-            by_configuration[arm.configuration] = (model, arm.weights, arm.freeze, arm.configuration, other)
-    if not having & set(by_configuration):
-        for row in results.rows:
-            name = str(row["configuration"])
-            by_configuration[name] = (str(row["model"]), begins_with(row), frozen(row), name, None)
-    return [one for name, one in by_configuration.items() if name in having]
+            chosen[arm.configuration] = str(arm.chosen["model"]), arm.weights, arm.freeze, arm.configuration, other
+    if not having & set(chosen):
+        chosen = {
+            name: (str(row["model"]), begins_with(row), frozen(row), name, None)
+            for name, row in results.by_name.items()
+        }
+    return [one for name, one in chosen.items() if name in having]
 
 
-def table(results: Results) -> pd.DataFrame:
-    """COLUMNS: a row for each configuration that is shown and each method; the two that need no model once a model."""
+def maps_table(results: Results) -> pd.DataFrame:
+    """A row for each configuration that is shown and each method; the two that need no model once a model."""
     rows: list[dict[str, Any]] = []
     for model, weights, freeze, name, other in shown(results):
         for method in METHODS:
@@ -94,10 +73,25 @@ def table(results: Results) -> pd.DataFrame:
                 continue
             ours = of_videos(results, name, method)
             theirs = None if other is None or without else of_videos(results, other, method)
-            keys = {"model": model, "configuration": "" if without else name, "method": method}
-            keys |= {"weights": "" if without else weights, "freeze": "" if without else freeze}
-            rows.append({**keys, **_counts(results, name), **_scores(ours, theirs)})
-    return pd.DataFrame(rows, columns=list(MAPS_COLUMNS))
+            videos = results.maps.videos
+            each = videos[(videos.configuration == name) & (videos.method == OWN)]
+            made: dict[str, Any] = {
+                "model": model,
+                "configuration": "" if without else name,
+                "weights": "" if without else weights,
+                "freeze": "" if without else freeze,
+                "method": method,
+                "seeds": each.seed.nunique(),
+                "videos": each.video.nunique(),
+                "maps": int(each.maps.sum()),
+            }
+            for score in SCORED:
+                made |= _over_videos(score, ours[score])
+            for score in SCORED:
+                difference = () if theirs is None else ours[score] - theirs[score]
+                made |= _over_videos(f"{score}_difference", difference)
+            rows.append(made)
+    return pd.DataFrame(rows)
 
 
 def of_videos(results: Results, configuration: str, method: str) -> pd.DataFrame:
@@ -108,49 +102,35 @@ def of_videos(results: Results, configuration: str, method: str) -> pd.DataFrame
     return means
 
 
-def interval(values: pd.Series[float]) -> Interval | None:
-    """Over the videos; None where nothing was scored."""
-    there = values.dropna()
-    return between_repeats(there.to_list()) if len(there) else None
-
-
-def _scores(ours: pd.DataFrame, theirs: pd.DataFrame | None) -> dict[str, float | None]:
-    bounds: dict[str, float | None] = {}
-    for score in SCORED:
-        differences = None if theirs is None else interval(ours[score] - theirs[score])
-        for name, of in ((score, interval(ours[score])), (f"{score}_difference", differences)):
-            bounds |= {} if of is None else {name: of.mean, f"{name}_low": of.low, f"{name}_high": of.high}
-    return bounds
-
-
-def _counts(results: Results, configuration: str) -> dict[str, int]:
-    ours = results.maps.videos[results.maps.videos.configuration == configuration]
-    each = ours[ours.method == OWN]
-    return {"seeds": each.seed.nunique(), "videos": each.video.nunique(), "maps": int(each.maps.sum())}
+def _over_videos(name: str, values: Iterable[float]) -> dict[str, Any]:
+    """The mean over the videos with its interval; None where nothing was scored."""
+    there = [value for value in values if known(value)]
+    over = between_repeats(there) if there else None
+    return bounded(name, over and over.mean, over and over.low, over and over.high)
 
 
 def listing(results: Results) -> Listing | None:
     """None where no trial has maps that could be scored."""
-    rows = as_rows(table(results))
+    rows = as_rows(maps_table(results))
     if not any(known(row["mask"]) for row in rows):
         return None
     several = len({row["model"] for row in rows}) > 1
     order = sorted(rows, key=lambda row: (row["model"], METHODS.index(row["method"])))
-    cells = tuple(_cells(row, several) for row in order)
-    return Listing(f"Do the maps show the instrument? ({results.heading})", HEADER, cells, tuple(_lines(results, rows)))
+    cells = [_cells(row, several) for row in order]
+    return Listing.from_rows(f"Do the maps show the instrument? ({results.heading})", cells, _lines(results, rows))
 
 
-def _cells(row: dict[Any, Any], several: bool) -> tuple[str, ...]:
-    model = f"{row['model']}: " if several else ""
-    arm = f"{row['weights']}, {backbone(row['freeze'])}" if row["configuration"] else ""
-    scores = (bounded(row, score) for score in SCORED)
-    return (
-        model + NAMES[row["method"]],
-        arm,
-        *scores,
-        bounded(row, "mask_difference", "+"),
-        str(row["seeds"]) if row["configuration"] else "",
-    )
+def _cells(row: dict[Any, Any], several: bool) -> dict[str, str]:
+    mask, tip, energy = (bounds_text(row, score) for score in SCORED)
+    return {
+        "map": (f"{row['model']}: " if several else "") + NAMES[row["method"]],
+        "weights, backbone": f"{row['weights']}, {backbone(row['freeze'])}" if row["configuration"] else "",
+        "points at the instrument": mask,
+        "points at the tip": tip,
+        "energy on the instrument": energy,
+        "points at the instrument: pre-trained less random": bounds_text(row, "mask_difference", "+"),
+        "seeds": str(row["seeds"]) if row["configuration"] else "",
+    }
 
 
 def backbone(freeze: str) -> str:
@@ -158,7 +138,7 @@ def backbone(freeze: str) -> str:
     return "backbone frozen" if freeze == "backbone" else "backbone trained"
 
 
-def bounded(row: dict[Any, Any], name: str, sign: str = "") -> str:
+def bounds_text(row: dict[Any, Any], name: str, sign: str = "") -> str:
     """`.465 [.412, .518]`; empty where it is not known."""
     if not known(row[name]):
         return ""
@@ -429,14 +409,7 @@ def _legend(sheet: style.Sheet, model: Model) -> None:
         Patch(color=colour, label=name) for colour, name in zip(COLOURS, model.about.instruments, strict=False)
     ]
     handles += [
-        Line2D(
-            [],
-            [],
-            linestyle="",
-            marker=HIT,
-            label="highest cell, with the instrument in it: hit",
-            **EDGED,
-        ),
+        Line2D([], [], linestyle="", marker=HIT, label="highest cell, with the instrument in it: hit", **EDGED),
         Line2D([], [], linestyle="", marker=MISS, label="without: miss", **EDGED),
         Line2D([], [], linestyle="", marker="+", color="black", markeredgewidth=1.4, label="tip"),
     ]
@@ -495,7 +468,9 @@ LOOKS = {True: ("o", 0), False: ("s", 1)}  # pre-trained? -> marker, colour
 
 def draw_pointing(results: Results) -> dict[str, Figure]:
     """`pointing-<model>`; none where nothing was scored."""
-    rows = table(results)
+    rows = maps_table(results)
+    if rows.empty:
+        return {}
     rows = rows[rows["mask"].notna()]
     return {
         f"pointing-{file_name(str(model))}": _pointing_sheet(results, str(model), ours)
@@ -613,7 +588,7 @@ def maps_of_something_else(evidence: Evidence) -> Iterator[Finding]:
 
 VIEW = View(
     "What does a model look at?",
-    (StudyTable("maps", listing, table),),
+    (StudyTable("maps", listing, maps_table),),
     (Drawing("maps", draw_maps, True, rank=-1), Drawing("pointing", draw_pointing, True, rank=-1)),
     (Detector(maps_of_something_else, 12),),
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -167,7 +168,7 @@ def _bubble(row: ConfigurationRow, shape: Shape, events: pd.DataFrame) -> dict[s
         "bubble_steps": measured.steps,
         "cap": bubble.cap(schedule, each, m),
         "most_speedup": bubble.most_speedup(each),
-        "busiest_worker": workers.idxmax(),
+        "busiest_worker": int(np.argmax(each)),
         "time_shares": joined(shares(seconds.groupby(events.stage).sum())),
     }
     if known(row["speedup"]) and known(row["samples_per_second"]):
@@ -480,9 +481,10 @@ def _panel(axis: Axes, panel: Panel, milliseconds: float) -> None:
     for event in as_rows(panel.step):
         number = str(event["micro_batch"])
         left, wide = 1000 * event["start_seconds"], 1000 * (event["end_seconds"] - event["start_seconds"])
-        middle, edge = places[int(event["stage"])], 0.5 if wide * inch > LEAST_BOX else 0.0
-        look = {"facecolor": COLOURS[event["kind"]], "edgecolor": "white", "linewidth": edge, "zorder": 3}
-        axis.add_patch(Rectangle((left, middle - 0.46), wide, 0.92, **look))
+        kind, middle = event["kind"], places[event["stage"]]
+        edge = 0.5 if wide * inch > LEAST_BOX else 0.0
+        box = (left, middle - 0.46), wide, 0.92
+        axis.add_patch(Rectangle(*box, facecolor=COLOURS[kind], edgecolor="white", linewidth=edge, zorder=3))
         if style.inches(number, NUMBER) + 0.03 < wide * inch:
             axis.text(
                 left + wide / 2,

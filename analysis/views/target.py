@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from analysis.frames import configurations
 from analysis.frames.configurations import known, own_algorithm, values_of
 from analysis.frames.results import Results
-from analysis.frames.rows import ConfigurationRow
+from analysis.frames.rows import bounded
 from analysis.frames.training import METRICS, SHOWN, evaluation_steps, rounding
 from analysis.show import notes, style
 from analysis.show.layout import Listing
@@ -33,81 +33,43 @@ from scaling_study.targets import Target
 # One row a configuration that was trained to a result: means over its seeds, with those that never got there.
 
 UNITS = {"seconds": "train_seconds", "samples": "samples", "steps": "steps"}  # -> of a training that was stopped
-SAME_TASK = (  # inputs augment each its way
-    "model",
-    "train_target",
-    "train_validation",
-    "data",
-    "input",
-    "image_size",
-    "image_width",
-)
-COLUMNS = (
-    "configuration",
-    "series",
-    "model",
-    "framework",
-    "workers",
-    "global_batch",
-    "learning_rate",
-    "target",
-    "seeds",
-    "reached",
-    "diverged",
-    *(f"{unit}_to_target{bound}" for unit in UNITS for bound in ("", "_low", "_high")),
-    *(f"{what}_to_target{bound}" for what in ("worker_hours", "money") for bound in ("", "_low", "_high")),
-    "price_per_worker_hour",
-    "soonest",
-    "cheapest",
-    "samples_per_second",
-    "evaluate_share",
-    *(f"test_{name}{bound}" for name in METRICS for bound in ("", "_low", "_high")),
-    "resumed",
-    "lost_steps",
-    "train_seconds",
-    "train_seconds_low",
-    "train_seconds_high",
-    "steps",
-    "best_step",
-    "cores_busy",
-    "gpu_utilization_percent",
-    "peak_memory_bytes",
-)
+ABOUT = ("configuration", "series", "model", "framework", "workers", "global_batch", "learning_rate")
+SAME_TASK = ("model", "train_target", "train_validation", "data", "input", "image_size", "image_width")
 
 
 def trained_configurations(results: Results) -> pd.DataFrame:
-    """COLUMNS. Seconds are of training alone. A mean to target is geometric, over all seeds: where some were stopped
-    before, they count as larger (estimates.censored_mean). Test metrics are arithmetic means of all seeds,
-    seconds of whole trainings geometric ones.
+    """A row for each configuration that was trained. Seconds are of training alone. A mean to target is geometric, over
+    all seeds: where some were stopped before, they count as larger (estimates.censored_mean). Test metrics are
+    arithmetic means of all seeds, seconds of whole trainings geometric ones.
 
-    `soonest`, `cheapest`: the verdict among those of its model and target. The cheapest has the least money where
-    every one of these has a price, else the fewest worker-hours.
+    `soonest`, `cheapest`: the verdict among those of its model, input (each augments in its way) and target. The
+    cheapest has the least money where every one of these has a price, else the fewest worker-hours.
     """
-    trained = results.details.trained
-    shown = {row["configuration"]: row for row in results.rows}
-    prices = cost.prices(results)
-    rows: list[dict[str, Any]] = []
+    trained, prices = results.details.trained, cost.prices(results)
     every = evaluation_steps(results.details.evaluations)
+    rows = []
     for name, ours in trained.groupby("configuration", sort=False):
-        if row := shown.get(str(name)):
+        if row := results.by_name.get(str(name)):
             price, _ = prices.get(str(name), (None, ""))
-            known = {key: row.get(key) for key in COLUMNS if key in row}
-            rows.append({**known, **_of(ours, row, price, rounding(ours, every))})
-    _judge(rows, shown, trained)
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+            rows.append({key: row[key] for key in ABOUT} | _of(ours, row, price, rounding(ours, every)))
+    _judge(rows, results)
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*ABOUT, "target"])
 
 
-def _judge(rows: list[dict[str, Any]], shown: Mapping[str, ConfigurationRow], trained: pd.DataFrame) -> None:
+def _judge(rows: list[dict[str, Any]], results: Results) -> None:
     """Enter who is the soonest and the cheapest, and what is tied with it."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         if row["target"]:
-            of = shown[row["configuration"]]
-            task = (*map(str, values_of(of, SAME_TASK)), own_algorithm(of))
-            groups.setdefault(task, []).append(row)
-    for verdict, priced in (("soonest", False), ("cheapest", True)):
+            of = results.by_name[row["configuration"]]
+            groups.setdefault((*map(str, values_of(of, SAME_TASK)), own_algorithm(of)), []).append(row)
+    trained = {str(name): ours for name, ours in results.details.trained.groupby("configuration", sort=False)}
+    for verdict in ("soonest", "cheapest"):
         times = [
-            {row["configuration"]: _times(trained, row, group if priced else []) for row in group}
+            {
+                row["configuration"]: _times(trained[row["configuration"]], row, verdict == "cheapest" and group)
+                for row in group
+            }
             for group in groups.values()
         ]
         verdicts = verdicts_of_times(times)
@@ -115,50 +77,51 @@ def _judge(rows: list[dict[str, Any]], shown: Mapping[str, ConfigurationRow], tr
             row[verdict] = verdicts.get(row["configuration"], "")
 
 
-def _times(trained: pd.DataFrame, row: dict[str, Any], priced_among: list[dict[str, Any]]) -> Times:
+def _times(ours: pd.DataFrame, row: dict[str, Any], priced_among: list[dict[str, Any]] | bool) -> Times:
     """Seconds; or worker-hours, times their price where all of `priced_among` have one."""
-    ours = trained[trained.configuration == row["configuration"]]
-    prices = [other["price_per_worker_hour"] for other in priced_among]
-    price = 1.0 if any(one is None for one in prices) else row["price_per_worker_hour"] or 1.0
-    factor = int(row["workers"]) / 3600 * price if priced_among else 1.0
+    factor = 1.0
+    if isinstance(priced_among, list):
+        prices = [other["price_per_worker_hour"] for other in priced_among]
+        factor = row["workers"] / 3600 * (1.0 if None in prices else row["price_per_worker_hour"])
     reached = ours.target_seconds.notna()
     return Times((factor * ours.target_seconds[reached]).tolist(), (factor * ours.train_seconds[~reached]).tolist())
 
 
 def _of(ours: pd.DataFrame, row: Any, price: float | None, least_spread: float) -> dict[str, Any]:
     reached = ours.target_steps.notna()
-    result: dict[str, Any] = {
-        "learning_rate": row["learning_rate"],
+    columns: dict[str, Any] = {
         "target": str(ours.target.iloc[0]),
         "seeds": len(ours),
         "reached": int(reached.sum()),
         "diverged": int((ours.ended_by == "diverged").sum()),
-        "evaluate_share": float((ours.evaluate_seconds / (ours.train_seconds + ours.evaluate_seconds)).mean()),
-        "samples_per_second": float(ours.samples.sum() / ours.train_seconds.sum()),
-        "resumed": int(ours.resumed.sum()),
-        "lost_steps": int(ours.lost_steps.sum()),
-        "price_per_worker_hour": price,
     }
     for unit, stopped in UNITS.items():
         took, bounds = ours.loc[reached, f"target_{unit}"].to_list(), ours.loc[~reached, stopped].to_list()
         mean = censored_mean(took, bounds, least_spread=least_spread)
-        result |= {f"{unit}_to_target": mean.mean, f"{unit}_to_target_low": mean.low}
-        result[f"{unit}_to_target_high"] = mean.high
-    for bound in ("", "_low", "_high"):
-        seconds = result[f"seconds_to_target{bound}"]
-        hours = None if seconds is None else seconds * int(row["workers"]) / 3600
-        result[f"worker_hours_to_target{bound}"] = hours
-        result[f"money_to_target{bound}"] = None if hours is None or price is None else hours * price
+        columns |= bounded(f"{unit}_to_target", mean.mean, mean.low, mean.high)
+    seconds = (columns[f"seconds_to_target{end}"] for end in ("", "_low", "_high"))
+    hours = [None if value is None else value * row["workers"] / 3600 for value in seconds]
+    columns |= bounded("worker_hours_to_target", *hours)
+    columns |= bounded("money_to_target", *(None if h is None or price is None else h * price for h in hours))
+    columns |= {
+        "price_per_worker_hour": price,
+        "soonest": "",
+        "cheapest": "",
+        "samples_per_second": float(ours.samples.sum() / ours.train_seconds.sum()),
+        "evaluate_share": float((ours.evaluate_seconds / (ours.train_seconds + ours.evaluate_seconds)).mean()),
+    }
     for name in (f"test_{metric}" for metric in METRICS):
         values = ours[name].dropna().to_numpy(float)
+        columns |= bounded(name, None, None, None)
         if len(values) and np.isfinite(values).all():
             interval = between_repeats(values.tolist())
-            result |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
+            columns |= bounded(name, interval.mean, interval.low, interval.high)
     whole = censored_mean(ours.train_seconds.to_list(), ())
-    result |= {"train_seconds": whole.mean, "train_seconds_low": whole.low, "train_seconds_high": whole.high}
+    columns |= {"resumed": int(ours.resumed.sum()), "lost_steps": int(ours.lost_steps.sum())}
+    columns |= bounded("train_seconds", whole.mean, whole.low, whole.high)
     for name in ("steps", "best_step", "cores_busy", "gpu_utilization_percent", "peak_memory_bytes"):
-        result[name] = float(ours[name].mean()) if ours[name].notna().any() else None
-    return result
+        columns[name] = float(ours[name].mean()) if ours[name].notna().any() else None
+    return columns
 
 
 # The configuration that reaches the target soonest, or at least cost, and those tied with it (95 %).
@@ -233,43 +196,34 @@ def _slower(
 
 # The table of trainings to a result: who reached the target, how soon, and what the test set says.
 
-HEADER = ("configuration", "target", "reached", "seconds", "samples", "steps", "soonest", "worker-hours")
-
 
 def listing(results: Results) -> Listing | None:
     """A row for each configuration that was trained; None where none was."""
     rows = trained_configurations(results)
     if rows.empty:
         return None
-    priced = bool(rows.money_to_target.notna().any())
+    made = rows.to_dict("records")
     metrics = [name for name in SHOWN if rows[f"test_{name}"].notna().any()]
-    several = rows.model.nunique() > 1
-    signs = {row["configuration"]: configurations.sign(row) for row in results.rows}
-    cells = [_cells(row, metrics, several, priced, signs[row["configuration"]]) for row in rows.to_dict("records")]
-    costs = ("money", "cheapest") if priced else ("cheapest",)
-    return Listing(
-        f"Training to a result ({results.heading})",
-        (*HEADER, *costs, *(f"test {name}" for name in metrics)),
-        tuple(cells),
-        tuple(_lines(results, rows)),
-    )
+    priced = bool(rows.money_to_target.notna().any())
+    cells = [
+        {
+            "configuration": name,
+            "target": row["target"] or "none",
+            "reached": f"{row['reached']} of {row['seeds']}",
+            **{unit: _to_target(row, unit) for unit in UNITS},
+            "soonest": row["soonest"],
+            "worker-hours": interval(row, "worker_hours_to_target"),
+            **({"money": interval(row, "money_to_target")} if priced else {}),
+            "cheapest": row["cheapest"],
+            **_tested(row, metrics),
+        }
+        for row, name in zip(made, notes.signed_names(results, made), strict=True)
+    ]
+    return Listing.from_rows(f"Training to a result ({results.heading})", cells, _lines(results, rows))
 
 
-def _cells(row: Mapping[Any, Any], metrics: list[str], several: bool, priced: bool, sign: str) -> tuple[str, ...]:
-    model = f"{row['model']}, " if several else ""
-    name = f"{model}{row['series']}, batch {row['global_batch']} {sign}".rstrip()
-    money = (interval(row, "money_to_target"),) if priced else ()
-    return (
-        name,
-        row["target"] or "none",
-        f"{row['reached']} of {row['seeds']}",
-        *(_to_target(row, unit) for unit in UNITS),
-        row["soonest"],
-        interval(row, "worker_hours_to_target"),
-        *money,
-        row["cheapest"],
-        *(interval(row, f"test_{metric}", 3) for metric in metrics),
-    )
+def _tested(row: Mapping[Any, Any], metrics: Sequence[str]) -> dict[str, str]:
+    return {f"test {metric}": interval(row, f"test_{metric}", 3) for metric in metrics}
 
 
 def _to_target(row: Mapping[Any, Any], unit: str) -> str:
@@ -316,15 +270,20 @@ def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
         lines.append(
             f"{rows.resumed.sum():,} resumption(s) from a checkpoint; {rows.lost_steps.sum():,} steps were made twice."
         )
-    ours = results.configurations[results.configurations.configuration.isin(rows.configuration)]
-    return [*configurations.sentences(ours), *notes.how_it_differs(ours), *lines, notes.source(results)]
+    return [*_compared(results, rows), *lines, notes.source(results)]
+
+
+def _compared(results: Results, rows: pd.DataFrame) -> list[str]:
+    """Sentences on what may not be compared, and on what steps by rounds."""
+    ours = results.among(rows.configuration)
+    return [*configurations.sentences(ours), *notes.how_it_differs(ours)]
 
 
 def _unlike_inputs(results: Results) -> list[str]:
     """The inputs that made the batches of trainings, where a model has several."""
-    trained = results.configurations[results.configurations.configuration.isin(results.details.trained.configuration)]
-    kinds = {model: set(rows.input.fillna("none given")) for model, rows in trained.groupby("model")}
-    return sorted(set().union(*(names for names in kinds.values() if len(names) > 1)))
+    trained = results.among(results.details.trained.configuration)
+    kinds = [set(rows.input.fillna("none given")) for _, rows in trained.groupby("model")]
+    return sorted(set().union(*(names for names in kinds if len(names) > 1)))
 
 
 def _cost(rows: pd.DataFrame) -> str:
@@ -336,21 +295,17 @@ def _cost(rows: pd.DataFrame) -> str:
 
 
 def _rates(results: Results) -> str:
-    trained = results.configurations[results.configurations.configuration.isin(results.details.trained.configuration)]
-    rules = {
-        f"{row.learning_rate:g} x {rule} of (global batch / {row.train_reference_batch})"
-        if known(rule := row.train_scale_learning_rate) and rule != "none"
-        else f"{row.learning_rate:g}"
-        if known(row.learning_rate)
-        else "the workload's own"
-        for row in trained.itertuples()
-    }
+    rules = set()
+    for row in results.among(results.details.trained.configuration).itertuples():
+        rule = f"{row.learning_rate:g}" if known(row.learning_rate) else "the workload's own"
+        if known(scaled := row.train_scale_learning_rate) and scaled != "none":
+            rule += f" x {scaled} of (global batch / {row.train_reference_batch})"
+        rules.add(rule)
     return "; ".join(sorted(rules)) + " (never multiplied by workers)"
 
 
 # The table of what trainings to a result took of their machine, beside what they came to.
 
-RESOURCE_HEADER = ("configuration", "seeds", "seconds", "samples/s", "cores busy")
 RESOURCE_COLUMNS = (
     "configuration",
     "series",
@@ -373,7 +328,7 @@ RESOURCE_COLUMNS = (
 
 def resources_table(results: Results) -> pd.DataFrame:
     """RESOURCE_COLUMNS of trained_configurations()."""
-    return trained_configurations(results)[list(RESOURCE_COLUMNS)]
+    return trained_configurations(results).reindex(columns=list(RESOURCE_COLUMNS))
 
 
 def resources_listing(results: Results) -> Listing | None:
@@ -381,17 +336,27 @@ def resources_listing(results: Results) -> Listing | None:
     rows = resources_table(results)
     if rows.empty:
         return None
+    made = rows.to_dict("records")
     metrics = [name for name in SHOWN if rows[f"test_{name}"].notna().any()]
     on_gpus = bool(rows.gpu_utilization_percent.notna().any())
-    several = rows.model.nunique() > 1
-    signs = {row["configuration"]: configurations.sign(row) for row in results.rows}
-    cells = [
-        _training_cells(row, metrics, several, on_gpus, signs[row["configuration"]]) for row in rows.to_dict("records")
-    ]
-    ours = results.configurations[results.configurations.configuration.isin(rows.configuration)]
+    cells = []
+    for row, name in zip(made, notes.signed_names(results, made), strict=True):
+        gpus = f"{row['gpu_utilization_percent']:.0f}" if known(row["gpu_utilization_percent"]) else ""
+        cells.append(
+            {
+                "configuration": name,
+                "seeds": str(row["seeds"]),
+                "seconds": interval(row, "train_seconds"),
+                "samples/s": f"{row['samples_per_second']:,.0f}",
+                "cores busy": f"{row['cores_busy']:.2f}" if known(row["cores_busy"]) else "",
+                **({"GPUs busy (%)": gpus} if on_gpus else {}),
+                "memory (MB a worker)": megabytes(row["peak_memory_bytes"]),
+                "best step": f"{row['best_step']:,.0f} of {row['steps']:,.0f}" if known(row["best_step"]) else "",
+                **_tested(row, metrics),
+            }
+        )
     lines = (
-        *configurations.sentences(ours),
-        *notes.how_it_differs(ours),
+        *_compared(results, rows),
         "Means over the seeds [95 %], of seconds geometric. Seconds: of training steps alone; samples a second: all "
         "samples over them.",
         "Cores busy: CPU time of all workers over the seconds of training, evaluation, checkpoints and logs"
@@ -401,32 +366,7 @@ def resources_listing(results: Results) -> Listing | None:
         "else of the last one.",
         notes.source(results),
     )
-    gpus = ("GPUs busy (%)",) if on_gpus else ()
-    header = (*RESOURCE_HEADER, *gpus, "memory (MB a worker)", "best step", *(f"test {name}" for name in metrics))
-    return Listing(f"What a training took ({results.heading})", header, tuple(cells), lines)
-
-
-def _training_cells(
-    row: Mapping[Any, Any], metrics: list[str], several: bool, on_gpus: bool, sign: str
-) -> tuple[str, ...]:
-    model = f"{row['model']}, " if several else ""
-    gpus = (_number(row["gpu_utilization_percent"]),) if on_gpus else ()
-    best = f"{row['best_step']:,.0f} of {row['steps']:,.0f}" if known(row["best_step"]) else ""
-    return (
-        f"{model}{row['series']}, batch {row['global_batch']} {sign}".rstrip(),
-        str(row["seeds"]),
-        interval(row, "train_seconds"),
-        f"{row['samples_per_second']:,.0f}",
-        f"{row['cores_busy']:.2f}" if known(row["cores_busy"]) else "",
-        *gpus,
-        megabytes(row["peak_memory_bytes"]),
-        best,
-        *(interval(row, f"test_{metric}", 3) for metric in metrics),
-    )
-
-
-def _number(value: Any) -> str:
-    return f"{value:.0f}" if known(value) else ""
+    return Listing.from_rows(f"What a training took ({results.heading})", cells, lines)
 
 
 # Training to a result: the metric against seconds, samples and steps, and what a target costs at each batch size.
@@ -454,7 +394,7 @@ def _curves(results: Results, model: str, rows: pd.DataFrame) -> Figure:
     evaluations = results.details.evaluations
     evaluations = evaluations[evaluations.configuration.isin(rows.configuration)]
     metric = _metric(rows, evaluations)
-    names = {row["configuration"]: f"{row['series']}, batch {row['global_batch']}" for row in rows.to_dict("records")}
+    names = dict(zip(rows.configuration, notes.named_with_batch(rows.to_dict("records")), strict=True))
     colours = dict(zip(names, style.style_colours(len(names)), strict=True))
     ticks = [number(value) for value in evaluations[metric].dropna()]
     layout = style.Layout(
@@ -509,7 +449,8 @@ def _batches(results: Results, model: str, rows: pd.DataFrame) -> Figure:
         start = float(first[f"{unit}_to_target"])
         perfect = [start, start if unit == "samples" else start * ends[0] / ends[1]]
         axis.plot(ends, perfect, color=style.GREY, linestyle=":", linewidth=1.0, zorder=1)
-        _logarithmic(axis, sorted(set(rows.global_batch)))
+        batch_axis(axis, sorted(set(rows.global_batch)))
+        logarithmic_values(axis, _short)
         axis.set_xlabel("global batch")
         axis.set_title(f"{unit} to {targets}", loc="left")
         if index == 1:
@@ -529,14 +470,19 @@ def _line(axis: Axes, rows: pd.DataFrame, unit: str, name: str, colour: str, asi
     return EndLabel(float(at.iloc[-1]), float(y[-1]), name, colour)
 
 
-def _logarithmic(axis: Axes, batches: Sequence[int]) -> None:
+def batch_axis(axis: Axes, batches: Sequence[int]) -> None:
+    """Global batches on a logarithmic x axis, with a tick at each."""
     axis.set_xscale("log")
-    axis.set_yscale("log")
     axis.set_xticks(list(batches), [str(batch) for batch in batches])
     axis.xaxis.set_minor_locator(NullLocator())
+
+
+def logarithmic_values(axis: Axes, text: Callable[[float], str]) -> None:
+    """A logarithmic y axis, with ticks at 1, 2 and 5 times the powers of ten."""
+    axis.set_yscale("log")
     axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.yaxis.set_minor_locator(NullLocator())
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
 def _metric(rows: pd.DataFrame, evaluations: pd.DataFrame) -> str:
@@ -550,7 +496,7 @@ def _targets(rows: pd.DataFrame) -> list[Target]:
     return [Target.parse(text) for text in sorted(set(rows.target)) if text and text.partition("=")[0] in DIRECTIONS]
 
 
-def _short(value: Any) -> str:
+def _short(value: float) -> str:
     """`1.5 k` for 1500."""
     return f"{value / 1000:g} k" if value >= 1000 else f"{value:g}"
 

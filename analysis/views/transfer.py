@@ -17,14 +17,13 @@ from analysis.statistics import arms
 from analysis.statistics.arms import POINTING, Arm
 from analysis.text import number
 from analysis.views import target
-from analysis.views.maps import backbone, bounded
+from analysis.views.maps import backbone, bounds_text
 from analysis.views.view import StudyTable, View
 from scaling_study.targets import CHOSEN_BY, HEADS, OF_TRIPLETS, TRIPLETS
 from scaling_study.targets import METRICS as DIRECTIONS
 
 # The table of whether pre-training helps, and whether training the backbone does: test figures, seed by seed.
 
-HEADER = ("compared", "at", "figure", "first", "second", "difference", "seeds", "the first one")
 PARTS = {
     "i": "instruments",
     "v": "verbs",
@@ -54,27 +53,25 @@ def listing(results: Results) -> Listing | None:
     there = {row["figure"] for row in rows}
     order = [name for name in SHOWN if name in there] or [name for name in METRICS if name in there]
     several = len({row["model"] for row in rows}) > 1
-    cells = tuple(_cells(row, several) for row in rows if row["figure"] in order)
+    cells = [_cells(row, several) for row in rows if row["figure"] in order]
     title = f"Does pre-training help, and does training the backbone? ({results.heading})"
-    return Listing(title, HEADER, cells, tuple(_lines(results)))
+    return Listing.from_rows(title, cells, _lines(results))
 
 
-def _cells(row: dict[Any, Any], several: bool) -> tuple[str, ...]:
-    model = f"{row['model']}: " if several else ""
+def _cells(row: dict[Any, Any], several: bool) -> dict[str, str]:
+    compared, at = "backbone trained less frozen", begun(row["weights"])
     if row["varied"] == "weights":
         compared, at = f"weights {row['weights']} less random", backbone(row["freeze"])
-    else:
-        compared, at = "backbone trained less frozen", begun(row["weights"])
-    return (
-        model + compared,
-        at,
-        FIGURES.get(row["figure"], row["figure"]),
-        bounded(row, "ours"),
-        bounded(row, "theirs"),
-        bounded(row, "difference", "+"),
-        str(row["seeds"]),
-        row["verdict"],
-    )
+    return {
+        "compared": f"{row['model']}: {compared}" if several else compared,
+        "at": at,
+        "figure": FIGURES.get(row["figure"], row["figure"]),
+        "first": bounds_text(row, "ours"),
+        "second": bounds_text(row, "theirs"),
+        "difference": bounds_text(row, "difference", "+"),
+        "seeds": str(row["seeds"]),
+        "the first one": row["verdict"],
+    }
 
 
 def begun(weights: str) -> str:
@@ -88,9 +85,8 @@ def _lines(results: Results) -> Iterator[str]:
         "seed is one order of the data and one set of heads. The first helps, or harms: the interval of the difference "
         "leaves out 0; each interval is one by itself, not corrected for their number. transfer.csv has all figures."
     )
-    each = {(arm.configuration): arm for pair in arms.pairs(results) for arm in (pair.ours, pair.theirs)}
-    shown = results.configurations
-    yield from notes.how_it_differs(shown[shown.configuration.isin(list(each))])
+    each = {arm.configuration: arm for pair in arms.pairs(results) for arm in (pair.ours, pair.theirs)}
+    yield from notes.how_it_differs(results.among(each))
     for arm in each.values():
         yield _choice(arm)
     yield _budget(results, list(each.values()))
@@ -113,9 +109,11 @@ def _choice(arm: Arm) -> str:
 
 def _budget(results: Results, each: list[Arm]) -> str:
     """A sentence on the budget that the answer holds for, and if a larger one may change it."""
-    names = {arm.configuration for arm in each}
-    ours = results.details.trained[results.details.trained.configuration.isin(names)]
-    steps, seen = _up_to(ours.steps), _up_to(ours.samples)
+    trained = results.details.trained
+    ours = trained[trained.configuration.isin([arm.configuration for arm in each])]
+    steps, seen = (
+        f"{'' if counts.nunique() == 1 else 'up to '}{counts.max():,.0f}" for counts in (ours.steps, ours.samples)
+    )
     rising = [
         f"{begun(arm.weights)}, {backbone(arm.freeze)} ({arm.rise:+.3f})"
         for arm in each
@@ -131,11 +129,6 @@ def _budget(results: Results, each: list[Arm]) -> str:
     return f"At this budget: {steps} steps, {seen} frames seen in each training. {more}"
 
 
-def _up_to(counts: pd.Series[float]) -> str:
-    """`300`, or `up to 300` where some are fewer."""
-    return f"{'' if counts.nunique() == 1 else 'up to '}{counts.max():,.0f}"
-
-
 # The table of what surgical triplets are recognised by: average precision of the heads, and of triplet scores.
 
 OF_HEADS = tuple(name for name in TRIPLETS if name not in (CHOSEN_BY, *OF_TRIPLETS, "top5_ivt"))
@@ -146,6 +139,8 @@ PUBLISHED = {"I": 89.9, "V": 59.9, "T": 37.4, "IV": 31.8, "IT": 27.1, "IVT": 24.
 def recognition_table(results: Results) -> pd.DataFrame:
     """A row for each configuration: its metrics on the test set with their intervals, as shares of 1."""
     rows = target.trained_configurations(results)
+    if rows.empty:
+        return rows
     columns = [f"test_{name}{bound}" for name in TRIPLETS for bound in ("", "_low", "_high")]
     ours: pd.DataFrame = rows.loc[
         rows[f"test_{CHOSEN_BY}"].notna(), ["configuration", "series", "model", "seeds", *columns]
@@ -158,21 +153,21 @@ def recognition_listing(results: Results) -> Listing | None:
     rows = recognition_table(results)
     if rows.empty:
         return None
-    header = (
-        "configuration",
-        "seeds",
-        *(NAMES[name] for name in OF_HEADS),
-        *(f"{NAMES[name.removesuffix('_of_triplets')]}, of triplets" for name in OF_TRIPLETS),
-        NAMES["top5_ivt"],
-    )
     several = rows.model.nunique() > 1
-    cells = tuple(_recognition_cells(row, several) for row in rows.to_dict("records"))
-    return Listing(f"Recognising triplets ({results.heading})", header, cells, tuple(_recognition_lines(results)))
-
-
-def _recognition_cells(row: dict[Any, Any], several: bool) -> tuple[str, ...]:
-    name = f"{row['model']}, {row['series']}" if several else str(row["series"])
-    return name, str(row["seeds"]), *(_percent(row, f"test_{key}") for key in (*OF_HEADS, *OF_TRIPLETS, "top5_ivt"))
+    cells = [
+        {
+            "configuration": f"{row['model']}, {row['series']}" if several else str(row["series"]),
+            "seeds": str(row["seeds"]),
+            **{NAMES[name]: _percent(row, f"test_{name}") for name in OF_HEADS},
+            **{
+                f"{NAMES[name.removesuffix('_of_triplets')]}, of triplets": _percent(row, f"test_{name}")
+                for name in OF_TRIPLETS
+            },
+            NAMES["top5_ivt"]: _percent(row, "test_top5_ivt"),
+        }
+        for row in rows.to_dict("records")
+    ]
+    return Listing.from_rows(f"Recognising triplets ({results.heading})", cells, _recognition_lines(results))
 
 
 def _percent(row: dict[Any, Any], name: str) -> str:

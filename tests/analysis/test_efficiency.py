@@ -142,7 +142,7 @@ def test_one_batch_size_or_too_few_seeds_give_a_reason() -> None:
 
 
 def test_the_planted_study_is_read_back(tmp_path: Path) -> None:
-    rows = batch_efficiency.table(of(tmp_path, *ALONE, *PAIRS))
+    rows = batch_efficiency.efficiency_table(of(tmp_path, *ALONE, *PAIRS))
     assert rows.recipe.unique().tolist() == [1] and set(rows.smallest_batch) == {64}
     for _, row in rows.iterrows():
         true = (64 + CRITICAL) / (row.global_batch + CRITICAL)
@@ -156,13 +156,13 @@ def test_the_planted_study_is_read_back(tmp_path: Path) -> None:
 
 
 def test_one_global_batch_needs_the_same_samples_whatever_shares_it(tmp_path: Path) -> None:
-    rows = batch_efficiency.table(of(tmp_path, *ALONE, *PAIRS))
+    rows = batch_efficiency.efficiency_table(of(tmp_path, *ALONE, *PAIRS))
     assert (rows.groupby("global_batch").measured_steps.nunique() == 1).all()
     assert not rows.measured_steps_low.isna().any()
 
 
 def test_predicted_are_the_other_batches_and_from_the_noise_of_the_two_smallest(tmp_path: Path) -> None:
-    rows = batch_efficiency.table(of(tmp_path, *ALONE)).set_index("global_batch")
+    rows = batch_efficiency.efficiency_table(of(tmp_path, *ALONE)).set_index("global_batch")
     assert set(rows.predicted_from) == {"64;128"}
     assert rows.predicted_steps.notna().tolist() == [False, False, True, True]
     assert (rows.error_low.loc[256:] < 0).all() and (rows.error_high.loc[256:] > 0).all()
@@ -171,14 +171,16 @@ def test_predicted_are_the_other_batches_and_from_the_noise_of_the_two_smallest(
 
 def test_a_noise_scale_that_is_not_the_critical_batch_shows_as_an_error(tmp_path: Path) -> None:
     """Planted at a tenth of it: samples are overrated, by 1.73 at 512."""
-    rows = batch_efficiency.table(of(tmp_path, *ALONE, noise_scale=CRITICAL / 10)).set_index("global_batch")
+    rows = batch_efficiency.efficiency_table(of(tmp_path, *ALONE, noise_scale=CRITICAL / 10)).set_index("global_batch")
     ratio = (512 + 20) / (512 + 200) * math.sqrt((64 + 200) * (128 + 200) / ((64 + 20) * (128 + 20)))
     assert 1 + rows.error[512] == pytest.approx(ratio, rel=0.15)
     assert rows.error_low[512] > 0.2
 
 
 def test_what_never_reached_the_target_is_there_and_claims_nothing(tmp_path: Path) -> None:
-    rows = batch_efficiency.table(of(tmp_path, *ALONE, Trained(1024, reached=False))).set_index("global_batch")
+    rows = batch_efficiency.efficiency_table(of(tmp_path, *ALONE, Trained(1024, reached=False))).set_index(
+        "global_batch"
+    )
     assert rows.reached[1024] == 0 and math.isnan(rows.efficiency[1024]) and math.isnan(rows.predicted_steps[1024])
     cells = batch_efficiency.listing(results.read(tmp_path))
     assert cells is not None and "not reached" in cells.rows[-1]
@@ -187,7 +189,7 @@ def test_what_never_reached_the_target_is_there_and_claims_nothing(tmp_path: Pat
 def test_a_recipe_of_its_own_has_a_curve_of_its_own(tmp_path: Path) -> None:
     other = [replace(one, keys=(("train_scale_learning_rate", "sqrt"), ("train_reference_batch", 64))) for one in ALONE]
     read = of(tmp_path, *ALONE, *other)
-    assert sorted(set(batch_efficiency.table(read).recipe)) == [1, 2]
+    assert sorted(set(batch_efficiency.efficiency_table(read).recipe)) == [1, 2]
     said = batch_efficiency.listing(read)
     assert said is not None and sum("critical batch size" in note for note in said.notes) == 2
 
@@ -196,7 +198,7 @@ def test_sixteen_bits_on_the_wire_are_another_recipe_beside_the_same_single_proc
     narrow = [replace(one, framework="horovod", allreduce="fp16") for one in PAIRS]
     found = recipes(of(tmp_path, *ALONE, *PAIRS, *narrow))
     assert [(len(recipe.trained), len(recipe.borrowed)) for recipe in found] == [(8, 0), (4, 4)]
-    assert len(batch_efficiency.table(results.read(tmp_path))) == 12
+    assert len(batch_efficiency.efficiency_table(results.read(tmp_path))) == 12
 
 
 # --- how many workers pay ---
@@ -283,7 +285,10 @@ def test_files_and_page_have_it(tmp_path: Path, draw_only: Any) -> None:
     assert {"efficiency.md", "efficiency.csv", "efficiency-resnet8.png", "efficiency-resnet8.svg"} <= paths
     assert "Statistical efficiency and goodput" in (tmp_path / "report.html").read_text()
     table = pd.read_csv(tmp_path / "tables" / "efficiency.csv")
-    assert tuple(table.columns) == batch_efficiency.COLUMNS and len(table) == len(batch_efficiency.table(read)) == 8
+    assert (
+        tuple(table.columns) == batch_efficiency.COLUMNS
+        and len(table) == len(batch_efficiency.efficiency_table(read)) == 8
+    )
 
 
 @pytest.mark.parametrize("study", ["pairs", "two recipes", "few seeds"])

@@ -28,7 +28,7 @@ def study(tmp_path_factory: pytest.TempPathFactory):
 
 
 def test_maps_are_scored_beside_what_needs_no_model(study) -> None:
-    rows = maps.table(study)
+    rows = maps.maps_table(study)
     own = rows[(rows.method == "own") & (rows.freeze == "backbone")].set_index("weights")["mask"]
     assert own["imagenet"] == pytest.approx(0.7, abs=0.1) and own["random"] == pytest.approx(0.15, abs=0.1)
     assert (rows.method == "chance").sum() == 1 and (rows.method == "hidden").sum() == 2
