@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks import crossover, crossover_figure, crossover_text, decentralized, over_links
+from benchmarks import crossover, crossover_text, decentralized, over_links
 from benchmarks.crossover import LOSES, OPEN, TIES, WINS, Cell, Measured, Way
 from scaling_study import datasets
 from scaling_study.frameworks import FRAMEWORKS
@@ -90,14 +90,6 @@ def trained(batch: int, steps: int | None) -> Made:
 def test_who_wins_a_cell(rates: dict[str, list[float]], winner: Way | None, verdict: str) -> None:
     cell = one_cell(**rates)
     assert (cell.winner, cell.decentralised) == (winner, verdict)
-
-
-def test_in_one_cell_rounds_to_the_loss_cancel() -> None:
-    """However uncertain they are, all ways there take the same."""
-    cell_of = Measured({SLOW: {256: {DDP: around(2.0), PEERS: around(1.0)}}}, {256: [50.0, 100.0, 400.0]})
-    (cell,) = crossover.cells(cell_of)
-    assert cell.winner == DDP and cell.timed[1].behind == ratio(around(2.0), around(1.0))
-    assert cell.fastest.seconds and cell.fastest.seconds.mean == pytest.approx(550 / 3 / 2)
 
 
 def test_rounds_are_those_of_the_slowest_rank_and_trainings_count_for_all_links() -> None:
@@ -183,13 +175,6 @@ def test_the_advice_is_worked_out_from_what_was_measured() -> None:
     assert "Hivemind fp32, at its best with 4,096, takes 1.54 times" in do
 
 
-def test_where_peers_are_soonest_the_advice_says_so() -> None:
-    measured = Measured({SLOW: {256: {DDP: around(1.0), PEERS: around(3.0)}}}, {256: [10.0, 10.0, 10.0]}, loss="loss=1")
-    said = crossover_text.advice(measured, crossover.cells(measured))
-    assert "wins in 1 (100 Mbit/s, 256)" in said and "train over 100 Mbit/s by Hivemind fp32" in said
-    assert "DDP fp32, at its best with 256, takes 3.00 times" in said
-
-
 def test_a_target_batch_that_a_seed_did_not_train_to_the_loss_has_no_seconds() -> None:
     measured = home()
     measured.missed[4096] = 1
@@ -198,24 +183,6 @@ def test_a_target_batch_that_a_seed_did_not_train_to_the_loss_has_no_seconds() -
     assert {choice.cell.target for choice in crossover.choices(measured, found)} == {256}
     page = crossover_text.page(measured)
     assert "not reached" in page and "missed by 1 seeds at a target batch of 4,096" in page
-
-
-def test_one_repeat_claims_nothing() -> None:
-    measured = Measured({SLOW: {256: {DDP: [2.0], PEERS: [1.0]}}}, {256: [10.0]}, loss="loss=1.2")
-    page = crossover_text.page(measured)
-    assert "DDP fp32 (no claim)" in page and "With fewer than three repeats nothing is claimed." in page
-    assert crossover_text.advice(Measured(), []).endswith("so seconds to it are not known.")
-
-
-def test_the_figure_says_in_each_cell_who_wins_and_by_how_much(tmp_path: Path) -> None:
-    measured = home()
-    found = crossover.cells(measured)
-    assert crossover_figure.lines(found[0])[0] == "DDP fp16"
-    assert crossover_figure.lines(found[1])[0] == "tied: DDP fp16; Hivemind fp32"
-    assert crossover_figure.lines(found[2])[:1] == ["tied: DDP fp16, fp32"]
-    crossover_figure.draw(found, measured.loss).savefig(tmp_path / "map.svg")
-    drawn = (tmp_path / "map.svg").read_text()
-    assert "Who reaches loss=1.2 first" in drawn and "4,096" in drawn and SLOW in drawn
 
 
 @pytest.mark.parametrize("small", [False, True])

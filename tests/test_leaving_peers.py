@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import torch
 
 from benchmarks import leaving_figure, leaving_peers
 from benchmarks.leaving_peers import Lost, Peers, Round
@@ -32,12 +31,6 @@ def test_rounds_of_one_and_of_two_are_counted_from_the_latest() -> None:
     taken = rounds((1, 1), (1, 2), (1, 2), (1, 1), (1, 1), (1, 1))
     assert (leaving_peers.alone(taken), leaving_peers.together(taken)) == (3, 0)
     assert leaving_peers.together(taken[:3]) == 2 and leaving_peers.alone(taken[:1]) == 1
-
-
-def test_weights_differ_by_a_share_of_the_largest(tmp_path: Path) -> None:
-    for name, last in (("a", 4.0), ("c", 3.0)):
-        torch.save(torch.tensor([1.0, last]), tmp_path / name)
-    assert leaving_peers.apart(tmp_path / "a", tmp_path / "c") == 0.25
 
 
 def test_a_line_that_is_being_written_is_no_round_yet(tmp_path: Path) -> None:

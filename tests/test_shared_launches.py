@@ -174,13 +174,6 @@ def test_what_has_no_room_has_a_launch_of_its_own_beside_the_baseline(
     assert len(list(store.read_study(tmp_path))) == 4, "whoever narrows a study gets what was asked for alone"
 
 
-@pytest.mark.usefixtures("forked_starts")
-def test_no_more_are_launched_than_were_asked_for(tmp_path: Path) -> None:
-    plan = plan_of(SINGLE, dataclasses.replace(SINGLE, batch_per_worker=8))
-    seen, _ = run(plan, tmp_path, max_trials=1)
-    assert len(seen.ended) == len(list(store.read_study(tmp_path))) == 1
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
 def test_gates_that_one_launch_can_run_share_it_and_one_that_fails_is_run_alone(

@@ -44,21 +44,6 @@ def test_a_good_trial_is_recorded_with_all_that_reproduces_it(plan_for, tmp_path
     assert store.throughput(record) == pytest.approx(320.0)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked_starts")
-def test_a_crash_is_a_result_with_its_cause(plan_for, tmp_path):
-    record = outcome_of(plan_for("crash"), tmp_path)
-    assert (record.status, record.reason) == ("failed", "rank 0: the planted bug")
-    assert "ValueError: the planted bug" in record.error and record.ranks == []
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked_starts")
-def test_running_out_of_memory_is_oom(plan_for, tmp_path):
-    record = outcome_of(plan_for("run_out_of_memory"), tmp_path)
-    assert record.status == "oom" and "can't allocate memory" in record.reason
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
 def test_the_largest_batch_that_fits_is_found_by_really_running_out_of_memory(plan_for, tmp_path):
@@ -74,26 +59,11 @@ def test_the_largest_batch_that_fits_is_found_by_really_running_out_of_memory(pl
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("forked_starts")
-def test_a_failure_of_another_kind_ends_the_search_for_the_largest_batch(plan_for, tmp_path):
-    plan = plan_for("crash")
-    planned = plan.configurations[0]
-    looking = dataclasses.replace(planned, trial=dataclasses.replace(planned.trial, find="max_batch"))
-    record = outcome_of(dataclasses.replace(plan, configurations=(looking,)), tmp_path)
-    assert (record.status, record.reason, record.found) == ("failed", "rank 0: the planted bug", {})
-
-
-@pytest.mark.slow
 def test_a_hang_is_a_time_out_and_leaves_nothing_behind(plan_for, tmp_path):
     record = outcome_of(plan_for("hang", timeout_seconds=1.0), tmp_path)
     assert (record.status, record.reason) == ("timeout", "not finished after 1 s")
     grandchild = int((tmp_path / "results" / "trials" / record.id / "log.txt").read_text())
     assert not psutil.pid_exists(grandchild)
-
-
-def test_exit_0_without_a_report_is_failed(plan_for, tmp_path):
-    record = outcome_of(plan_for("say_nothing"), tmp_path)
-    assert (record.status, record.reason) == ("failed", "exited with 0 but left no whole report")
 
 
 def test_a_whole_report_stands_even_if_the_process_then_dies(plan_for, tmp_path, monkeypatch):
@@ -179,12 +149,6 @@ def plant(job: sweep.Run, plan: Plan, *step_seconds: float) -> None:
         job.records[trial.id] = dataclasses.replace(known, id=trial.id, samples_per_second=32 / seconds)
 
 
-def test_repeats_that_agree_are_enough(plan_for, tmp_path):
-    """The planted throughputs never vary."""
-    seen, _ = run(plan_for("take_a_second", repeats=3, max_repeats=9), tmp_path)
-    assert len(seen.ended) == 3
-
-
 @pytest.mark.parametrize(
     ("step_seconds", "total"),
     [
@@ -216,13 +180,6 @@ def test_a_dry_run_says_what_narrower_intervals_would_cost(plan_for, tmp_path):
         assert words in said
 
 
-@pytest.mark.parametrize(("repeats", "promised"), [(2, False), (3, True)])
-def test_more_repeats_are_promised_only_where_a_spread_will_be_known(plan_for, tmp_path, repeats, promised):
-    plan, screen = plan_for("take_a_second", repeats=repeats, max_repeats=9), io.StringIO()
-    progress.plan(Console(file=screen, width=200), sweep.Run(plan, tmp_path), list(plan.trials()), as_json=False)
-    assert ("more for repeats while intervals are wider" in screen.getvalue()) == promised
-
-
 def test_extra_repeats_are_run(plan_for, tmp_path):
     plan = plan_for("take_a_second", repeats=3, max_repeats=6)
     job = sweep.Run(plan, tmp_path)
@@ -233,13 +190,6 @@ def test_extra_repeats_are_run(plan_for, tmp_path):
         job.run(seen, interruption)
     assert [r.trial.repeat for r in seen.ended] == [4, 5, 6]
     assert [trial.repeat for trial, _ in seen.expected] == [4, 5, 6], "the time left has them"
-
-
-@pytest.mark.parametrize("repeats", [1, 2])
-def test_one_or_two_repeats_are_what_was_asked_for(plan_for, tmp_path, repeats):
-    """No interval, so there is none to make narrower."""
-    seen, _ = run(plan_for("take_a_second", repeats=repeats, max_repeats=9), tmp_path)
-    assert len(seen.ended) == repeats
 
 
 @pytest.mark.slow
@@ -358,18 +308,6 @@ def test_what_was_implied_is_run_once_what_it_rests_on_is_ok(plan_for, tmp_path,
     assert [(r.trial.batch_per_worker, r.status) for r in mended.ended] == [(64, "ok"), (128, "ok")]
 
 
-def test_what_was_implied_goes_with_what_it_rests_on(plan_for, tmp_path, monkeypatch):
-    """Somebody removes the one record: nothing says any more that the larger batch does not fit."""
-    plan = plan_for("fails_from", batches=(64, 128))
-    monkeypatch.setenv("FAILS_FROM", "64")
-    first, _ = run(plan, tmp_path, where={"batch_per_worker": 64})
-    run(plan, tmp_path)
-    monkeypatch.setenv("FAILS_FROM", "1000")
-    (tmp_path / "trials" / first.ended[0].id / "record.json").unlink()
-    again, _ = run(plan, tmp_path, where={"batch_per_worker": 128})
-    assert [(r.status, r.implied) for r in again.ended] == [("ok", False)]
-
-
 # --- records that are not to be believed ---
 
 
@@ -400,32 +338,7 @@ def test_a_record_that_cannot_be_believed_is_measured_again(plan_for, tmp_path, 
     assert not path.is_symlink() and store.read_trial(path.parent).status == "ok"
 
 
-@pytest.mark.slow
-def test_a_record_in_the_folder_of_another_trial_is_not_its(plan_for, tmp_path):
-    plan = plan_for("take_a_second", batches=(32, 64))
-    seen, _ = run(plan, tmp_path, max_trials=1)
-    done = tmp_path / "trials" / seen.started[0]
-    other = next(t.id for t, _ in plan.trials() if t.id != done.name)
-    done.rename(done.with_name(other))
-    assert sorted(run(plan, tmp_path)[0].started) == sorted([done.name, other])
-
-
-def test_a_study_json_that_is_none_is_one_sentence(plan_for, tmp_path):
-    plan = plan_for("take_a_second")
-    for text in ("{", "[]", "null", '{"machine": 3}', '{"study": "planted", "machine": NaN}'):
-        (tmp_path / "study.json").write_text(text)
-        with pytest.raises(HostError, match=r"study\.json .*; move it away, or choose another folder"):
-            results.open_results(tmp_path, plan)
-
-
 # --- what is kept in memory ---
-
-
-def test_the_driver_keeps_no_samples(plan_for, tmp_path):
-    _, job = run(plan_for("take_a_second", repeats=2, max_repeats=2), tmp_path)
-    for known in job.records.values():
-        assert known.samples_per_second == pytest.approx(320.0)
-        assert "step_seconds" not in repr(known) and len(repr(known)) < 2500
 
 
 @pytest.mark.slow

@@ -58,21 +58,6 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
 
 
 @pytest.mark.slow
-def test_a_good_trial_is_started_once(running: Callable[..., Attempt]) -> None:
-    attempt = running("take_a_second")
-    assert (attempt.outcome.status, attempt.number, attempt.all_notes) == ("ok", 1, [])
-
-
-@pytest.mark.slow
-def test_what_fails_of_itself_is_started_once(running: Callable[..., Attempt], tmp_path: Path) -> None:
-    for script in ("crash", "say_nothing", "run_out_of_memory"):
-        attempt = running(script)
-        assert attempt.outcome.status in ("failed", "oom") and attempt.number == 1, script
-        assert not (tmp_path / "trial" / "attempts").exists()
-        (tmp_path / "trial" / "ranks" / "error-0.json").unlink(missing_ok=True)
-
-
-@pytest.mark.slow
 def test_a_port_that_is_given_back_meanwhile(
     running: Callable[..., Attempt], held: socket.socket, tmp_path: Path
 ) -> None:
@@ -157,11 +142,6 @@ def test_a_clock_that_is_stepped_makes_the_launch_unknown_and_says_so(rank_repor
         assert stepped.all_notes == ["the clock was stepped while it was starting: launch_seconds is unknown"]
     nothing = Attempt(Exit(1, 10.0), Outcome("failed", "a bug"), started_at=995.5)
     assert (nothing.launch_seconds, nothing.all_notes) == (None, [])
-
-
-def test_the_path_begins_with_the_environments_own_programs() -> None:
-    launched_with = attempts.launch_environment(launchers.Command((sys.executable, "x.py"), {"A": "1"}))
-    assert launched_with["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent) and launched_with["A"] == "1"
 
 
 # --- what launchers say before any rank could speak ---

@@ -36,11 +36,6 @@ def problems(second: HostReport, needs: Requirements = NEEDS) -> list[str]:
     return list(inspection.problems([host("h1"), second], needs, RESULTS))
 
 
-def test_hosts_that_are_alike_are_no_trouble() -> None:
-    assert problems(host("h2")) == []
-    assert list(inspection.hardware_differences([host("h1"), host("h2")])) == []
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -82,10 +77,6 @@ def test_without_an_interface_a_hosts_own_name_must_lead_to_it() -> None:
 def test_a_clock_that_cannot_be_told_well_is_given_the_benefit() -> None:
     slow = HostReport("h2", host("h2").facts, 0.7, 0.3)
     assert problems(slow) == []
-
-
-def test_what_only_other_studies_need_may_be_missing() -> None:
-    assert problems(host("h2", machine={"libraries": {"torch": "2.15.0"}})) == []
 
 
 def test_unlike_hardware_is_a_note() -> None:

@@ -113,17 +113,6 @@ def test_the_environments_own_mpirun_comes_first(tmp_path: Path) -> None:
     assert launchers.mpirun(trial(), PROGRAM, tmp_path, 0).argv[0] == str(tmp_path / "mpirun")
 
 
-def test_the_whole_command_of_the_baseline() -> None:
-    made = command(Trial(framework="single", model="resnet8", device="cpu", cores_per_worker=1, data="cifar10"))
-    assert made == Command(
-        (
-            sys.executable, str(CHECKOUT / "data_parallel" / "single.py"), "--model", "resnet8",
-            "--batch-per-worker", "32", "--device", "cpu", "--cores-per-worker", "1", "--data", "cifar10",
-        ),
-        {},
-    )  # fmt: skip
-
-
 @pytest.mark.skipif(not (Path(HERE) / "horovodrun").exists(), reason="horovodrun does not lie beside this interpreter")
 def test_the_whole_command_of_a_horovod_trial_with_its_record() -> None:
     asked = trial(model="resnet50", batch_per_worker=1024, allreduce="fp16", device="cuda", controller="gloo", repeat=3)
@@ -145,15 +134,6 @@ def test_a_launcher_that_must_be_told_gets_the_port_that_is_free_now_or_the_conf
     assert own == launchers.preferred_port(replace(asked, repeat=2))
     assert f"--master_port {own} " in command(asked).shell()
     assert "--master_port 21000 " in command(asked, port=21_000).shell()
-
-
-@given(st.integers(1, 10_000))
-def test_every_configuration_has_a_port_of_the_range(batch: int) -> None:
-    assert launchers.preferred_port(trial(batch_per_worker=batch)) in launchers.PORTS
-
-
-def test_every_launcher_of_the_table_is_known_and_every_known_one_is_used() -> None:
-    assert {name for framework in FRAMEWORKS.values() for name in framework.launchers} == set(LAUNCHERS)
 
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
@@ -178,11 +158,6 @@ def test_every_launcher_starts_the_frameworks_own_script_with_flags_that_it_unde
 )
 def test_a_command_as_a_shell_line(made: Command, line: str) -> None:
     assert made.shell() == line
-
-
-def test_paths_under_a_folder_are_shortened_to_it() -> None:
-    made = Command(("/repo/.venv/bin/python", "/repo/x/y.py", "/repository/z", "/repo", "--out=/repo/a"))
-    assert made.shell(Path("/repo")) == ".venv/bin/python x/y.py /repository/z /repo --out=/repo/a"
 
 
 words = st.text(min_size=1).filter(lambda word: "\0" not in word)

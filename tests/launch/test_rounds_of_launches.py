@@ -94,27 +94,12 @@ def log() -> list[tuple[Any, ...]]:
     return told("a seed")
 
 
-def test_a_group_knows_its_slowest_ranks_steps_and_all_its_memory() -> None:
-    built = built_of(Told("single", []))
-    assert (built.step_seconds, built.resident_bytes, len(built.trials)) == ([0.1, 1.0], 200, 2)
-
-
 def test_a_group_that_has_no_room_for_all_is_built_in_part() -> None:
     log: list[tuple[Any, ...]] = []
     built = built_of(Told("single", log), shared_launch.Watch(), room_bytes=199)
     assert log == [("build", "single", 0)] and built.trials == built.group.trials[:1]
     shared_launch.take_turns([built], "a seed", shared_launch.Watch(), never)
     assert {call[2] for call in log} == {0} and built.blocks == [8]
-
-
-def test_every_configuration_has_a_block_in_every_round(log: list[tuple[Any, ...]]) -> None:
-    blocks = [call for call in log if call[0] == "block"]
-    assert Counter(call[3] for call in blocks) == dict.fromkeys(range(8), 4)
-    assert len({call[1:4] for call in blocks}) == 8 * 4
-
-
-def test_all_are_built_before_the_rounds(log: list[tuple[Any, ...]]) -> None:
-    assert [call[0] for call in log if call[0] in ("build", "block")] == ["build"] * 4 + ["block"] * 32
 
 
 def test_whoever_watches_hears_of_each_in_time(log: list[tuple[Any, ...]]) -> None:
@@ -171,11 +156,6 @@ def test_the_launch_is_called_by_what_is_due_in_it() -> None:
 def test_blocks_last_as_long_as_was_asked(log: list[tuple[Any, ...]]) -> None:
     steps = {call[1:3]: call[4] for call in log if call[0] == "block"}
     assert steps == {("single", 0): 5, ("single", 1): 1, ("torch_ddp", 0): 10, ("torch_ddp", 1): 2}
-
-
-def test_no_step_that_is_longer_than_a_block_is_left_out(log: list[tuple[Any, ...]]) -> None:
-    untimed = {call[1:3]: call[5] for call in log if call[0] == "block"}
-    assert untimed["single", 0] and not untimed["single", 1]
 
 
 def test_a_block_is_as_long_as_the_one_before_it_says() -> None:

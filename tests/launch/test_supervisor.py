@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -92,16 +91,6 @@ def python(code: str) -> list[str]:
 # --- what it runs
 
 
-def test_it_runs_as_process_run_does(client, tmp_path):
-    ended = client.run(
-        python("import os, sys; print(os.environ['MARK']); sys.exit(3)"), {"MARK": "1"}, tmp_path / "log", 60
-    )
-    assert (ended.code, ended.timed_out, ended.interrupted, ended.lost) == (3, False, False, "")
-    assert (tmp_path / "log").read_text() == "1\n"
-    assert client.run(["/no/such"], {}, tmp_path / "log", 60).error == "/no/such: No such file or directory"
-    assert client.run(python("import time; time.sleep(60)"), {}, tmp_path / "log", 0.5).timed_out
-
-
 def test_one_supervisor_serves_all_trials_from_a_session_of_its_own(client, tmp_path):
     code = "import os; print(os.getppid(), os.getsid(os.getppid()))"
     for name in ("one", "two"):
@@ -115,11 +104,6 @@ def test_what_a_trial_leaves_in_the_temporary_folder_goes_with_it(client, tmp_pa
     client.run(python("import tempfile; print(tempfile.mkdtemp())"), {}, tmp_path / "log", 60)
     left = Path((tmp_path / "log").read_text().strip())
     assert left.parent.name.startswith("scaling-study-") and not left.parent.exists()
-
-
-def test_the_trial_inherits_no_end_of_the_connection(client, tmp_path):
-    client.run(python("import os; print(*os.listdir('/proc/self/fd'))"), {}, tmp_path / "log", 60)
-    assert set((tmp_path / "log").read_text().split()) == {"0", "1", "2", "3"}  # 3: the listing's own
 
 
 def test_no_log_to_be_had_is_said(client, tmp_path):
@@ -170,12 +154,3 @@ def test_what_outlived_driver_and_supervisor_is_ended_by_the_next(driver, tmp_pa
     with process.Interruption() as interruption, SupervisorClient(tmp_path, interruption) as client:
         assert len(client.ended_leftovers) == 3
     assert not marked(tmp_path)
-
-
-def test_a_stopped_trial_is_ended_too(driver, tmp_path):
-    running = driver()
-    for one in marked(tmp_path):
-        if one.pid != the_supervisor(tmp_path).pid:
-            one.send_signal(signal.SIGSTOP)
-    running.kill()
-    assert wait_for(lambda: not marked(tmp_path)) < 10

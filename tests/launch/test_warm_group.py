@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -132,23 +131,9 @@ def test_each_configuration_has_its_own_steps(alone: Ran) -> None:
     assert alone.group.changed == {0: set(), 1: set()}
 
 
-def test_every_block_is_on_the_disk(alone: Ran) -> None:
-    lines = [json.loads(line) for line in (alone.group.folder / "blocks.jsonl").read_text().splitlines()]
-    assert [(line["trial"], line["round"]) for line in lines] == [
-        (alone.group.trials[index].id, round) for round in range(ROUNDS) for index in ((1, 0) if round else (0, 1))
-    ]
-    for index, rounds in alone.told.items():
-        assert [line["step_seconds"] for line in lines if line["trial"] == alone.group.trials[index].id] == rounds
-
-
 def test_a_rank_that_waits_uses_no_time(alone: Ran) -> None:
     assert set(alone.stopped_cpu_seconds) == {0.0}
     assert alone.states == {psutil.STATUS_STOPPED} and psutil.STATUS_STOPPED not in alone.launcher_states
-
-
-def test_whoever_runs_is_killed_first_where_memory_ends(alone: Ran) -> None:
-    ours = int(oom_score(os.getpid()))
-    assert alone.oom_scores == {(str(min(1000, ours + 500)), str(ours))}
 
 
 def test_nothing_lives_on(alone: Ran) -> None:
@@ -226,13 +211,6 @@ def test_what_cannot_be_built_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         group.build(1)
     assert failed.value.trials == [broken] and "rank 0: " in str(failed.value)
     assert (tmp_path / "1" / "ranks" / "error-0.json").exists()
-
-
-def test_a_launch_that_ends_at_once_is_no_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ends.py").write_text("raise SystemExit(3)")
-    monkeypatch.setattr(warm_group, "IN_BLOCKS", tmp_path / "ends.py")
-    with pytest.raises(GroupFailed, match="ended before its ranks had joined"), group_of(SMALL, folder=tmp_path):
-        raise AssertionError
 
 
 @pytest.mark.parametrize("greeting", [b"{}", b"GET / HTTP/1.1", b'{"key": "another", "rank": 0, "pid": 1}'])

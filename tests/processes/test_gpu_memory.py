@@ -99,8 +99,3 @@ def test_who_asks_the_sweep_to_end_does_not_wait(used: Callable[..., None], monk
     start = time.monotonic()
     memory.wait_until_freed(stop)
     assert time.monotonic() - start < 60
-
-
-def test_without_nvml_there_is_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert GpuMemory().wait_until_freed(Stop()) == []

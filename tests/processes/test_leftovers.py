@@ -40,13 +40,6 @@ def test_marked_processes_are_found_and_ended_and_others_are_not(tmp_path):
             process.wait()
 
 
-def test_who_cleans_does_not_end_itself(tmp_path):
-    code = "from scaling_study.processes import leftovers; import pathlib; print(leftovers.clean(pathlib.Path('here')))"
-    env = {**os.environ, leftovers.MARK: str(tmp_path / "here")}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stderr
-
-
 def test_temporary_folders_of_this_results_folder_are_removed(tmp_path):
     mine, other = leftovers.temporary_folder(tmp_path / "mine"), leftovers.temporary_folder(tmp_path / "other")
     (mine / "ompi.1").mkdir()
@@ -140,8 +133,3 @@ def test_where_processes_are_hidden_nothing_is_taken_from_them(tmp_path):
         done = subprocess.run([*INSIDE, sys.executable, "-c", code.format(shared)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert segment.exists() == shared
-
-
-def test_a_machine_without_shared_memory_is_fine(tmp_path, monkeypatch):
-    monkeypatch.setattr(leftovers, "SHARED_MEMORY", tmp_path / "none")
-    leftovers.remove_segments(0.0)

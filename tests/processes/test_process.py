@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import signal
 import subprocess
 import sys
 import threading
@@ -58,22 +57,6 @@ def test_exit_code_output_and_environment(run):
     assert sorted(log.split()) == ["1", "err"]
 
 
-def test_a_signal_is_a_negative_code(run):
-    assert run("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")[0].code == -signal.SIGSEGV
-
-
-def test_what_cannot_be_started_says_why(tmp_path):
-    with process.Interruption() as interruption:
-        ended = process.run(["/no/such/launcher"], {}, tmp_path / "log.txt", 5, interruption)
-    assert ended.code is None
-    assert ended.error == "/no/such/launcher: No such file or directory"
-
-
-def test_the_end_is_noticed_at_once(run):
-    """And not at its time-out."""
-    assert run("pass", timeout=600.0)[0].seconds < 60
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("grandchild", [SLEEP, DEAF], ids=["plain", "ignores TERM"])
 def test_time_out_ends_the_whole_tree_across_sessions(run, grandchild):
@@ -97,12 +80,6 @@ def test_what_a_finished_command_leaves_behind_is_ended(run):
     assert not alive(int(log))
 
 
-def test_orphans_of_a_killed_launcher_are_ended(run):
-    then = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    ended, log = run(SPAWN_IN_A_SESSION_OF_ITS_OWN.format(grandchild=DEAF, then=then))
-    assert ended.code == -signal.SIGKILL and not alive(int(log))
-
-
 def test_processes_of_somebody_else_are_left_alone(run):
     other = subprocess.Popen([sys.executable, "-c", SLEEP])
     try:
@@ -119,13 +96,6 @@ def test_a_signal_to_the_driver_ends_the_command(run, number):
     ended, log = run(spawn, then=lambda: os.kill(os.getpid(), number))
     assert ended.interrupted and not ended.timed_out
     assert not alive(int(log))
-
-
-def test_handlers_are_put_back():
-    before = signal.getsignal(signal.SIGTERM)
-    with process.Interruption():
-        assert signal.getsignal(signal.SIGTERM) != before
-    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_words_that_a_closed_terminal_still_had_to_come_change_no_exit_code() -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,13 @@ from hypothesis import strategies as st
 
 from scaling_study.records import store
 from scaling_study.records.store import (
-    Phases,
     RankReport,
     Record,
     UnreadableRecord,
     busy_elsewhere_cores,
-    read_ranks,
     read_record,
     read_study,
     write_json,
-    write_rank,
     write_record,
 )
 from scaling_study.settings import CHECKOUT
@@ -57,12 +54,6 @@ def test_a_record_is_read_back_as_it_was_written(tmp_path: Path, rank_report: Re
     assert os.listdir(tmp_path) == ["record.json"], "no temporary file is left"
 
 
-def test_a_failed_trials_record_needs_no_ranks(tmp_path: Path) -> None:
-    made = a_record(status="oom", reason="CUDA out of memory", exit_code=-9, launch_seconds=None)
-    write_record(tmp_path, made)
-    assert read_record(tmp_path / "record.json") == made
-
-
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 whole_numbers = st.integers(1 - store.MOST, store.MOST - 1)
 
@@ -81,20 +72,6 @@ def test_any_numbers_and_words_survive(
     made = a_record(ranks=[rank_report(step_seconds=steps, loss_first=loss, backend=backend)], error=error)
     write_record(folder, made)
     assert read_record(folder / "record.json") == made
-
-
-def test_ranks_are_read_by_rank(tmp_path: Path, rank_report: Report) -> None:
-    made = [rank_report(rank=rank, world_size=11) for rank in range(11)]
-    for report in reversed(made):
-        write_rank(tmp_path, report)
-    assert read_ranks(tmp_path, 11) == made
-    assert (tmp_path / "ranks" / "rank-10.json").exists()
-
-
-def test_a_missing_rank_is_named(tmp_path: Path, rank_report: Report) -> None:
-    write_rank(tmp_path, rank_report())
-    with pytest.raises(UnreadableRecord, match=r"ranks/rank-1\.json is missing$"):
-        read_ranks(tmp_path, 2)
 
 
 def test_a_study_is_read_by_trial_id_and_unfinished_trials_are_passed_over(tmp_path: Path) -> None:
@@ -138,51 +115,10 @@ def test_a_record_cut_off_anywhere_is_unreadable(tmp_path: Path, rank_report: Re
         unreadable(tmp_path / "record.json", text[:length])
 
 
-@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
-def test_a_record_with_what_is_no_number_is_unreadable(tmp_path: Path, rank_report: Report, word: str) -> None:
-    text = json.dumps(whole(rank_report))
-    assert "10.25" in text
-    unreadable(tmp_path / "record.json", text.replace("10.25", word).encode())
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"ranks": None}, {"ranks": 3}, {"ranks": [None]}, {"ranks": [[]]}, {"ranks": ["rank"]}, {"ranks": [{}]},
-     {"schema": "1"}, {"schema": None}],
-    ids=str,
-)  # fmt: skip
-def test_a_record_whose_parts_are_not_records_is_unreadable(
-    tmp_path: Path, rank_report: Report, change: dict[str, Any]
-) -> None:
-    unreadable(tmp_path / "record.json", json.dumps({**whole(rank_report), **change}).encode())
-
-
-@pytest.mark.parametrize(
-    "name", [f.name for f in fields(RankReport) if f.default is MISSING and f.default_factory is MISSING]
-)
-def test_a_rank_without_one_of_its_fields_is_unreadable(tmp_path: Path, rank_report: Report, name: str) -> None:
-    record = whole(rank_report)
-    del record["ranks"][0][name]
-    unreadable(tmp_path / "record.json", json.dumps(record).encode())
-
-
-def test_phases_that_are_not_ours_are_unreadable(tmp_path: Path, rank_report: Report) -> None:
-    for phases in ({"steps": 3}, {**asdict(Phases(1, 0.5)), "lunch_seconds": 1}, [1], "abc", 3):
-        record = whole(rank_report)
-        record["ranks"][0]["phases"] = phases
-        unreadable(tmp_path / "record.json", json.dumps(record).encode())
-
-
 def test_keys_that_a_later_version_added_are_passed_over(tmp_path: Path, rank_report: Report) -> None:
     record = whole(rank_report)
     (tmp_path / "record.json").write_text(json.dumps({**record, "later": 1}))
     assert read_record(tmp_path / "record.json") == a_record(ranks=[rank_report()])
-
-
-def test_a_folder_in_its_place_is_unreadable(tmp_path: Path) -> None:
-    (tmp_path / "record.json").mkdir()
-    with pytest.raises(UnreadableRecord, match=r"record\.json cannot be read"):
-        read_record(tmp_path / "record.json")
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=3), lambda v: st.lists(v, max_size=3)
@@ -211,20 +147,6 @@ def test_a_failure_while_writing_leaves_neither_a_record_nor_a_temporary_file(
     with pytest.raises(type(error)):
         write_record(tmp_path, a_record())
     assert os.listdir(tmp_path) == []
-
-
-def test_a_failure_while_writing_leaves_the_record_before_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_record(tmp_path, a_record())
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(store.os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_record(tmp_path, a_record(status="failed"))
-    assert read_record(tmp_path / "record.json") == a_record()
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -273,10 +195,6 @@ def test_a_writer_killed_at_any_moment_leaves_whole_records_or_none(tmp_path: Pa
             assert read_record(path).reason == "y" * 20000
             found += 1
     assert found, "some were finished, or this shows nothing"
-
-
-def test_the_statuses_are_the_six_of_the_design() -> None:
-    assert store.STATUSES == ("ok", "oom", "timeout", "failed", "unsupported", "cancelled")
 
 
 def test_cores_that_others_kept_busy(rank_report: Report) -> None:
