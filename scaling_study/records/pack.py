@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import io
-import itertools
 import json
 import os
 import stat
@@ -83,48 +82,44 @@ def pack(results: Path, file: Path | None = None, anonymous: bool = False) -> Pa
         raise PackError(f"{results} is not a results folder: {error}") from error
     packed, stream = Packed(file or file_of(results)), io.BytesIO()
     with _not_held(results):
-        trials, entries = _survey(results, packed)
-        with zipfile.ZipFile(stream, "w") as archive:
-            for name in (manifest.FILE, STUDY):
-                if (content := _content(results / name)) is not None:
-                    _add(archive, name, packed.names.in_file(name, content) if anonymous else content)
-            with archive.open(_entry(RECORDS), "w") as lines:
-                for trial in trials:
-                    raw = store.contents(results / TRIALS / trial / RECORD)
-                    lines.write(_line(trial, raw, packed.names if anonymous else None) + b"\n")
-            for name in entries:
-                content = store.contents(results / name)
-                _add(archive, name, packed.names.in_file(name, content) if anonymous else content)
+        carried = _survey(results, packed)
+    names = packed.names if anonymous else None
+    lines = []
+    for name in [name for name in carried if name.endswith(f"/{RECORD}")]:  # by id
+        lines.append(_line(PurePosixPath(name).parent.name, carried.pop(name), names) + b"\n")
+    if names:
+        carried = {name: names.in_file(name, content) for name, content in carried.items()}
+    study = {name: carried.pop(name) for name in (manifest.FILE, STUDY) if name in carried}
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in (*study.items(), (RECORDS, b"".join(lines)), *sorted(carried.items())):
+            entry = zipfile.ZipInfo(name, DATE)
+            entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
+            entry.external_attr = (stat.S_IFREG | 0o644) << 16
+            archive.writestr(entry, content)
     store.write_bytes(packed.file, stream.getvalue())
-    packed.bytes, packed.trials = len(stream.getvalue()), len(trials)
+    packed.bytes, packed.trials = len(stream.getvalue()), len(lines)
     return packed
 
 
-def _survey(results: Path, packed: Packed) -> tuple[list[str], list[str]]:
-    """(folders of finished trials, other files to carry of them), both in order; fills in the rest of `packed`."""
-    trials, entries, size = list[str](), list[str](), 0
-    whole = [os.walk(results)] + [os.walk(results / TRIALS)] * (results / TRIALS).is_symlink()  # on another disk
-    for place, folders, files in itertools.chain(*whole):
-        folders.sort()
-        for name in sorted([*files, *(folder for folder in folders if (Path(place) / folder).is_symlink())]):
-            path = Path(place) / name
-            inside = path.relative_to(results)
-            content = _content(path) if _may_be_carried(inside) else None
-            if content is None or _follows(results, inside, content):
-                kind = _kind(results, inside)
-                packed.left_out[kind] += 1
-                packed.left_out_bytes[kind] += path.lstat().st_size
-                continue
-            size += max(BLOCK, len(content))
-            if inside.name == RECORD:
-                trials.append(inside.parts[1])
-            elif len(inside.parts) > 1:
-                entries.append(inside.as_posix())
-            if path.suffix in TEXTS:
-                packed.names.find(path.name, content)
-    if size > MOST_BYTES:
-        raise PackError(f"{results} has {size:,} bytes of records and maps; a packed study has at most {MOST_BYTES:,}")
-    return sorted(trials), sorted(entries)
+def _survey(results: Path, packed: Packed) -> dict[str, bytes]:
+    """The files to carry by their names, in order; fills in what `packed` says of names and of what is left out."""
+    carried, size = dict[str, bytes](), 0
+    for path in sorted({*results.rglob("*"), *(results / TRIALS).rglob("*")}):  # trials may lie on another disk
+        if path.is_dir() and not path.is_symlink():
+            continue
+        inside = path.relative_to(results)
+        content = _content(path) if _may_be_carried(inside) else None
+        if content is None or _follows(results, inside, content):
+            kind = _kind(results, inside)
+            packed.left_out[kind] += 1
+            packed.left_out_bytes[kind] += path.lstat().st_size
+            continue
+        if (size := size + max(BLOCK, len(content))) > MOST_BYTES:
+            raise PackError(f"{results} has more records and maps than the {MOST_BYTES:,} bytes of a packed study")
+        carried[inside.as_posix()] = content
+        if path.suffix in TEXTS:
+            packed.names.find(path.name, content)
+    return carried
 
 
 def _may_be_carried(inside: Path) -> bool:
@@ -188,20 +183,6 @@ def _line(trial: str, raw: bytes, names: Names | None) -> bytes:
     elif names:
         value = names.replaced(value)
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
-    archive.writestr(_entry(name), content)
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name, DATE)
-    entry.compress_type, entry.create_system, entry.external_attr = (
-        zipfile.ZIP_DEFLATED,
-        3,
-        (stat.S_IFREG | 0o644) << 16,
-    )
-    return entry
 
 
 @contextlib.contextmanager
