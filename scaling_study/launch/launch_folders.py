@@ -196,7 +196,7 @@ def kept(results: Path) -> dict[str, Summary]:
             try:
                 store.write_record(folder, record)
             except OSError as error:
-                raise results_folder.first_write_error(results, error) from error
+                raise results_folder.write_error(results, error, first=True) from error
             found[record.id] = results_folder.summarize(record)
         shutil.rmtree(begun)
     return found

@@ -1,4 +1,10 @@
-"""Outcomes of trials: the reports of the ranks, validated, and their errors -> a record."""
+"""The outcome of a trial: its exit, its ranks' reports and their errors -> a status with its reason.
+
+Pure but for reading the ranks' files. The order of the questions is the point: a complete measurement stands even if
+the process then died in a library's exit handler; a peer's complaint never hides the first error. Reports that disagree
+with what was asked, with each other or with themselves make a trial `failed`, and the disagreement is the reason: a row
+must never stand under a wrong label.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +25,9 @@ from scaling_study.records import store
 from scaling_study.records.store import MissingRecord, RankReport
 from scaling_study.trial import Trial
 
-# Reports of ranks against what was asked, against each other and against themselves. Pure.
-#
-# A row must never stand under a wrong label: reports that disagree make a trial `failed`, and the disagreement is the
-# reason.
+TAIL_BYTES = 4000
+MOST_CHARACTERS = 500  # of a reason
+ERROR_FIELDS = (("rank", int), ("at", float), ("type", str), ("message", str), ("traceback", str))  # of a failing rank
 
 
 def first_problem(trial: Trial, ranks: Sequence[RankReport]) -> str:
@@ -38,7 +43,10 @@ def _all(trial: Trial, ranks: Sequence[RankReport]) -> Iterator[str]:
         if len(report.step_seconds) != len(ranks[0].step_seconds) or not report.step_seconds:
             yield f"rank {rank} timed {len(report.step_seconds)} steps, rank 0 {len(ranks[0].step_seconds)}"
         yield from _with_itself(report)
-    yield from _with_their_hosts(trial, ranks)
+    asked, seen = trial.hosts or 1, Counter(report.host for report in ranks)
+    if asked > 1 and (len(seen) != asked or len(set(seen.values())) > 1):
+        counts = ", ".join(f"{count} on {host}" for host, count in sorted(seen.items()))
+        yield f"asked for {asked} hosts with {trial.workers // asked} workers each, found {counts}"
     if not trial.oversubscribe:
         yield from _apart(ranks)
     if not FRAMEWORKS[trial.framework].trains:
@@ -59,13 +67,6 @@ def _with_what_was_asked(trial: Trial, report: RankReport) -> Iterator[str]:
     asked, seen = trial.controller, report.backend.get("controller")
     if asked and seen and asked != seen:
         yield f"asked for controller {asked}, Horovod reports {seen}"
-
-
-def _with_their_hosts(trial: Trial, ranks: Sequence[RankReport]) -> Iterator[str]:
-    asked, seen = trial.hosts or 1, Counter(report.host for report in ranks)
-    if asked > 1 and (len(seen) != asked or len(set(seen.values())) > 1):
-        counts = ", ".join(f"{count} on {host}" for host, count in sorted(seen.items()))
-        yield f"asked for {asked} hosts with {trial.workers // asked} workers each, found {counts}"
 
 
 def _apart(ranks: Sequence[RankReport]) -> Iterator[str]:
@@ -115,18 +116,6 @@ def _of_rounds(report: RankReport) -> Iterator[str]:
         yield f"rank {report.rank}: a round beside the timed ones failed: {report.untimed_rounds_failure}"
 
 
-def _of_blocks(report: RankReport) -> Iterator[str]:
-    """Blocks of a launch in rounds that are not those of its steps, or not one a round."""
-    counts = [block.steps for block in report.blocks]
-    rounds = [block.round for block in report.blocks]
-    if min(counts) < 1:
-        yield f"rank {report.rank} reports blocks of {counts} steps"
-    elif sum(counts) != len(report.step_seconds):
-        yield f"rank {report.rank} reports {len(report.step_seconds)} steps in blocks of {counts}"
-    if rounds != list(range(len(rounds))):
-        yield f"rank {report.rank} reports blocks of rounds {rounds}"
-
-
 def _with_itself(report: RankReport) -> Iterator[str]:
     """Values of a report that no rank can have measured, however fast or slow it is."""
     who, steps = f"rank {report.rank} reports", len(report.step_seconds)
@@ -135,7 +124,13 @@ def _with_itself(report: RankReport) -> Iterator[str]:
     if not math.isfinite(sum(report.step_seconds)):
         yield f"{who} step times whose sum is no number"
     if report.blocks:
-        yield from _of_blocks(report)
+        counts = [block.steps for block in report.blocks]
+        if min(counts) < 1:
+            yield f"{who} blocks of {counts} steps"
+        elif sum(counts) != steps:
+            yield f"{who} {steps} steps in blocks of {counts}"
+        if (rounds := [block.round for block in report.blocks]) != list(range(len(rounds))):
+            yield f"{who} blocks of rounds {rounds}"
     if report.rounds:
         yield from _of_rounds(report)
     elif report.samples_seen != steps * report.samples_per_step:
@@ -143,7 +138,7 @@ def _with_itself(report: RankReport) -> Iterator[str]:
     for epoch in report.epochs:
         if epoch.samples != epoch.steps * report.samples_per_step:
             yield f"{who} an epoch of {epoch.samples} samples in {epoch.steps} steps of {report.samples_per_step}"
-    counts = {
+    sizes = {
         "parameters": report.parameters,
         "tokens_seen": report.tokens_seen,
         "allreduce_bytes": report.allreduce_bytes,
@@ -152,19 +147,9 @@ def _with_itself(report: RankReport) -> Iterator[str]:
         **{f"communication_bytes of {kind}": size for kind, size in report.communication_bytes.items()},
         **{f"memory of {kind}": size for kind, size in report.memory.items()},
     }
-    for name, count in counts.items():
-        if count is not None and not 0 <= count < math.inf:
-            yield f"{who} {name}: {count}"
-
-
-# The outcome of a trial: its exit, its ranks' reports and their errors -> a record.
-#
-# Pure but for reading the ranks' files. The order of the questions is the point: a complete measurement stands
-# even if the process then died in a library's exit handler; a peer's complaint never hides the first error.
-
-TAIL_BYTES = 4000
-MOST_CHARACTERS = 500  # of a reason
-ERROR_FIELDS = (("rank", int), ("at", float), ("type", str), ("message", str), ("traceback", str))  # of a failing rank
+    for name, size in sizes.items():
+        if size is not None and not 0 <= size < math.inf:
+            yield f"{who} {name}: {size}"
 
 
 @dataclass(frozen=True)
@@ -230,12 +215,12 @@ def _failure(folder: Path, exit: Exit, first: dict[str, Any] | None, unreadable:
 
 def errors(folder: Path) -> list[dict[str, Any]]:
     """The errors that failing ranks wrote, the earliest first; incomplete ones are skipped."""
-    loaded = []
+    complete = []
     for path in (folder / "ranks").glob("error-*.json"):
         with contextlib.suppress(store.UnreadableRecord):
-            loaded.append(store.load(path))
-    errors = [error for error in loaded if isinstance(error, dict)]
-    complete = [error for error in errors if all(type(error.get(k)) is t for k, t in ERROR_FIELDS)]
+            error = store.load(path)
+            if isinstance(error, dict) and all(type(error.get(key)) is kind for key, kind in ERROR_FIELDS):
+                complete.append(error)
     return sorted(complete, key=lambda error: error["at"])
 
 

@@ -97,7 +97,7 @@ def open_results(results: Path, plan: Plan) -> Opened:
         for aside in (results / "trials").glob(".*.before"):  # a retry that a killed driver did not finish
             restore(aside)
     except OSError as error:
-        raise first_write_error(results, error) from error
+        raise write_error(results, error, first=True) from error
     opened = finished(results)
     if before is not None:
         opened.edits = manifest.changes(before, now, {known.configuration for known in opened.records.values()})
@@ -113,17 +113,14 @@ def note_end(results: Path, plan: Plan, signal: str) -> None:
 def command_of(results: Path, trial: str) -> str:
     """The shell line that reproduces a trial. Raises HostError where no trial, or several, have an id that begins with
     `trial`; UnreadableRecord for one that is broken."""
-    names = sorted(path.parent.name for path in (results / "trials").glob("[!.]*/*.json"))
-    found = sorted({name for name in names if name.startswith(trial)})
-    if trial in found:
-        found = [trial]
+    names = sorted({path.parent.name for path in (results / "trials").glob("[!.]*/*.json")})
+    found = [trial] if trial in names else [name for name in names if name.startswith(trial)]
     if len(found) > 1:
         raise HostError(f"{results} has {len(found)} trials that begin with {trial}: {found[0]}, {found[1]}, ...")
     if not found:
         nearest = difflib.get_close_matches(trial, names, 1, 0.0)
-        raise HostError(
-            f"{results} has no trial {trial}{f'; the nearest is {nearest[0]}' if nearest else ' or any other'}"
-        )
+        other = f"; the nearest is {nearest[0]}" if nearest else " or any other"
+        raise HostError(f"{results} has no trial {trial}{other}")
     folder = results / "trials" / found[0]
     if (folder / "record.json").exists():
         return store.read_trial(folder).command
@@ -144,31 +141,27 @@ def finished(results: Path) -> Opened:
 
 def manifest_of(plan: Plan) -> Manifest:
     """The manifest (study.json) of a plan."""
+    study, ordinary = plan.study, [p for p in plan.configurations if p.trial.configuration != plan.sentinel]
+    given = [planned.measure.model_dump() for planned in ordinary] or [study.measure.model_dump()]
     return Manifest.model_validate(
         {
             "schema": store.SCHEMA,
-            "study": plan.study.name,
-            "scaling": plan.study.scaling,
-            "baseline": None if plan.study.baseline is None else dict(plan.study.baseline),
+            "study": study.name,
+            "scaling": study.scaling,
+            "baseline": None if study.baseline is None else dict(study.baseline),
             "machine": plan.machine.to_dict(),
             "cores_per_worker": plan.cores_per_worker,
-            "order_seed": plan.study.order_seed,
+            "order_seed": study.order_seed,
             "sentinel": plan.sentinel or None,
-            "target_interval": plan.study.measure.target_interval,
-            "measure": _measures(plan),
+            "target_interval": study.measure.target_interval,
+            "measure": {
+                key: sorted({measure[key] for measure in given}, key=lambda value: (value is None, value))
+                for key in given[0]
+            },
             "configurations": [planned.trial.configuration for planned in plan.configurations],
             "alone": plan.alone,
         }
     )
-
-
-def _measures(plan: Plan) -> dict[str, list[Any]]:
-    """Every key of `measure` with its values, of which there are several where sweeps have their own."""
-    ordinary = [p for p in plan.configurations if p.trial.configuration != plan.sentinel]
-    given = [planned.measure.model_dump() for planned in ordinary] or [plan.study.measure.model_dump()]
-    return {
-        key: sorted({settings[key] for settings in given}, key=lambda value: (value is None, value)) for key in given[0]
-    }
 
 
 @contextlib.contextmanager
@@ -178,22 +171,16 @@ def cleared(folder: Path, keep: Sequence[str] = ()) -> Iterator[None]:
     aside = set_aside(folder, keep)
     try:
         folder.mkdir(exist_ok=True)
-        if aside:
-            _link(aside, folder, keep)
+        for name in keep:
+            if aside and (aside / name).is_dir():  # as hard links: checkpoints are large and may be needed again
+                shutil.copytree(aside / name, folder / name, copy_function=os.link)
+            elif aside and (aside / name).is_file():
+                shutil.copy(aside / name, folder / name)
         yield
     finally:
         if aside:
             with contextlib.suppress(OSError):  # the next driver does it where this one cannot
                 restore(aside)
-
-
-def _link(source: Path, folder: Path, names: Sequence[str]) -> None:
-    """Copy `names` of `source` into `folder`, folders as hard links: checkpoints are large and may be needed again."""
-    for name in names:
-        if (source / name).is_dir():
-            shutil.copytree(source / name, folder / name, copy_function=os.link)
-        elif (source / name).is_file():
-            shutil.copy(source / name, folder / name)
 
 
 def set_aside(folder: Path, keep: Sequence[str] = ()) -> Path | None:
@@ -228,7 +215,7 @@ def _remove_halves(results: Path) -> None:
 
 
 def aside_of(folder: Path) -> Path:
-    """Where a trial's folder is while it is run again."""
+    """The place of a trial's folder while it is run again."""
     return folder.with_name(f".{folder.name}.before")
 
 
@@ -272,7 +259,7 @@ def locked(results: Path) -> Iterator[None]:
         results.mkdir(parents=True, exist_ok=True)
         file = (results / ".driver").open("a+", encoding="utf-8")
     except OSError as error:
-        raise first_write_error(results, error) from error
+        raise write_error(results, error, first=True) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -286,41 +273,29 @@ def locked(results: Path) -> Iterator[None]:
         yield
 
 
-# Results that cannot be written. A sweep stops there: the next trial would fail in the same way, and the one after it,
-# and each would be recorded as a failure that it is not.
+# Results that cannot be written end a sweep: the next trial would fail in the same way, and the one after it, and each
+# would be recorded as a failure that it is not.
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FULL_WORDS = ("No space left on device", "Disk quota exceeded")  # in the message of a rank
-OF_FOLDERS = (
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EIO,
-    errno.ESTALE,
-    errno.ENOTCONN,
-)
+OF_FOLDERS = {
+    getattr(errno, name) for name in ("ENOENT", "ENOTDIR", "EROFS", "EACCES", "EPERM", "EIO", "ESTALE", "ENOTCONN")
+}
 LEAST_BYTES = 1 << 20  # free, below which it is the disk's fault that a trial failed
 
 
-def first_write_error(results: Path, error: OSError) -> HostError:
-    """The error where not even the first file could be written."""
+def write_error(results: Path, error: OSError, first: bool = False) -> HostError:
+    """The error of a folder that cannot be written; `first`: not even its first file. Raises one of another cause."""
     if error.errno in FULL:
         return full_error(results)
-    return HostError(f"{results}: cannot write results there: {error.strerror}; choose another with --results")
-
-
-def write_error(results: Path, error: OSError) -> HostError:
-    """The error of a folder that was writable before. Raises an error that has another cause unchanged."""
-    goes_on = "finished trials are kept; the same command resumes once it is back"
-    if error.errno in FULL:
-        return full_error(results)
-    if error.errno not in OF_FOLDERS:
+    if first:
+        return HostError(f"{results}: cannot write results there: {error.strerror}; choose another with --results")
+    if error.errno not in GONE + REFUSED:
         raise error
+    what = f"can no longer be written to ({error.strerror})"
     if not (results / manifest.FILE).exists():
-        return HostError(f"{results} is gone ({error.strerror}): it was moved or removed; {goes_on}")
-    return HostError(f"{results} can no longer be written to ({error.strerror}); {goes_on}")
+        what = f"is gone ({error.strerror}): it was moved or removed"
+    return HostError(f"{results} {what}; finished trials are kept; the same command resumes once it is back")
 
 
 def full_error(results: Path, why: str = "") -> HostError:
@@ -336,6 +311,5 @@ def raise_if_unwritable(results: Path, errors: Sequence[Mapping[str, Any]]) -> N
     for error in errors:
         if any(words in error["message"] for words in FULL_WORDS):
             raise full_error(results, f"rank {error['rank']}: {error['message'].strip()}")
-    disk = os.statvfs(results)
-    if disk.f_bavail * disk.f_frsize < LEAST_BYTES:
+    if shutil.disk_usage(results).free < LEAST_BYTES:
         raise full_error(results)

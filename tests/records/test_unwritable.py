@@ -217,9 +217,9 @@ def test_a_disk_that_becomes_read_only_ends_the_sweep_with_one_sentence(tmp_path
 
 
 def test_a_first_file_that_cannot_be_written_asks_for_another_place(tmp_path: Path) -> None:
-    said = str(results.first_write_error(tmp_path, OSError(errno.EACCES, "Permission denied")))
+    said = str(results.write_error(tmp_path, OSError(errno.EACCES, "Permission denied"), first=True))
     assert said == f"{tmp_path}: cannot write results there: Permission denied; choose another with --results"
-    assert "no space left on the disk" in str(results.first_write_error(tmp_path, OSError(errno.ENOSPC, "full")))
+    assert "no space left on the disk" in str(results.write_error(tmp_path, OSError(errno.ENOSPC, "full"), first=True))
 
 
 def test_a_failed_write_of_a_record_leaves_the_trial_open_and_an_earlier_one_in_place(
