@@ -8,6 +8,7 @@ on one host of eight reports it after minutes, and seldom clearly.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -98,7 +99,13 @@ def problems(reports: Sequence[HostReport], needs: Requirements, results: Path) 
                 "its slots; different hosts need different hostnames"
             )
         yield from _resource_problems(host, needs, results)
-        yield from _clock_problems(host)
+        off = abs(host.ahead_seconds)
+        if off - host.uncertain_seconds > MOST_OFFSET_SECONDS:
+            way = "ahead of" if host.ahead_seconds > 0 else "behind"
+            yield (
+                f"{host.name}: its clock is {off:.1f} s {way} this host's, so that errors cannot be ordered: "
+                "start chrony or ntpd there"
+            )
         if host is not first:
             yield from _software_problems(host, first, needs)
 
@@ -111,9 +118,6 @@ def hardware_differences(reports: Sequence[HostReport]) -> Iterator[str]:
         keys = [key for key in ("cpu", "cores", "gpus") if firsts[key] != own[key]]
         if differences := "; ".join(f"{key} {firsts[key]} and {own[key]}" for key in keys):
             yield f"{first.name} and {host.name} have different hardware ({differences}): the slower one sets the pace"
-
-
-# --- one host
 
 
 def _resource_problems(host: HostReport, needs: Requirements, results: Path) -> Iterator[str]:
@@ -135,16 +139,6 @@ def _resource_problems(host: HostReport, needs: Requirements, results: Path) -> 
     for what, need, have in (("cores", needs.cores, machine["cores"]), ("GPUs", needs.gpus, len(machine["gpus"]))):
         if have < need:
             yield f"{host.name}: has {have} {what}, but its workers need {need}: give it fewer slots"
-
-
-def _clock_problems(host: HostReport) -> Iterator[str]:
-    off = abs(host.ahead_seconds)
-    if off - host.uncertain_seconds > MOST_OFFSET_SECONDS:
-        way = "ahead of" if host.ahead_seconds > 0 else "behind"
-        yield (
-            f"{host.name}: its clock is {off:.1f} s {way} this host's, so that errors cannot be ordered: "
-            "start chrony or ntpd there"
-        )
 
 
 def _software_problems(host: HostReport, first: HostReport, needs: Requirements) -> Iterator[str]:
@@ -170,13 +164,10 @@ def _software_problems(host: HostReport, first: HostReport, needs: Requirements)
 
 def _report(name: str, elsewhere: bool, request: Mapping[str, Any]) -> HostReport:
     """Raises ConnectionLost."""
-    connection = AgentConnection(name, elsewhere)
-    try:
+    with contextlib.closing(AgentConnection(name, elsewhere)) as connection:
         connection.ask({"ask": "clock"}, ANSWER_SECONDS)
         ahead, uncertain = min((_clock_offset(connection) for _ in range(CLOCK_READINGS)), key=lambda offset: offset[1])
         return HostReport(name, connection.ask(request, ANSWER_SECONDS), ahead, uncertain)
-    finally:
-        connection.close()
 
 
 def _clock_offset(connection: AgentConnection) -> tuple[float, float]:

@@ -17,13 +17,13 @@ import dataclasses
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from scaling_study.launch.warm_group import BLOCKS
 from scaling_study.processes.leftovers import LAUNCHES
@@ -59,6 +59,9 @@ NEXT: Mapping[State, tuple[State, ...]] = {
     State.WARMING: (State.TAKING_TURNS, State.PLANNED, State.FAILED),
     State.TAKING_TURNS: (State.FINISHED, State.LEFT_BEHIND, State.FAILED),
 }
+
+
+GOING_ON = (State.TAKING_TURNS, State.FINISHED)
 
 
 @dataclass
@@ -120,10 +123,13 @@ class LaunchRecord:
         """
         if group.blocks is not None:
             return group.blocks
-        going_on = (State.TAKING_TURNS, State.FINISHED)
         beside = [each for each in self.groups if each.batch == group.batch and each.blocks is None]
-        names = [name for each in beside if each.state in going_on for name in each.members if name in trials]
-        return whole_blocks((_reported_blocks(folders[name], trials[name]), trials[name]) for name in names)
+        names = [name for each in beside if each.state in GOING_ON for name in each.members if name in trials]
+        had = dict.fromkeys(names, 0)  # blocks that all ranks have reported; one that is ended within it may lack that
+        for name in names:
+            with contextlib.suppress(store.UnreadableRecord):
+                had[name] = min(len(each.blocks) for each in store.read_ranks(folders[name], trials[name].processes))
+        return whole_blocks((count, trials[name]) for name, count in had.items())
 
     def result(self, trial: Trial, folder: Path, blocks: int, why: str) -> tuple[Outcome, list[str]] | None:
         """A member's outcome and notes, of so many blocks of a launch that ended early because of `why`.
@@ -192,9 +198,8 @@ def kept(results: Path) -> dict[str, Summary]:
     found = {}
     for begun in sorted((results / LAUNCHES).glob(f"*/{BEGUN}")):
         for record in _finished(results, begun.parent):
-            folder = results / "trials" / record.id
             try:
-                store.write_record(folder, record)
+                store.write_record(results / "trials" / record.id, record)
             except OSError as error:
                 raise results_folder.write_error(results, error, first=True) from error
             found[record.id] = results_folder.summarize(record)
@@ -202,38 +207,31 @@ def kept(results: Path) -> dict[str, Summary]:
     return found
 
 
-def _finished(results: Path, folder: Path) -> list[Record]:
+def _finished(results: Path, folder: Path) -> Iterator[Record]:
     """Records of the members that have none yet."""
     begun: dict[str, Record] = {}
     for path in (folder / BEGUN).glob("*.json"):
-        with contextlib.suppress(store.UnreadableRecord, KeyError):  # those are run again
+        with contextlib.suppress(store.UnreadableRecord):  # those are run again
             record = store.read_record(path)
             if record.id == record.trial.id:
                 begun[record.id] = record
     launch = _read(folder, begun)
     trials = {name: record.trial for name, record in begun.items()}
     folders = {name: results / "trials" / name for name in begun}
-    records = []
-    for group in launch.groups:
-        if group.state not in (State.TAKING_TURNS, State.FINISHED, State.LEFT_BEHIND):
-            continue
-        blocks = launch.blocks(group, trials, folders)
-        for name in [each for each in group.members if each in begun and each not in group.at_fault]:
-            if (folders[name] / "record.json").exists():
-                continue
-            if done := launch.result(trials[name], folders[name], blocks, group.why or "its driver ended"):
-                ended, notes = done
-                records.append(
-                    dataclasses.replace(
-                        begun[name],
-                        status="ok",
-                        reason="",
-                        ranks=list(ended.ranks),
-                        launch=launch.name(group),
-                        notes=begun[name].notes or notes,
-                    )
+    counted = [group for group in launch.groups if group.state in (*GOING_ON, State.LEFT_BEHIND)]
+    for group, blocks in [(group, launch.blocks(group, trials, folders)) for group in counted]:
+        for name in [name for name in group.members if name in begun and name not in group.at_fault]:
+            result = launch.result(trials[name], folders[name], blocks, group.why or "its driver ended")
+            if result and not (folders[name] / "record.json").exists():
+                ended, notes = result
+                yield dataclasses.replace(
+                    begun[name],
+                    status="ok",
+                    reason="",
+                    ranks=list(ended.ranks),
+                    launch=launch.name(group),
+                    notes=begun[name].notes or notes,
                 )
-    return records
 
 
 def _read(folder: Path, begun: Mapping[str, Record]) -> LaunchRecord:
@@ -244,7 +242,7 @@ def _read(folder: Path, begun: Mapping[str, Record]) -> LaunchRecord:
         return LaunchRecord(folder, int(value["number"]), str(value["started_at"]), groups)
     except store.MissingRecord:
         return _of_an_older_program(folder, begun)
-    except (store.UnreadableRecord, ValidationError, ValueError, TypeError, KeyError):
+    except (store.UnreadableRecord, ValueError, TypeError, KeyError):  # pydantic's too, which is a ValueError
         return LaunchRecord(folder, 0)
 
 
@@ -266,10 +264,3 @@ def _of_an_older_program(folder: Path, begun: Mapping[str, Record]) -> LaunchRec
             number = int(blocks) if blocks else None
             launch.groups.append(GroupRecord(int(group), framework, members, state, number, batch=int(batch)))
     return launch
-
-
-def _reported_blocks(folder: Path, trial: Trial) -> int:
-    """The blocks that all ranks of a trial have reported. A rank that is ended within a block may lack that one."""
-    with contextlib.suppress(store.UnreadableRecord):
-        return min(len(report.blocks) for report in store.read_ranks(folder, trial.processes))
-    return 0

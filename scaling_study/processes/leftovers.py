@@ -21,7 +21,7 @@ import psutil
 from scaling_study.machine import visible_gpus
 from scaling_study.processes.process import Stop
 
-# Is a port free on this host, and if not, which process uses it? Checked before each launch that is told its port.
+# --- ports: checked before each launch that is told its own
 
 WAIT_SECONDS, POLL_SECONDS = 3.0, 0.25  # for one that the trial before still holds
 ANYWHERE = ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0"))  # where torch's store listens, in this order
@@ -44,7 +44,16 @@ def choose_port(preferred: int, among: range, stop: Stop) -> tuple[int, str]:
 
 def is_free(port: int) -> bool:
     """True where a server could listen on every address of this host."""
-    return all(_can_listen(family, address, port) for family, address in ANYWHERE)
+    for family, address in ANYWHERE:
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as server:
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as all servers do: TIME_WAIT is free
+                server.bind((address, port))
+                server.listen()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:  # a host without IPv6 has nothing there to hold
+                return False
+    return True
 
 
 def holder(port: int) -> str:
@@ -56,22 +65,7 @@ def holder(port: int) -> str:
     return "a process of another user"
 
 
-def _can_listen(family: socket.AddressFamily, address: str, port: int) -> bool:
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as server:
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as all servers do: TIME_WAIT does not count
-            server.bind((address, port))
-            server.listen()
-            return True
-    except OSError as error:
-        return error.errno != errno.EADDRINUSE  # a host without IPv6 has nothing there to hold
-
-
-# Waits until the GPU memory of an ended trial is free again, before the next one starts; names what is still held.
-#
-# Without torch, through NVML, as in machine.py. It has never run on a machine with a GPU: none was available when it
-# was
-# written.
+# --- memory of GPUs, by NVML and without torch, as in machine.py
 
 GPU_WAIT_SECONDS, GPU_POLL_SECONDS = 30.0, 0.5
 SLACK_BYTES = 256 << 20  # less than any process with a CUDA context holds
@@ -107,7 +101,7 @@ class GpuMemory:
                         yield f"{(used - least) / 2**30:.1f} GiB of {name} were still in use before it began, by {who}"
 
 
-# Finds and removes what a killed trial leaves outside its folder: processes, temporary files, shared memory.
+# --- what a killed trial leaves outside its folder
 #
 #     processes        carry the results folder in their environment, so that the next driver on that folder knows
 #                      them as its own, also when neither driver nor supervisor lived to end them
@@ -131,8 +125,12 @@ def temporary_folder(results: Path) -> Path:
 
 def environment(results: Path, temporary: Path) -> dict[str, str]:
     """The variables that mark a trial's processes and send their temporary files where they can be removed."""
-    user = re.sub(r'[\\/:*?"<>|]', "_", _user())
-    kernels = os.path.join(tempfile.gettempdir(), f"torchinductor_{user}")  # where torch keeps them without a TMPDIR:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user number without a name, as in containers
+        user = str(os.getuid())
+    own = "torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user)
+    kernels = os.path.join(tempfile.gettempdir(), own)  # where torch keeps them without a TMPDIR:
     home = os.path.expanduser("~")  # Horovod and Open MPI write there; some services' accounts have none
     return {  # what one trial has compiled, the next reuses
         MARK: str(results.resolve()),
@@ -187,16 +185,10 @@ def _marked(results: str) -> Iterator[psutil.Process]:
     mine = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if (
-                process.pid not in mine
-                and _belongs(process.environ().get(MARK, ""), results)
-                and process.status() != psutil.STATUS_ZOMBIE
-            ):
+            mark = "" if process.pid in mine else process.environ().get(MARK, "")
+            ours = mark == results or mark.startswith(f"{results}/{LAUNCHES}/")
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
                 yield process
-
-
-def _belongs(mark: str, results: str) -> bool:
-    return mark == results or mark.startswith(f"{results}/{LAUNCHES}/")
 
 
 def _others_are_hidden() -> bool:
@@ -225,13 +217,6 @@ def _mapped() -> Iterator[str | tuple[int, int]]:
 
 def _prefix(results: Path) -> str:
     return f"scaling-study-{hashlib.sha256(os.fsencode(results.resolve())).hexdigest()[:10]}-"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user number without a name, as in containers
-        return str(os.getuid())
 
 
 def clock() -> float:

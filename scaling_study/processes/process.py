@@ -181,30 +181,22 @@ def run(
             )
         except OSError as error:
             return Exit(None, 0.0, error=f"{argv[0]}: {error.strerror}")
-        ending = _wait(child.pid, timeout_seconds, stop, progress)
-        if ending == "ended":
+        ended = os.pidfd_open(child.pid)  # waited for without polling
+        try:
+            ready = wait_while_alive([ended, stop.fileno()], timeout_seconds, progress)
+        finally:
+            os.close(ended)
+        if ended in ready:
             child.wait()
         seconds = time.monotonic() - start
         end_descendants(child, not_ours)
     return Exit(
         child.wait(),
         seconds,
-        timed_out=ending == "timed out",
-        interrupted=ending == "stopped",
+        timed_out=not ready,
+        interrupted=ended not in ready and bool(ready),
         killed_for_memory=_memory_kills() > kills_before,
     )
-
-
-def _wait(pid: int, timeout_seconds: float, stop: Stop, progress: Path | str | None) -> str:
-    """`ended`, `stopped` or `timed out`, whichever comes first. Wakes at once, without polling."""
-    handle = os.pidfd_open(pid)
-    try:
-        ready = wait_while_alive([handle, stop.fileno()], timeout_seconds, progress)
-    finally:
-        os.close(handle)
-    if handle in ready:
-        return "ended"
-    return "stopped" if ready else "timed out"
 
 
 def wait_while_alive(handles: Sequence[int], timeout_seconds: float, progress: Path | str | None) -> list[int]:
@@ -212,18 +204,13 @@ def wait_while_alive(handles: Sequence[int], timeout_seconds: float, progress: P
     left, seen = timeout_seconds, 0
     while True:
         ready, _, _ = select.select(handles, [], [], left)
-        last = _replaced_at(progress)
+        last = 0
+        with contextlib.suppress(OSError):
+            last = os.stat(progress).st_mtime_ns if progress else 0
         if ready or last == seen:
             return ready
         seen = last
         left = min(timeout_seconds, max(0.1, timeout_seconds - (time.time() - last / 1e9)))
-
-
-def _replaced_at(progress: Path | str | None) -> int:
-    """When the file was written, in nanoseconds; 0 where there is none."""
-    with contextlib.suppress(OSError):
-        return os.stat(progress).st_mtime_ns if progress else 0
-    return 0
 
 
 def detach_from_terminal() -> None:

@@ -278,9 +278,8 @@ def locked(results: Path) -> Iterator[None]:
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FULL_WORDS = ("No space left on device", "Disk quota exceeded")  # in the message of a rank
-OF_FOLDERS = {
-    getattr(errno, name) for name in ("ENOENT", "ENOTDIR", "EROFS", "EACCES", "EPERM", "EIO", "ESTALE", "ENOTCONN")
-}
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENOTCONN)
+REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 LEAST_BYTES = 1 << 20  # free, below which it is the disk's fault that a trial failed
 
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,15 +41,16 @@ def taken(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str
     everything behind them joins as always. They are no trial keys: who starts a rank, and where, decides nothing about
     what is trained.
     """
-    flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    add_rendezvous(flags)
-    asked, rest = flags.parse_known_args(argv)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    add_rendezvous(parser)
+    asked, rest = parser.parse_known_args(argv)
     given = vars(asked)
     if not given:
         return rest, {}
     url = given.pop("dist_url", None)
     if url is None:
-        raise SystemExit(f"{_flags(given)} without --dist-url: where do the ranks meet? --dist-url tcp://HOST:PORT")
+        flags = " and ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
+        raise SystemExit(f"{flags} without --dist-url: where do the ranks meet? --dist-url tcp://HOST:PORT")
     told = {"WORLD_SIZE": given.get("world_size"), "RANK": given.get("rank")}
     variables = {name: str(value) for name, value in told.items() if value is not None}
     if url != "env://":
@@ -71,10 +71,6 @@ def _address(url: str) -> dict[str, str]:
     if not host or not port or parts.scheme != "tcp" or parts.path.strip("/"):
         raise SystemExit(f"--dist-url {url}: it is tcp://HOST:PORT, like tcp://h1:29500, or env://")
     return {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
-
-
-def _flags(given: Mapping[str, object]) -> str:
-    return " and ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
 
 
 KNOWN = signature(DistributedDataParallel).parameters
@@ -142,17 +138,13 @@ def joined(join: Callable[[Trial], Ranks], trial: Trial, record: Path | None) ->
         raise
 
 
-def in_clock(frame: FrameType) -> bool:
-    """True for a frame of the shared clock: whatever fails below it has nothing to do with joining."""
-    return str(frame.f_globals.get("__name__", "")).startswith("scaling_study.measure.")
-
-
 def write_error(record: Path, error: BaseException) -> None:
     """Write this rank's error. `oom`: it ran out of memory, on the host or on the device; `stepping`: it
     failed once the clock had begun, and not on the way there."""
     rank = next((int(os.environ[name]) for name in RANK if os.environ.get(name, "").isdigit()), 0)
     message = str(error) or type(error).__name__
     oom = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in message for sign in OUT_OF_MEMORY)
+    below = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     entry = {
         "rank": rank,
         "at": time.time(),
@@ -160,6 +152,6 @@ def write_error(record: Path, error: BaseException) -> None:
         "message": message[:2000],
         "traceback": "".join(traceback.format_exception(error))[-4000:],
         "oom": oom,
-        "stepping": any(in_clock(frame) for frame, _ in traceback.walk_tb(error.__traceback__)),
+        "stepping": any(module.startswith("scaling_study.measure.") for module in below),
     }
     store.write_json(record / "ranks" / f"error-{rank}.json", entry)
