@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks import crossover, crossover_text, decentralized, over_links
+from benchmarks import crossover, crossover_text, decentralized
 from benchmarks.crossover import LOSES, OPEN, TIES, WINS, Cell, Measured, Way
 from scaling_study import datasets
 from scaling_study.frameworks import FRAMEWORKS
@@ -175,16 +175,6 @@ def test_the_advice_is_worked_out_from_what_was_measured() -> None:
     assert "Hivemind fp32, at its best with 4,096, takes 1.54 times" in do
 
 
-def test_a_target_batch_that_a_seed_did_not_train_to_the_loss_has_no_seconds() -> None:
-    measured = home()
-    measured.missed[4096] = 1
-    found = crossover.cells(measured)
-    assert found[1].fastest.seconds is None and found[1].decentralised == TIES
-    assert {choice.cell.target for choice in crossover.choices(measured, found)} == {256}
-    page = crossover_text.page(measured)
-    assert "not reached" in page and "missed by 1 seeds at a target batch of 4,096" in page
-
-
 @pytest.mark.parametrize("small", [False, True])
 def test_every_way_of_the_study_reaches_the_same_target_batches(small: bool) -> None:
     asked = study.load(CHECKOUT / "studies/decentralized.yaml", small)
@@ -200,16 +190,6 @@ def test_every_way_of_the_study_reaches_the_same_target_batches(small: bool) -> 
         assert trial.batch_per_worker / micro_batches == 64
     expected = {256, 1024} if small else {256, 2048, 8192}
     assert targets == dict.fromkeys((PEERS, PEERS_16, DDP, DDP_16, HOROVOD, Way("single", "none")), expected)
-
-
-@pytest.mark.parametrize("quick", [False, True])
-def test_the_benchmark_times_over_two_hosts_and_trains_on_one(quick: bool) -> None:
-    ours, to_loss = decentralized.timed_study("a", quick, 3, True), decentralized.trained_study("b", quick)
-    assert {sweep["hosts"] for sweep in ours["sweeps"]} == {2} and ours["measure"]["repeats"] == 3
-    assert not any("train" in sweep for sweep in ours["sweeps"]) and "baseline" in ours
-    assert all("train" in sweep and "hosts" not in sweep for sweep in to_loss["sweeps"]) and "baseline" not in to_loss
-    assert len(ours["sweeps"]) == 4 and len(to_loss["sweeps"]) == 1
-    assert list(over_links.RATES) == ["100mbit", "1gbit", None]
 
 
 def test_what_is_whole_in_the_examples_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,16 @@ def test_the_largest_batch_that_fits_is_found_by_really_running_out_of_memory(pl
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
+def test_a_failure_of_another_kind_ends_the_search_for_the_largest_batch(plan_for, tmp_path):
+    plan = plan_for("crash")
+    planned = plan.configurations[0]
+    looking = dataclasses.replace(planned, trial=dataclasses.replace(planned.trial, find="max_batch"))
+    record = outcome_of(dataclasses.replace(plan, configurations=(looking,)), tmp_path)
+    assert (record.status, record.reason, record.found) == ("failed", "rank 0: the planted bug", {})
+
+
+@pytest.mark.slow
 def test_a_hang_is_a_time_out_and_leaves_nothing_behind(plan_for, tmp_path):
     record = outcome_of(plan_for("hang", timeout_seconds=1.0), tmp_path)
     assert (record.status, record.reason) == ("timeout", "not finished after 1 s")

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.records import store
+from scaling_study.records import results, store
 from scaling_study.records.store import (
     RankReport,
     Record,
@@ -209,3 +209,35 @@ def test_cores_that_others_kept_busy(rank_report: Report) -> None:
     assert busy_elsewhere_cores(one_machine) == pytest.approx(0.5), "of two namespaces"
     assert busy_elsewhere_cores([first, replace(second, own_cpu_seconds=None)]) is None
     assert busy_elsewhere_cores([]) is None
+
+
+# --- summaries, which the driver keeps in memory
+
+
+def test_a_summary_of_an_ok_record_has_its_throughput(rank_report: Report) -> None:
+    ranks = [rank_report(rank=rank, step_seconds=[0.5, 0.25 + rank]) for rank in (0, 1)]
+    known = results.summarize(a_record(ranks=ranks))
+    assert known.samples_per_second == pytest.approx(128 / 1.75)  # of both, over the slower one's window
+    failed = results.summarize(a_record(status="failed", reason="a bug", ranks=[rank_report()]))
+    assert (failed.reason, failed.samples_per_second, failed.busy_elsewhere_cores) == ("a bug", None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "of_rank"),
+    [
+        ({"ranks": []}, {}),
+        ({"status": "fine"}, {}),
+        ({"id": "another"}, {}),
+        ({"configuration": "another"}, {}),
+        ({"trial": Trial(repeat=2)}, {}),
+        ({}, {"step_seconds": [0.0]}),
+        ({}, {"step_seconds": [1e308, 1e308]}),
+        ({}, {"samples_seen": 0}),
+        ({}, {"samples_seen": 2**62, "step_seconds": [5e-324]}),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_not_believed(
+    rank_report: Report, changes: dict[str, Any], of_rank: dict[str, Any]
+) -> None:
+    with pytest.raises(UnreadableRecord):
+        results.summarize(a_record(**{"ranks": [replace(rank_report(), **of_rank)], **changes}))
