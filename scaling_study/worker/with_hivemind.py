@@ -110,28 +110,26 @@ class Averaging:
     averaging_seconds: float
     failure: str = ""  # why it was not whole
 
+    def note_gradients(self, round: AveragingRound) -> str:
+        """Note it in the round whose gradients were averaged; the failure that this is, if any."""
+        round.peers, round.failure = self.peers, round.failure or self.failure
+        round.matchmaking_seconds, round.averaging_seconds = self.matchmaking_seconds, self.averaging_seconds
+        return self.failure
 
-def of_round(round: AveragingRound, averaging: Averaging) -> str:
-    """Note the outcome of averaging a round's gradients in it; the failure that this is, if any."""
-    round.peers, round.failure = averaging.peers, round.failure or averaging.failure
-    round.matchmaking_seconds, round.averaging_seconds = averaging.matchmaking_seconds, averaging.averaging_seconds
-    return averaging.failure
-
-
-def of_weights(round: AveragingRound, averaging: Averaging) -> str:
-    """Note the outcome of averaging weights after a round in it; the failure that this is, if any."""
-    round.weights_peers = averaging.peers
-    round.weights_seconds = averaging.matchmaking_seconds + averaging.averaging_seconds
-    failure = f"weights: {averaging.failure}" if averaging.failure else ""
-    round.failure = round.failure or failure
-    return failure
+    def note_weights(self, round: AveragingRound) -> str:
+        """Note it in the round after which weights were averaged; the failure that this is, if any."""
+        round.weights_peers = self.peers
+        round.weights_seconds = self.matchmaking_seconds + self.averaging_seconds
+        failure = f"weights: {self.failure}" if self.failure else ""
+        round.failure = round.failure or failure
+        return failure
 
 
 class Watch(threading.Thread):
     """Looks at an averaging until it is over, and then has its round noted what came of it."""
 
     def __init__(
-        self, control: StepControl, round: AveragingRound | None, note: Callable[[AveragingRound, Averaging], str]
+        self, control: StepControl, round: AveragingRound | None, note: Callable[[Averaging, AveragingRound], str]
     ) -> None:
         super().__init__(daemon=True, name="watch of an averaging")
         self.control, self.round, self.note, self.lost, self.failure = control, round, note, LOST[0], ""
@@ -154,7 +152,7 @@ class Watch(threading.Thread):
                 result.failure = f"{type(error).__name__}: {error}".rstrip(": ")
             if LOST[0] > self.lost:
                 result.failure = "a part of what was averaged came without some peer's"
-            self.failure = self.note(round, result)
+            self.failure = self.note(result, round)
 
     def wait(self, stages: Sequence[AveragingStage], until: float) -> None:
         """Return once it is in none of these stages, or at that time of time.perf_counter."""
@@ -167,7 +165,7 @@ class Watching(DecentralizedAverager):
 
     watch: Watch | None = None
     rounds: AveragingRounds | None = None
-    note = staticmethod(of_round)
+    note = staticmethod(Averaging.note_gradients)
 
     def step(self, *args: Any, **options: Any) -> Any:
         unanswered = threading.Timer(ANSWER_SECONDS, give_up, [UNANSWERED])
@@ -217,7 +215,7 @@ class Weights(TrainingStateAverager, Watching):
 
     def step(self, *args: Any, **options: Any) -> Any:
         """As Hivemind's, whose update waits for the averaging before it: that is timed as averaging."""
-        if options.get("averaging_round") and self.rounds and self.note is of_weights:
+        if options.get("averaging_round") and self.rounds and self.note is Averaging.note_weights:
             self.rounds.current.weights_peers = 0
         if not options.get("optimizer_step"):
             return super().step(*args, **options)
@@ -276,7 +274,7 @@ class Peer(hivemind.Optimizer):
             )
         (self.state_averager if self.local else self.grad_averager).rounds = self.rounds
         if not trial.updates:  # delayed ones are made by another thread, in whatever round that is
-            self.state_averager.rounds, self.state_averager.note = self.rounds, of_weights
+            self.state_averager.rounds, self.state_averager.note = self.rounds, Averaging.note_weights
         take_back_first_step(self.opt, before)
 
     def _make_state_averager(self, **options: Any) -> Weights:
@@ -339,7 +337,7 @@ class Peer(hivemind.Optimizer):
     def checked_weights(self, model: torch.nn.Module) -> dict[str, Any]:
         """This peer's weights. Raises RuntimeError where another's are not the same within its type's rounding."""
         mine = torch.cat([p.detach().reshape(-1).cpu() for p in model.parameters()])
-        sent = self.ranks.swarm.board.bytes_of_first(mine.numpy().tobytes())
+        sent = self.ranks.swarm.bytes_of_first(mine.numpy().tobytes())
         first = torch.frombuffer(bytearray(sent), dtype=mine.dtype)
         apart = float((mine - first).abs().max() / first.abs().max())
         most = self.ranks.total([apart])[0]
@@ -400,9 +398,8 @@ class Peer(hivemind.Optimizer):
 
     def _as_sent(self, wire_type: torch.dtype | None, every: int = 1) -> list[torch.Tensor]:
         """Tensors of no memory, of as many bytes as this model's have on the wire, spread over so many rounds."""
-        return [
-            torch.empty(p.numel() // every, dtype=wire_type or p.dtype, device="meta") for p in _parameters(self.opt)
-        ]
+        sizes = [(p.numel() // every, wire_type or p.dtype) for p in _parameters(self.opt)]
+        return [torch.empty(size, dtype=dtype, device="meta") for size, dtype in sizes]
 
     def gradients_sent(self, tensors: Sequence[torch.Tensor]) -> None:
         """Called with what the averaging of gradients exchanges in a round, to be counted (wire.watch)."""
@@ -476,55 +473,32 @@ def first_answered(**options: Any) -> hivemind.DHT:
     return hivemind.DHT(**options)
 
 
-@dataclass
 class Swarm:
-    """This process among its peers."""
+    """This process among its peers: its node of Hivemind's DHT, and beside it the launcher's store, at which ranks tell
+    each other numbers and words such as the clock's."""
 
-    board: Board
-    dht: Any = None  # this peer's node of it, once it is started
+    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
+        self.store, self.rank, self.size, self.count = store, rank, size, 0
+        self._node: Any = None
+        store.set_timeout(LONGEST_WAIT)
 
     def node(self) -> Any:
         """This peer's node of the DHT, started by the first call: rank 0's first, and the others by its addresses.
 
         Not as ranks join: what fails here fails where `abandon` is known.
         """
-        if self.dht is None:
-            known = self.board.of_first(list) if self.board.rank else None
+        if self._node is None:
+            known = self.of_first(list) if self.rank else None
             with ending_with_this_process():
                 address = f"/ip4/{own_address()}/tcp/0"
-                self.dht = first_answered(initial_peers=known, host_maddrs=[address], start=True, **NO_INTERNET)
+                self._node = first_answered(initial_peers=known, host_maddrs=[address], start=True, **NO_INTERNET)
             if known is None:
-                self.board.of_first(lambda: [str(address) for address in self.dht.get_visible_maddrs()])
-        return self.dht
+                self.of_first(lambda: [str(address) for address in self._node.get_visible_maddrs()])
+        return self._node
 
     def name(self) -> str:
         """A new name, the same on every rank."""
-        return str(self.board.of_first(lambda: uuid.uuid4().hex))
-
-    def leave(self) -> None:
-        """End this process, once every rank is here: one that leaves early stalls the others.
-
-        All that it started ends with it. Hivemind's own way would wait for averagings that are under way, for up to
-        their time-out where a peer has left already, and the interpreter's for threads that never end.
-        """
-        self.board.total([0.0])
-        self.board.close()
-        _exit(0)
-
-
-@dataclass(frozen=True)
-class PeerRanks(Ranks):
-    """One process's place, with its peers."""
-
-    swarm: Swarm = field(kw_only=True)
-
-
-class Board:
-    """Numbers and words that ranks tell each other beside Hivemind, such as the clock's, at the launcher's store."""
-
-    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
-        self.store, self.rank, self.size, self.count = store, rank, size, 0
-        store.set_timeout(LONGEST_WAIT)
+        return str(self.of_first(lambda: uuid.uuid4().hex))
 
     def of_first(self, make: Callable[[], Any]) -> Any:
         """A value that rank 0 makes, on every rank; anything that JSON holds."""
@@ -545,13 +519,6 @@ class Board:
             parts.append(bytes(self.store.get(key)))
         return b"".join(parts)
 
-    def close(self) -> None:
-        """The last call of every rank: the first, which may hold the store, stays until the others need it no more."""
-        if self.rank:
-            self.store.set(f"closed by {self.rank}", "")
-        else:
-            self.store.wait([f"closed by {rank}" for rank in range(1, self.size)])
-
     def agree(self, value: float) -> float:
         """Rank 0's number, on every rank."""
         return float(self.of_first(lambda: value))
@@ -563,28 +530,48 @@ class Board:
         rows = [json.loads(self.store.get(f"of {rank}/{self.count}")) for rank in range(self.size)]
         return [sum(column) for column in zip(*rows, strict=True)]
 
+    def leave(self) -> None:
+        """End this process, once every rank is here: one that leaves early stalls the others.
+
+        All that it started ends with it. Hivemind's own way would wait for averagings that are under way, for up to
+        their time-out where a peer has left already, and the interpreter's for threads that never end. The first, which
+        may hold the store, stays until the others need it no more.
+        """
+        self.total([0.0])
+        if self.rank:
+            self.store.set(f"closed by {self.rank}", "")
+        else:
+            self.store.wait([f"closed by {rank}" for rank in range(1, self.size)])
+        _exit(0)
+
+
+@dataclass(frozen=True)
+class PeerRanks(Ranks):
+    """One process's place, with its peers."""
+
+    swarm: Swarm = field(kw_only=True)
+
 
 def join_hivemind(trial: Trial) -> Ranks:
     """Meet at the store; Hivemind's own network begins with the first peer that is built.
 
     Raises SystemExit where there is one process: it would have nobody to average with.
     """
-    size = _world_size() if told_to_meet("Hivemind") else 1
-    if size < 2:
+    if not told_to_meet("Hivemind") or _world_size() < 2:
         raise SystemExit("one worker has no peers, and Hivemind needs two: torchrun --nproc-per-node 2 starts them")
     cores, device = claim_cores(trial), claim_device(trial)
     store, rank, size = next(iter(dist.rendezvous("env://")))
-    swarm = Swarm(Board(store, rank, size))
+    swarm = Swarm(store, rank, size)
     return PeerRanks(
         rank=rank,
         world_size=size,
         local_rank=local_rank(),
         device=device,
         cores=cores,
-        agree=swarm.board.agree,
+        agree=swarm.agree,
         backend={"version": hivemind.__version__, "transport": "libp2p"},
         leave=swarm.leave,
-        total=swarm.board.total,
+        total=swarm.total,
         abandon=abandon,
         swarm=swarm,
     )
@@ -595,7 +582,9 @@ def own_address() -> str:
     is reached. Nothing is sent. Raises RuntimeError where other hosts cannot reach it."""
     named = psutil.net_if_addrs().get(os.environ.get("GLOO_SOCKET_IFNAME", ""), ())
     ours = [address.address for address in named if address.family == socket.AF_INET]
-    address = ours[0] if ours else _towards_the_store()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((socket.gethostbyname(os.environ["MASTER_ADDR"]), 9))
+        address = ours[0] if ours else str(probe.getsockname()[0])
     if address.startswith("127.") and int(os.environ.get("LOCAL_WORLD_SIZE", 0)) not in (0, _world_size()):
         raise RuntimeError(
             f"other hosts cannot reach this one at {address}, where {os.environ['MASTER_ADDR']} leads: "
@@ -606,12 +595,6 @@ def own_address() -> str:
 
 def _world_size() -> int:
     return int(os.environ["WORLD_SIZE"])
-
-
-def _towards_the_store() -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((socket.gethostbyname(os.environ["MASTER_ADDR"]), 9))
-        return str(probe.getsockname()[0])
 
 
 @contextlib.contextmanager
@@ -648,11 +631,7 @@ os.register_at_fork(after_in_child=lambda: die_with_parent() if _forking else No
 def abandon() -> None:
     """Say what went wrong and end this process at once: Hivemind's own threads would keep a failed one."""
     error = sys.exc_info()[1]
-    if isinstance(error, SystemExit):
-        print(error, file=sys.stderr)
-    else:
-        traceback.print_exc()
-    _exit(1)
+    give_up(str(error) if isinstance(error, SystemExit) else traceback.format_exc())
 
 
 def give_up(why: str) -> None:
