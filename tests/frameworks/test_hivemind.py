@@ -161,7 +161,7 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
 
     from scaling_study.measure.training import AveragingRounds, Phase
     from scaling_study.worker import with_hivemind
-    from scaling_study.worker.with_hivemind import Watch, of_round
+    from scaling_study.worker.with_hivemind import Averaging, Watch
 
     endless = SimpleNamespace(done=lambda: False, stage=AveragingStage.RUNNING_ALLREDUCE)
     rounds, loaded = AveragingRounds(2), list[object]()
@@ -171,7 +171,7 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
     )  # fmt: skip
     peer = unstarted_peer()
     peer.rounds, peer.phase, peer.averaging_timeout, peer.wire_type = rounds, Phase(torch.device("cpu")), 0.2, None
-    peer.grad_averager = SimpleNamespace(watch=Watch(endless, rounds.current, of_round))
+    peer.grad_averager = SimpleNamespace(watch=Watch(endless, rounds.current, Averaging.note_gradients))
     start = time.monotonic()
     peer._average_gradients_and_load_into_optimizer(endless)
     assert time.monotonic() - start < 60
@@ -221,19 +221,19 @@ def test_a_peer_that_was_behind_has_failed_its_round(monkeypatch: pytest.MonkeyP
         assert peer.rounds.current.failure == failure
 
 
-def two_boards() -> list[Any]:
+def two_swarms() -> list[Any]:
     """What two peers share."""
     from torch.distributed import TCPStore
 
-    from scaling_study.worker.with_hivemind import Board
+    from scaling_study.worker.with_hivemind import Swarm
 
     host = TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
-    return [Board(host, 0, 2), Board(TCPStore("127.0.0.1", host.port, 2, is_master=False), 1, 2)]
+    return [Swarm(host, 0, 2), Swarm(TCPStore("127.0.0.1", host.port, 2, is_master=False), 1, 2)]
 
 
 def test_weights_that_are_not_the_same_are_seen() -> None:
-    boards = two_boards()
-    ranks = [SimpleNamespace(swarm=SimpleNamespace(board=board), total=board.total) for board in boards]
+    swarms = two_swarms()
+    ranks = [SimpleNamespace(swarm=swarm, total=swarm.total) for swarm in swarms]
     for apart, wrong in ((1e-12, False), (1e-7, True)):
         seen: dict[int, str] = {}
 
@@ -340,6 +340,6 @@ def test_weights_of_any_size_reach_the_other_ranks() -> None:
     """As one value, the store closes the connection at some 8 MiB; ResNet-18 in fp64 has 89 MB."""
     from scaling_study.worker.with_hivemind import MOST_BYTES
 
-    boards = two_boards()
+    swarms = two_swarms()
     data = bytes(range(256)) * (10 * MOST_BYTES // 256) + b"and a part of a part"
-    assert [boards[0].bytes_of_first(data), boards[1].bytes_of_first(bytes(len(data)))] == [data, data]
+    assert [swarms[0].bytes_of_first(data), swarms[1].bytes_of_first(bytes(len(data)))] == [data, data]
