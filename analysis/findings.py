@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.text import first_few
 
 WRONG, DOUBT, NOTE = SEVERITIES = ("wrong", "doubt", "note")
 MOST_NAMES = 3
@@ -56,8 +57,7 @@ def named(rows: Sequence[ConfigurationRow], among: Sequence[ConfigurationRow] = 
     if 1 < len(among) == len(rows):
         return "all"
     names = list(dict.fromkeys(map(name_of, rows)))
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return "; ".join(names[:MOST_NAMES]) + more
+    return first_few(names, MOST_NAMES)
 
 
 def count(number: int, what: str) -> str:

@@ -1,20 +1,22 @@
-"""Numbers and file names as text: what tables, figures and reports write them with."""
+"""Numbers, names and lists of names as text: what tables, figures and reports write them with.
+
+Any number, three digits of one, shares as percent, bytes, seconds, rates. What may be unknown is "" then.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from scaling_study.stats.spread import three_digits
 
-# File names from what users call their models.
-
-LONGEST = 150  # bytes; what stands before and after it has room in the 255 of a file's name
+LONGEST = 150  # bytes of a file's name; what stands before and after it has room in the 255 that there are
+SMALLEST, LARGEST = 1e-5, 1e12  # numbers beyond are powers of ten
 
 
 def file_name(text: str) -> str:
@@ -28,11 +30,16 @@ def file_name(text: str) -> str:
     return f"{name.encode()[: LONGEST - 9].decode(errors='ignore')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-# Numbers as text: what tables, figures and reports write them with.
-#
-# Any number, three digits of one, shares as percent, bytes, seconds, rates. What may be unknown is "" then.
+def first_of(names: Sequence[str], most: int) -> tuple[str, ...]:
+    """The first names, and after them `and 3 more` where there are others."""
+    more = (f"and {len(names) - most} more",) if len(names) > most else ()
+    return *names[:most], *more
 
-SMALLEST, LARGEST = 1e-5, 1e12  # numbers beyond are powers of ten
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """`a; b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return "; ".join(names[:most]) + more
 
 
 def number(value: float, half: float | None = None) -> str:
@@ -47,22 +54,17 @@ def number(value: float, half: float | None = None) -> str:
     return f"{value:,.{places}f}" + ("" if half is None else f" ± {half:,.{places}f}")
 
 
-# --- shares ---
-
-
-def percent(share: float) -> str:
-    """`7.2 %`, `43 %`."""
-    return f"{_percentage(share)} %"
+def percent(share: Any, places: int | None = None) -> str:
+    """`7.2 %`, `43 %`, or with so many places; of an unknown share ""."""
+    if pd.isna(share):
+        return ""
+    places = (0 if abs(share) >= 0.0995 else 1) if places is None else places
+    return f"{100 * share:.{places}f} %".replace("-0 %", "0 %")
 
 
 def percents(shares: Iterable[float]) -> str:
     """`24 / 21 / 48 / 6.5 %`; "" of none."""
-    numbers = " / ".join(_percentage(share) for share in shares)
-    return f"{numbers} %" if numbers else ""
-
-
-def _percentage(share: float) -> str:
-    return f"{100 * share:.0f}" if abs(share) >= 0.0995 else f"{100 * share:.1f}"
+    return " / ".join(map(percent, shares)).replace(" % /", " /")
 
 
 def two_figure_percentage(share: float, sign: str = "") -> str:
@@ -71,22 +73,9 @@ def two_figure_percentage(share: float, sign: str = "") -> str:
     return f"{value:{sign}.0f}" if abs(value) >= 9.95 else f"{value:{sign}.2g}"
 
 
-def whole_percent(share: Any) -> str:
-    """`31 %`; of an unknown share ""."""
-    return "" if pd.isna(share) else f"{100 * share:.0f} %".replace("-0 %", "0 %")
-
-
-def percent_to_a_tenth(share: Any) -> str:
-    """`31.2 %`; of an unknown share ""."""
-    return "" if pd.isna(share) else f"{100 * share:.1f} %"
-
-
 def percentage_points(difference: Any) -> str:
     """`+4.1`, of two shares; of an unknown difference ""."""
     return "" if pd.isna(difference) else f"{100 * difference:+.1f}".replace("-0.0", "+0.0")
-
-
-# --- bytes, seconds and rates ---
 
 
 def megabytes(size: Any) -> str:
@@ -102,33 +91,26 @@ def binary_size(size: int) -> str:
     return f"{size} B"
 
 
-def milliseconds(seconds: float) -> str:
-    """`12.3`, without its unit."""
-    return number(1000 * seconds)
+def scaled(value: float, units: Mapping[str, float]) -> str:
+    """Three digits in the first of these units (the largest first) of which there is one."""
+    unit = next((unit for unit, scale in units.items() if value >= 0.9995 * scale), list(units)[-1])
+    return f"{three_digits(value / units[unit])} {unit}"
 
 
 def duration(seconds: float) -> str:
     """`31.2 µs`, `4.5 ms`, `0.41 s`."""
-    for unit, scale in (("µs", 1e6), ("ms", 1e3)):
-        if seconds * scale < 999.5:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds:.3g} s"
+    return scaled(seconds, {"s": 1.0, "ms": 1e-3, "µs": 1e-6})
 
 
 def byte_rate(bytes_per_second: float) -> str:
     """`1.24 GB/s`, `57.3 MB/s`, `10 kB/s`."""
-    for unit, scale in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
-        if bytes_per_second >= 0.9995 * scale:
-            return f"{bytes_per_second / scale:.3g} {unit}"
-    return f"{bytes_per_second:.3g} B/s"
+    return scaled(bytes_per_second, {"GB/s": 1e9, "MB/s": 1e6, "kB/s": 1e3, "B/s": 1.0})
 
 
 def flop_rate(flops_per_second: float) -> str:
     """`38 GFLOP/s`, `1.2 TFLOP/s`."""
-    for scale, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if flops_per_second >= scale:
-            return f"{three_digits(flops_per_second / scale)} {unit}FLOP/s"
-    return f"{three_digits(flops_per_second)} FLOP/s"
+    units = {"PFLOP/s": 1e15, "TFLOP/s": 1e12, "GFLOP/s": 1e9, "MFLOP/s": 1e6, "FLOP/s": 1.0}
+    return scaled(flops_per_second, units)
 
 
 def giga(value: float) -> str:

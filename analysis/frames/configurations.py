@@ -19,6 +19,7 @@ from analysis.frames import columns
 from analysis.frames.rows import ConfigurationRow, as_rows, typed
 from analysis.frames.study import StudyInfo
 from analysis.frames.trials import NOT_CHECKED, PASSED
+from analysis.text import first_few
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records import store
 from scaling_study.records.store import STATUSES
@@ -257,8 +258,7 @@ def names(group: pd.DataFrame, rows: pd.DataFrame) -> str:
     for framework, ours in group.groupby("framework", sort=False):
         whole = len(ours) == (rows.framework == framework).sum()
         names += [str(framework)] if whole else [str(name) for name in ours.series.unique()]
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return "; ".join(names[:MOST_NAMES]) + more
+    return first_few(names, MOST_NAMES)
 
 
 def checked(rows: pd.DataFrame) -> list[str]:

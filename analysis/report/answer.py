@@ -1,4 +1,8 @@
-"""The answer: what to run, in the time it takes to read four numbers."""
+"""The answer: what to run, in the time it takes to read four numbers.
+
+Model by model the fastest, the cheapest, the most efficient, the knee, and what reaches a target soonest, each with its
+interval and with what is tied with it; or with the reason why there is no answer.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from statistics import median
 from typing import Any
-
-import pandas as pd
 
 from analysis.findings import DOUBT, WRONG, Finding, count
 from analysis.frames.configurations import known
@@ -20,21 +23,57 @@ from analysis.report.page import Card, Cards, Material, Part, Section, Text, of_
 from analysis.statistics import ranking
 from analysis.statistics.estimates import said_of, widths
 from analysis.statistics.knee import SHARE, Returned, returns
-from analysis.statistics.scaling_laws import Comparison, comparisons
-from analysis.text import number
+from analysis.statistics.scaling_laws import comparisons
+from analysis.text import first_of, number
 from analysis.views import cost
 from analysis.views.scaling import knees
 from analysis.views.target import BEST, TIED, trained_configurations
 
-# The answers to a study, model by model: the fastest, the cheapest, the most efficient, the knee; and what reaches a
-# target soonest, where there was one.
-#
-# Each with its interval and with what is tied with it; or with the reason why there is no answer.
-
 SOONEST = "soonest to "
 CHEAPEST = "cheapest for a million samples"
+NOTHING_COMPARABLE = "no comparable configuration was measured"
 MOST_ALIKE = 4  # names under an answer; the rest are counted
+MOST_TITLES = 4  # of findings, before the next section
+MOST_CARDS = 4  # models with cards of their own; more are rows of a table
+MOST_MODELS = 3  # in the sentences above them
+HEADER = ("model", "", "value", "95 % interval", "configuration", "tied (95 %)", "note")
 Row = Mapping[Any, Any]
+
+
+def section(material: Material) -> Section:
+    results = material.results
+    title = "The answer"
+    if results.nothing_yet or results.configurations.empty:
+        why = results.nothing_yet or "only the network was probed"
+        return Section("answer", title, f"There is none: {why}.", ())
+    answers: dict[str, tuple[Card, ...]] = {}
+    unknown: list[Part] = []
+
+    def answer(model: str) -> list[Part]:
+        answers[model] = cards_of(results, model)
+        return []
+
+    for model in results.models:
+        unknown += material.parts(f"the answer for {model}", partial(answer, model))
+    parts = [*material.parts("the warnings in a line", lambda: [trust(material.findings, results)]), *unknown]
+    if len(answers) <= MOST_CARDS:
+        parts += [Cards(model, cards) for model, cards in answers.items()]
+    else:
+        rows: list[tuple[str, ...]] = [
+            (model, card.label, card.value or "none", card.interval, card.name, "; ".join(card.alike), card.note)
+            for model, cards in answers.items()
+            for card in cards
+        ]
+        parts.append(of_rows("Answers, model by model", HEADER, rows, file="answers.csv"))
+    parts.append(
+        Text(
+            "Tied (95 %): the simultaneous 95 % interval of the ratio contains 1. Where all are equally fast, any is "
+            "called slower in at most 5 % of studies. The highest of many means is partly chance. Overlapping "
+            "intervals are not a test and are not used as one."
+        )
+    )
+    sentences = [lead({model: cards[0] for model, cards in answers.items()}), *answer_soonest(answers)]
+    return Section("answer", title, " ".join(filter(None, sentences)), tuple(parts))
 
 
 def cards_of(results: Results, model: str) -> tuple[Card, ...]:
@@ -47,30 +86,27 @@ def soonest(results: Results, model: str) -> tuple[Card, ...]:
     """Cards of a model's trainings to a result: seconds of training to each of its targets."""
     rows = trained_configurations(results)
     ours = rows[(rows.model == model) & (rows.target != "")]
-    return tuple(_soonest(str(target), group) for target, group in ours.groupby("target", sort=False))
-
-
-def _soonest(target: str, group: pd.DataFrame) -> Card:
-    label, best = SOONEST + target, group[group.soonest == BEST]
-    if best.empty:
-        return Card(label, "", note="no configuration reached it with three seeds or more")
-    first, alike = best.iloc[0], group[group.soonest == TIED]
-    names = [_at_global_batch(row) for row in as_rows(alike)]
-    more = [f"and {len(names) - MOST_ALIKE} more"] if len(names) > MOST_ALIKE else []
-    low, high = number(first.seconds_to_target_low), number(first.seconds_to_target_high)
-    return Card(
-        label,
-        f"{number(first.seconds_to_target)} s of training",
-        f"95 %: {low} to {high}, {first.reached} seeds",
-        _at_global_batch(first),
-        (*names[:MOST_ALIKE], *more),
-        "evaluation and checkpoints apart",
-        tied=len(names),
-    )
-
-
-def _at_global_batch(row: Any) -> str:
-    return f"{row['series']}, global batch {row['global_batch']}"
+    cards = []
+    for target, group in ours.groupby("target", sort=False):
+        label, best = f"{SOONEST}{target}", group[group.soonest == BEST]
+        if best.empty:
+            cards.append(Card(label, "", note="no configuration reached it with three seeds or more"))
+            continue
+        first, alike = best.iloc[0], group[group.soonest == TIED]
+        names = [f"{row.series}, global batch {row.global_batch}" for row in alike.itertuples()]
+        low, high = number(first.seconds_to_target_low), number(first.seconds_to_target_high)
+        cards.append(
+            Card(
+                label,
+                f"{number(first.seconds_to_target)} s of training",
+                f"95 %: {low} to {high}, {first.reached} seeds",
+                f"{first.series}, global batch {first.global_batch}",
+                first_of(names, MOST_ALIKE),
+                "evaluation and checkpoints apart",
+                tied=len(names),
+            )
+        )
+    return tuple(cards)
 
 
 def fastest(results: Results, model: str) -> Card:
@@ -93,9 +129,16 @@ def cheapest(results: Results, model: str) -> Card:
     if len(prices) > 1:  # a ratio of throughputs is then not one of costs
         return _cheapest_of_several(ours)
     price = prices.pop() if prices else None
-    cost_text = partial(_cost, price=price)
     unit_of = " worker-hours" if price is None else ""
-    card = _ranked(results, model, CHEAPEST, "samples_per_worker_second", cost_text, unit_of)
+    per_hour = 1.0 if price is None else price
+    card = _ranked(
+        results,
+        model,
+        CHEAPEST,
+        "samples_per_worker_second",
+        lambda rate: number(per_hour * cost.SAMPLES / 3600 / rate),
+        unit_of,
+    )
     if not card.value:
         return card
     why = (
@@ -106,15 +149,10 @@ def cheapest(results: Results, model: str) -> Card:
     return replace(card, note="; ".join(filter(None, (why, card.note))))
 
 
-def _cost(rate: float, price: float | None) -> str:
-    """The cost of a million samples at `rate` samples a second and worker; worker-hours where no price is known."""
-    return number((1.0 if price is None else price) * cost.SAMPLES / 3600 / rate)
-
-
 def _cheapest_of_several(ours: list[cost.Cost]) -> Card:
     best = cost.cheapest(ours)
     if best is None:
-        return Card(CHEAPEST, "", note="no comparable configuration was measured")
+        return Card(CHEAPEST, "", note=NOTHING_COMPARABLE)
     value = number(best.money) if best.money is not None else f"{number(best.worker_hours)} worker-hours"
     interval = "" if best.bounds is None else f"95 %: {number(best.bounds[0])} to {number(best.bounds[1])}"
     why = "workers have different prices: ties were not computed"
@@ -125,22 +163,23 @@ def knee(results: Results, model: str) -> Card:
     """The card of the knee: of the family with the fastest configuration, else of the first that has a law."""
     label = f"knee at {100 * SHARE:.0f} %"
     top = _top(results, model, "samples_per_second")
-    ours = [(beyond.compared, at) for beyond, at in knees(results) if beyond.compared.family.model == model]
-    for compared, at in sorted(ours, key=lambda pair: not _holds(pair[0], top)):
-        value, _, bounds = at.text.partition(" [")
-        interval = f"95 %: {bounds.removesuffix(']').replace(', ', ' to ')}" if bounds else ""
-        why = f"beyond it the marginal efficiency of a worker is below {100 * at.share:.0f} %"
-        if at.workers >= at.looked:
-            why = f"no knee up to here: the marginal efficiency of every worker is {100 * at.share:.0f} % or more"
-        return Card(label, value, interval, compared.family.label, (), why)
-    return Card(label, "", note=_no_knee(results, model))
+    fastest = None if top is None else top["configuration"]
+    ours = [(beyond.compared.family, at) for beyond, at in knees(results) if beyond.compared.family.model == model]
+    if not ours:
+        return Card(label, "", note=_no_knee(results, model))
+    family, at = max(ours, key=lambda pair: fastest in [row["configuration"] for row in pair[0].rows])
+    value, _, bounds = at.text.partition(" [")
+    interval = f"95 %: {bounds.removesuffix(']').replace(', ', ' to ')}" if bounds else ""
+    why = f"beyond it the marginal efficiency of a worker is below {100 * at.share:.0f} %"
+    if at.workers >= at.looked:
+        why = f"no knee up to here: the marginal efficiency of every worker is {100 * at.share:.0f} % or more"
+    return Card(label, value, interval, family.label, (), why)
 
 
 def _no_knee(results: Results, model: str) -> str:
     """Why there is none, and the marginal efficiencies that were measured."""
-    ours = [comparison for comparison in comparisons(results) if comparison.family.model == model]
-    for priced in ours:
-        if priced.why:
+    for priced in comparisons(results):
+        if priced.family.model == model and priced.why:
             steps = [_marginal(step) for step in returns(priced.family)]
             return f"{priced.why} ({priced.family.label})" + (f"; measured: {'; '.join(steps)}" if steps else "")
     return "no configuration was measured at several worker counts, all else equal"
@@ -159,26 +198,24 @@ def name_of(row: Row) -> str:
 
 
 def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable[[float], str], unit_of: str) -> Card:
-    """`said`: the value in words, without its unit."""
+    """The best of a model by a column of ranking.best; `text_of` a value, without its unit."""
     top = _top(results, model, by)
     if top is None:
-        return Card(label, "", note="no comparable configuration was measured")
-    names = {row["configuration"]: name_of(row) for row in results.rows}
+        return Card(label, "", note=NOTHING_COMPARABLE)
+    names = {row["configuration"]: name_of(row) for row in results.rows_of(model)}
     alike = [names[name] for name in top["indistinguishable"]]
-    more = [f"and {len(alike) - MOST_ALIKE} more"] if len(alike) > MOST_ALIKE else []
     lone = len(top["without_interval"])
     low, high = (text_of(top[f"value_{end}"]) if known(top[f"value_{end}"]) else "" for end in ("low", "high"))
     if by == "samples_per_worker_second":  # the more samples, the less they cost
         low, high = high, low
-    interval = f"95 %: {low} to {high}, {top['n']} repeats" if low else f"no interval: n = {top['n']}"
     why = [f"{lone} other{'s' * (lone != 1)} not ranked (fewer than 3 repeats)"] if lone else []
     why += [f"among {top['work']}: the model's other rows do different work"] if top["work"] else []
     return Card(
         label,
         text_of(top["value"]) + unit_of,
-        interval,
+        f"95 %: {low} to {high}, {top['n']} repeats" if low else f"no interval: n = {top['n']}",
         name_of(top),
-        (*alike[:MOST_ALIKE], *more),
+        first_of(alike, MOST_ALIKE),
         "; ".join(why),
         lone,
         len(alike),
@@ -187,12 +224,7 @@ def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable
 
 def _top(results: Results, model: str, by: str) -> Row | None:
     best = ranking.best(results, by)
-    ours = as_rows(best[best.model == model])
-    return ours[0] if ours else None
-
-
-def _holds(compared: Comparison, top: Row | None) -> bool:
-    return top is not None and any(row["configuration"] == top["configuration"] for row in compared.family.rows)
+    return next(iter(as_rows(best[best.model == model])), None)
 
 
 def precision(results: Results) -> str:
@@ -211,103 +243,60 @@ def precision(results: Results) -> str:
     )
 
 
-MOST_TITLES = 4  # of findings, before the next section
-MOST_CARDS = 4  # models with cards of their own; more are rows of a table
-HEADER = ("model", "", "value", "95 % interval", "configuration", "tied (95 %)", "note")
-
-
-def section(material: Material) -> Section:
-    results = material.results
-    title = "The answer"
-    if results.nothing_yet or results.configurations.empty:
-        why = results.nothing_yet or "only the network was probed"
-        return Section("answer", title, f"There is none: {why}.", ())
-    by_title: dict[str, tuple[Card, ...]] = {}
-    unknown: list[Part] = []
-    for model in results.models:
-        unknown += material.parts(f"the answer for {model}", partial(_answer, results, model, by_title))
-    parts = [*material.parts("the warnings in a line", lambda: [trust(material.findings, results)]), *unknown]
-    if len(by_title) <= MOST_CARDS:
-        parts += [Cards(model, cards) for model, cards in by_title.items()]
-    else:
-        rows: list[tuple[str, ...]] = [
-            (model, card.label, card.value or "none", card.interval, card.name, "; ".join(card.alike), card.note)
-            for model, cards in by_title.items()
-            for card in cards
-        ]
-        parts.append(of_rows("Answers, model by model", HEADER, rows, file="answers.csv"))
-    parts.append(
-        Text(
-            "Tied (95 %): the simultaneous 95 % interval of the ratio contains 1. Where all are equally fast, any is "
-            "called slower in at most 5 % of studies. The highest of many means is partly chance. Overlapping "
-            "intervals are not a test and are not used as one."
-        )
-    )
-    first = lead({model: cards[0] for model, cards in by_title.items()})
-    return Section("answer", title, " ".join(filter(None, (first, *answer_soonest(by_title)))), tuple(parts))
-
-
-def answer_soonest(by_title: dict[str, tuple[Card, ...]]) -> list[str]:
+def answer_soonest(answers: dict[str, tuple[Card, ...]]) -> list[str]:
     """A sentence for each target of the first models that some configuration reached."""
     sentences = []
-    for model, cards in list(by_title.items())[:3]:
+    for model, cards in islice(answers.items(), MOST_MODELS):
         for card in cards:
             if card.label.startswith(SOONEST) and card.value:
                 tied = f"; {card.tied} tied (95 %)" if card.tied else ""
-                sentences.append(f"{model} is {card.label} with **{card.name}**: {card.value} [{_bounds(card)}]{tied}.")
+                sentences.append(f"{model} is {card.label} with {_value(card)}{tied}.")
     return sentences
 
 
-def _bounds(card: Card) -> str:
-    """`1, 2` of `95 %: 1 to 2, 3 repeats`."""
-    return card.interval.removeprefix("95 %: ").rpartition(",")[0].replace(" to ", ", ")
+def _value(card: Card) -> str:
+    """`**name**: value [1, 2]` of a card with an interval `95 %: 1 to 2, 3 repeats`."""
+    bounds = card.interval.removeprefix("95 %: ").rpartition(",")[0].replace(" to ", ", ")
+    return f"**{card.name}**: {card.value} [{bounds}]"
 
 
-def _answer(results: Results, model: str, into: dict[str, tuple[Card, ...]]) -> list[Part]:
-    into[model] = cards_of(results, model)
-    return []
-
-
-def lead(fastest: dict[str, page.Card]) -> str:
+def lead(fastest: dict[str, Card]) -> str:
     """One sentence for each of the first models."""
-    sentences = []
-    for model, card in list(fastest.items())[:3]:
-        if not card.value:
-            sentences.append(f"{model}: no answer, {card.note}.")
-            continue
-        if not card.interval.startswith("95 %"):
-            sentences.append(
-                f"{model} measured highest with **{card.name}**: {card.value} ({card.interval.rpartition(': ')[2]}, "
-                "too few repeats to call it the fastest)."
-            )
-            continue
-        value = f"**{card.name}**: {card.value} [{_bounds(card)}]"
-        others = f"{card.untested} other{'s' * (card.untested != 1)} with fewer than 3 repeats"
-        alone = f", {others} not ranked" if card.untested else ""
-        sentences.append(
-            f"{model}: no single fastest; {card.tied + 1} configurations are tied (95 %), the highest mean is {value}."
-            if card.tied
-            else f"{model} is fastest with {value}{alone}."
+    sentences = [_fastest(model, card) for model, card in islice(fastest.items(), MOST_MODELS)]
+    more = len(fastest) - MOST_MODELS
+    return " ".join([*sentences, f"{count(more, 'more model')} below."] if more > 0 else sentences)
+
+
+def _fastest(model: str, card: Card) -> str:
+    if not card.value:
+        return f"{model}: no answer, {card.note}."
+    if not card.interval.startswith("95 %"):
+        repeats = card.interval.rpartition(": ")[2]
+        return (
+            f"{model} measured highest with **{card.name}**: {card.value} ({repeats}, too few repeats to call it the "
+            "fastest)."
         )
-    return " ".join([*sentences, f"{count(len(fastest) - 3, 'more model')} below."] if len(fastest) > 3 else sentences)
+    if card.tied:
+        tied = f"{card.tied + 1} configurations are tied (95 %)"
+        return f"{model}: no single fastest; {tied}, the highest mean is {_value(card)}."
+    others = f"{count(card.untested, 'other')} with fewer than 3 repeats"
+    return f"{model} is fastest with {_value(card)}{f', {others} not ranked' if card.untested else ''}."
 
 
 def trust(findings: list[Finding], results: Results) -> Text:
     """The warnings in a line that leads to the next section."""
     if not (results.configurations.n > 0).any():
         return Text("No trial is ok, so there are no results. The next section states why.", page.WRONG)
-    severities = [finding.severity for finding in findings]
-    wrong, doubts = severities.count(WRONG), severities.count(DOUBT)
-    titles = list(
-        dict.fromkeys(finding.title for finding in findings if finding.severity in (WRONG, DOUBT) or not wrong + doubts)
-    )
+    severe = [finding for finding in findings if finding.severity in (WRONG, DOUBT)]
+    titles = list(dict.fromkeys(finding.title for finding in severe or findings))
     more = [f"{len(titles) - MOST_TITLES} more"] if len(titles) > MOST_TITLES else []
     named = "; ".join([*titles[:MOST_TITLES], *more])
-    if not wrong + doubts:
+    if not severe:
         text = f"No warnings. Notes: {named}." if named else "No warnings."
         wide = precision(results)
         return Text(f"{text} {wide}".strip(), "note" if wide else "good")
-    counts = [f"{wrong} wrong"] * bool(wrong)
-    counts += [f"{doubts} doubt{'s' * (doubts != 1)}"] * bool(doubts)
+    wrong = sum(finding.severity == WRONG for finding in severe)
+    doubts = len(severe) - wrong
+    counts = [f"{wrong} wrong"] * bool(wrong) + [count(doubts, "doubt")] * bool(doubts)
     tone = page.WRONG if wrong else page.DOUBT
     return Text(f"Read the next section before you use these numbers: {' and '.join(counts)} ({named}).", tone)

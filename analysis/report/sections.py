@@ -39,6 +39,7 @@ from analysis.report.page import (
 from analysis.report.rendering import html, markdown
 from analysis.show.layout import Listing, Table
 from analysis.statistics.scaling_laws import comparisons
+from analysis.text import first_of
 from analysis.views import catalog, view
 from analysis.views.bottleneck import bottlenecks
 from analysis.views.figures import Drawn
@@ -235,14 +236,9 @@ def _grid(title: str, table: Counts, file: str) -> Grid | None:
     """A row for each thing; where trials differ in it, each value with its number of trials."""
     rows = []
     for name, values in table.items():
-        common = values.most_common(MOST_VALUES)
-        several = len(values) > 1
-        cells = [
-            shortened(text, MOST_LETTERS) + (f" ({count(number, 'trial')})" if several else "")
-            for text, number in common
-        ]
-        more = [f"and {len(values) - MOST_VALUES} more"] if len(values) > MOST_VALUES else []
-        rows.append((name, "; ".join([*cells, *more])))
+        of_how_many = (lambda number: f" ({count(number, 'trial')})") if len(values) > 1 else lambda number: ""
+        cells = [shortened(text, MOST_LETTERS) + of_how_many(number) for text, number in values.most_common()]
+        rows.append((name, "; ".join(first_of(cells, MOST_VALUES))))
     return of_rows(title, ("what", "value"), rows, file=file) if rows else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pandas as pd
@@ -14,6 +15,7 @@ from analysis.report import answer
 from analysis.report.page import (
     DOUBT,
     GOOD,
+    NOTE,
     WRONG,
     Bullets,
     Fold,
@@ -27,12 +29,12 @@ from analysis.report.page import (
     of_rows,
 )
 from analysis.statistics import ranking
+from analysis.text import first_few, first_of
 from analysis.views import noise
 from analysis.views import warnings as scope
 from scaling_study.errors import shortened
 
-TONES = {"wrong": WRONG, "doubt": DOUBT, "note": "note"}
-MOST_NAMES, MOST_SKIPPED, MOST_WORDS = 6, 50, 600
+MOST_NAMES, MOST_CONCERNED, MOST_SKIPPED, MOST_WORDS = 6, 40, 50, 600
 
 
 def section(material: Material) -> Section:
@@ -53,11 +55,11 @@ def section(material: Material) -> Section:
 
 
 def lead(findings: list[Finding], results: Results) -> str:
-    counts = {kind: sum(finding.severity == kind for finding in findings) for kind in TONES}
-    counted = ", ".join(count(number, kind) for kind, number in counts.items() if number and kind != "wrong")
-    wrong = f"{counts['wrong']} wrong" if counts["wrong"] else ""
+    counts = Counter(finding.severity for finding in findings)
+    counted = [f"{counts[WRONG]} wrong"] if counts[WRONG] else []
+    counted += [count(counts[kind], kind) for kind in (DOUBT, NOTE) if counts[kind]]
     none = "No warnings." if (results.configurations.n > 0).any() else "Nothing was measured."
-    warnings = f"Warnings: {', '.join(filter(None, (wrong, counted)))}." if findings else none
+    warnings = f"Warnings: {', '.join(counted)}." if findings else none
     return f"{warnings} {parity_text(results)} {trials_text(results)}"
 
 
@@ -93,23 +95,18 @@ def _warnings(findings: list[Finding], results: Results) -> Iterator[Part]:
     for finding in findings:
         yield Text(
             f"**{finding.title}.** {finding.text}",
-            TONES[finding.severity],
+            finding.severity,
             f"{finding.severity} {finding.flaw if finding.published else ''}".strip(),
         )
         if len(finding.configurations) > 1:
             known = [names.get(name, name) for name in finding.configurations]
-            yield Fold(f"{count(len(known), 'configuration')} concerned", (Bullets(_first(known)),))
+            yield Fold(f"{count(len(known), 'configuration')} concerned", (Bullets(first_of(known, MOST_CONCERNED)),))
 
 
 def _scope(results: Results) -> Iterator[Part]:
     """How many of the published flaws these records can show, and why not the others."""
     if (results.configurations.n > 0).any():
         yield Text(scope.sentence(Evidence(results)))
-
-
-def _first(names: list[str]) -> tuple[str, ...]:
-    more = [f"and {len(names) - 40} more"] if len(names) > 40 else []
-    return (*names[:40], *more)
 
 
 def _parity(results: Results) -> Iterator[Part]:
@@ -145,11 +142,8 @@ def _failed(results: Results) -> Iterator[Part]:
     cause = configurations.words(bad) + bad.reason.fillna("").map(lambda reason: f": {reason}" if reason else "")
     rows, messages = [], []
     for why, group in bad.groupby(cause, sort=False):
-        where = list(
-            dict.fromkeys(names.get(str(configuration), str(configuration)) for configuration in group.configuration)
-        )
-        more = f" and {len(where) - MOST_NAMES} more" if len(where) > MOST_NAMES else ""
-        rows.append((str(why), str(len(group)), "; ".join(where[:MOST_NAMES]) + more))
+        where = [names.get(str(name), str(name)) for name in group.configuration]
+        rows.append((str(why), str(len(group)), first_few(list(dict.fromkeys(where)), MOST_NAMES)))
         first = next((str(text) for text in group.error if pd.notna(text) and text), "")
         if first:
             messages.append(f"{why}: {shortened(' '.join(first.split()), MOST_WORDS)}")
@@ -184,7 +178,5 @@ def _skipped(material: Material) -> Iterator[Part]:
     skipped = material.results.skipped
     if skipped:
         yield Heading("Records that could not be read")
-        more = len(skipped) - MOST_SKIPPED
-        rest = [f"and {more} more"] if more > 0 else []
         yield Text("They are not used on this page.", DOUBT)
-        yield Bullets((*skipped[:MOST_SKIPPED], *rest))
+        yield Bullets(first_of(skipped, MOST_SKIPPED))

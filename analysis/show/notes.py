@@ -14,6 +14,7 @@ from analysis.frames.results import Results, once, unit
 from analysis.frames.rows import ConfigurationRow
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
+from analysis.text import first_few
 from scaling_study.records.store import BUSY_CORES
 from scaling_study.study.rules import MATCHMAKING_SECONDS
 
@@ -265,7 +266,6 @@ def _failed(ours: pd.DataFrame, column: str) -> list[str]:
     lines = []
     for text, group in ours.groupby(reasons, sort=False):
         where = [f"{series}, batch {batch}" for series, batch in zip(group.series, group.batch, strict=True)]
-        more = f" and {len(where) - 4} more" if len(where) > 4 else ""
-        lines.append(f"{text}: {'; '.join(where[:4])}{more}.")
+        lines.append(f"{text}: {first_few(where, 4)}.")
     unsaid = len(lines) - MOST_REASONS
     return lines[:MOST_REASONS] + ([f"{unsaid} more reasons: see configurations.csv."] if unsaid > 0 else [])

@@ -22,7 +22,7 @@ from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel, Failure, Look
-from analysis.text import megabytes, number, whole_percent
+from analysis.text import megabytes, number, percent
 from analysis.views.view import Drawing, Gap, ModelTable, StudyTable, View
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.stats.intervals import Interval
@@ -129,7 +129,7 @@ def listing(results: Results, model: str) -> Listing | None:
             "configuration (MB a worker)": series_name(row, results),
             "batch": str(row["batch"]),
             **{kind.removesuffix("_bytes").removesuffix("_memory"): megabytes(row[kind]) for kind in kinds},
-            **{name: whole_percent(row[name]) for name in ("saved", "theory")},
+            **{name: percent(row[name], 0) for name in ("saved", "theory")},
         }
         for row in as_rows(kept)
     ]

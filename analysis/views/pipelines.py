@@ -26,7 +26,7 @@ from analysis.show.layout import Listing
 from analysis.statistics import bubble
 from analysis.statistics.bubble import NAIVE
 from analysis.text import file_name as cleaned
-from analysis.text import megabytes, percent_to_a_tenth, percentage_points, percents
+from analysis.text import megabytes, percent, percentage_points, percents
 from analysis.views.throughput import throughput_text
 from analysis.views.view import Detector, Drawing, StudyTable, View
 from scaling_study.frameworks import FRAMEWORKS
@@ -268,7 +268,7 @@ def unbalanced(pipelines: pd.DataFrame) -> list[str]:
 
 
 def _cells(row: Row, name: str, speed: str) -> dict[str, str]:
-    measured = percent_to_a_tenth(row["bubble"])
+    measured = percent(row["bubble"], 1)
     if measured:
         measured += f" ({100 * row['bubble_low']:.1f} to {100 * row['bubble_high']:.1f})"
     keys = ("schedule", "stages", "virtual_stages", "micro_batches", "replicas", "stage_cut", "global_batch")
@@ -278,9 +278,9 @@ def _cells(row: Row, name: str, speed: str) -> dict[str, str]:
         **{names.get(key, key.replace("_", " ")): str(row[key]) if known(row[key]) else "" for key in keys},
         "samples/s": speed,
         "bubble measured": measured,
-        "theory": percent_to_a_tenth(row["theory"]),
-        "replay, equal stages": percent_to_a_tenth(row["replay_equal"]),
-        "replay, measured stages": percent_to_a_tenth(row["replay_measured"]),
+        "theory": percent(row["theory"], 1),
+        "replay, equal stages": percent(row["replay_equal"], 1),
+        "replay, measured stages": percent(row["replay_measured"], 1),
         "the cut adds": percentage_points(row["added_by_cut"]),
         "transfers and overhead add": percentage_points(row["added_by_transfers"]),
         "computing": f"{row['computing']:.2f}x" if known(row["computing"]) else "",

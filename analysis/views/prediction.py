@@ -24,7 +24,7 @@ from analysis.show.style import EndLabel
 from analysis.statistics import batch_size
 from analysis.statistics.batch_size import Curve, Recipe, recipes
 from analysis.statistics.estimates import LogEstimate, between, exactly
-from analysis.text import file_name, milliseconds, number
+from analysis.text import file_name, number
 from analysis.views import batch_efficiency
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
@@ -139,11 +139,11 @@ def listing(forecast: Forecast, results: Results) -> Listing:
         cells += [
             bounded(prediction.samples_per_second),
             bounded(prediction.efficiency, 100, " %"),
-            milliseconds(prediction.step_seconds),
+            number(1000 * prediction.step_seconds),
         ]
-        cells += [bounded(prediction.exposed_seconds, 1000), milliseconds(prediction.waiting_seconds)]
+        cells += [bounded(prediction.exposed_seconds, 1000), number(1000 * prediction.waiting_seconds)]
         cells += [
-            milliseconds(prediction.communication_seconds),
+            number(1000 * prediction.communication_seconds),
             *(_measured_lines(known.get(id(prediction))) if known else ()),
         ]
         rows.append(tuple(cells))
