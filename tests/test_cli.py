@@ -69,16 +69,6 @@ def test_dry_run_starts_nothing_and_prints_commands(tiny):
     assert not (tiny / "results").exists()
 
 
-def test_dry_run_json_holds_every_trial_key_and_a_command(tiny):
-    trials = json.loads(sweep("tiny.yaml", "--dry-run", "--json", cwd=tiny).stdout)["trials"]
-    assert len(trials) == 4
-    expected = {"framework": "single", "model": "resnet8", "workers": 1, "allreduce": "none", "data": "synthetic"}
-    for trial in trials:
-        assert expected.items() <= trial.items()
-        assert trial["global_batch"] == trial["batch_per_worker"]
-        assert "single.py" in trial["command"]
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_starts")
 def test_a_printed_command_works_when_pasted(tiny):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from scaling_study import cli, datasets
 from scaling_study.commands import doctor
@@ -115,15 +113,6 @@ def test_exit_code_and_next_command(
     first, *lines, last = capsys.readouterr().out.splitlines()
     assert COMPLETE.cpu in first and last.endswith(f"Next: {next_command}")
     assert [line.split("  ")[0] for line in lines] == answers and all("why " * 59 in line for line in lines)
-
-
-def test_a_terminal_cuts_a_line_and_a_pipe_does_not() -> None:
-    for terminal in (True, False):
-        stream = io.StringIO()
-        console = Console(file=stream, force_terminal=terminal, width=60, color_system=None)
-        doctor._print(console, Answer("single: python", FAILS, "a reason " * 20, "2.15.0", "log.txt:7"))
-        (line,) = stream.getvalue().splitlines()
-        assert len(line) == 60 if terminal else line.endswith("a reason  (log.txt:7)")
 
 
 def test_the_line_of_a_log_is_the_last_with_the_reason(tmp_path: Path) -> None:

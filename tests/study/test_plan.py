@@ -23,6 +23,7 @@ from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study, support
 from scaling_study.study.plan import Plan
 from scaling_study.study.study import Study
+from scaling_study.study.support import too_old
 from scaling_study.trial import Trial, Window
 
 DEFAULT_STUDY = CHECKOUT / "sweeps.yaml"
@@ -272,6 +273,23 @@ def test_a_study_of_one_worker_on_a_gpu_is_measured_in_rounds_and_no_other(
     names = "single, torch_ddp" if "torch_ddp" in other else "single"  # FairScale is not installed there
     said = f"not in rounds: {names}: on a GPU rounds were tried with one worker of "
     assert any(said in note for note in made.notes) == (not warm)
+
+
+ZBV = "schedule=zbv_zero_bubble needs torch 2.10 or newer"
+
+
+@pytest.mark.parametrize(
+    ("torch", "schedule", "answer"),
+    [
+        ("2.8.0+cu128", "zbv_zero_bubble", f"{ZBV}: 2.8.0+cu128 is installed"),
+        ("2.10.0a0+b558c986e8.nv25.11", "dualpipev", ""),
+        ("2.9.0a0+50eac811a6.nv25.9", "zbv_zero_bubble", f"{ZBV}: 2.9.0a0+50eac811a6.nv25.9 is installed"),
+        ("2.10.0", "zbv_zero_bubble", ""),
+        ("2.8.0", "1f1b", ""),
+    ],
+)
+def test_an_older_torch_is_named_with_the_version_that_is_needed(torch: str, schedule: str | None, answer: str) -> None:
+    assert too_old(Trial(framework="torch_pipeline", schedule=schedule), {"torch": torch}) == answer
 
 
 @pytest.mark.parametrize("framework", ["deepspeed_zero", "fairscale_oss", "hivemind", "lightning_ddp"])
