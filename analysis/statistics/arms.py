@@ -21,7 +21,7 @@ import pandas as pd
 
 from analysis.frames.configurations import KEYS, known, values_of
 from analysis.frames.results import Results, once
-from analysis.frames.rows import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow, bounded
 from analysis.frames.training import METRICS
 from scaling_study.records.maps import OWN
 from scaling_study.stats.intervals import Interval, between_repeats
@@ -133,7 +133,7 @@ def _arm(results: Results, weights: str, freeze: str, rows: Sequence[Configurati
     evaluations, trained = results.details.evaluations, results.details.trained
     metric = _metric(rows[0], evaluations[evaluations.configuration.isin(names)])
     each = {name: _validated(evaluations, trained, row, metric) for name, row in zip(names, rows, strict=True)}
-    common = set.intersection(*(set(values) for values in each.values()))
+    common = set.intersection(*map(set, each.values()))
     means = {
         name: float(np.mean([value for seed, value in values.items() if seed in common or not common] or [np.nan]))
         for name, values in each.items()
@@ -173,11 +173,10 @@ def _validated(
 def _rise(evaluations: pd.DataFrame, metric: str) -> float | None:
     """How much better the last evaluation is than that before the last quarter of the steps, mean over the seeds."""
     rises = []
-    for _, ours in evaluations.dropna(subset=[metric]).groupby("repeat"):
-        ordered = ours.sort_values("steps")
-        early = ordered[ordered.steps <= (1 - LAST) * ordered.steps.iloc[-1]]
+    for _, ours in evaluations.dropna(subset=[metric]).sort_values("steps").groupby("repeat"):
+        early = ours[ours.steps <= (1 - LAST) * ours.steps.iloc[-1]]
         if len(early):
-            rises.append(float(ordered[metric].iloc[-1] - early[metric].iloc[-1]))
+            rises.append(float(ours[metric].iloc[-1] - early[metric].iloc[-1]))
     return float(np.mean(rises)) if rises else None
 
 
@@ -189,6 +188,10 @@ def _compared(results: Results, pair: Pair) -> Iterator[dict[str, Any]]:
         if not seeds:
             continue
         difference = between_repeats([a[seed] - b[seed] for seed in seeds])
+        ours_and_theirs: dict[str, Any] = {}
+        for name, tested in (("ours", a), ("theirs", b)):
+            mean = between_repeats([tested[seed] for seed in seeds])
+            ours_and_theirs |= bounded(name, mean.mean, mean.low, mean.high)
         yield {
             "model": ours.chosen["model"],
             "varied": pair.varied,
@@ -198,9 +201,8 @@ def _compared(results: Results, pair: Pair) -> Iterator[dict[str, Any]]:
             "other_freeze": theirs.freeze,
             "figure": figure,
             "seeds": len(seeds),
-            **_bounds("ours", between_repeats([a[seed] for seed in seeds])),
-            **_bounds("theirs", between_repeats([b[seed] for seed in seeds])),
-            **_bounds("difference", difference),
+            **ours_and_theirs,
+            **bounded("difference", difference.mean, difference.low, difference.high),
             "verdict": verdict(difference, figure),
             "rate": rate(ours.chosen),
             "other_rate": rate(theirs.chosen),
@@ -239,7 +241,3 @@ def rate(row: ConfigurationRow) -> str:
     """`0.001`, with those of parts."""
     whole, parts = row["learning_rate"], row["part_learning_rates"]
     return ", ".join([f"{whole:g}"] * known(whole) + [str(parts)] * known(parts)) or "the workload's own"
-
-
-def _bounds(name: str, of: Interval) -> dict[str, float | None]:
-    return {name: of.mean, f"{name}_low": of.low, f"{name}_high": of.high}

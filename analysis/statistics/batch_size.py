@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,10 @@ from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow
 from analysis.frames.training import evaluation_steps, rounding
 from analysis.statistics import estimates
-from analysis.statistics.estimates import LogEstimate, censored_mean
+from analysis.statistics.estimates import LogEstimate, censored_mean, crossing
 from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, between_repeats, freedom_within, within_run
 
 # The gradient noise scale, from norms of gradients at two batch sizes (McCandlish et al., arXiv 1812.06162, A.1).
-#
 # The mean of |g|^2 over batches of b samples is |G|^2 + S / b: of the true gradient, and of the noise of one sample.
 # From a small batch b and a big one B, both at the same step,
 #
@@ -29,10 +28,7 @@ from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, between_repe
 #
 # Each is unbiased, their ratio is not, and a single |G|^2 can be negative: both are averaged over steps before they are
 # divided. The interval of the ratio is Fieller's (J. R. Stat. Soc. B 16, 1954): it holds each scale r for which the
-# mean of S - r |G|^2 may be 0. Between runs, where there are at least three, that is Student's t over the runs' means,
-# which are independent; else within the run, whose steps are not (scaling_study/stats/intervals.py). It has no upper
-# end where |G|^2 may be 0, and no best value where its mean is not above 0. A scale that grows while a model trains is
-# averaged over.
+# mean of S - r |G|^2 may be 0, between runs where there are at least three, else within the run.
 
 FEWEST_ROWS = 8  # steps of all runs, below which nothing is claimed
 LARGEST = 1e12  # samples; no scale is looked for beyond
@@ -106,20 +102,11 @@ def _fieller(
         return None, None, None, CONTRADICTORY
     scale = float(above.mean() / under.mean()) if above.mean() > 0 and under.mean() > 0 else None
     start = scale or 1.0
-    low = 0.0 if beyond(0.0, 1) <= 0 else _crossing(lambda ratio: beyond(ratio, 1), 0.0, start)
-    high = _crossing(lambda ratio: -beyond(ratio, -1), scale or 0.0, start) if least.low > 0 else None
+    low = 0.0 if beyond(0.0, 1) <= 0 else crossing(lambda ratio: beyond(ratio, 1), 0.0, start, LARGEST, 1e-6)
+    high = None
+    if least.low > 0:
+        high = crossing(lambda ratio: -beyond(ratio, -1), scale or 0.0, start, LARGEST, 1e-6)
     return scale, low, high, ""
-
-
-def _crossing(of: Callable[[float], float], inside: float, reach: float) -> float | None:
-    """Where `of`, above 0 at `inside`, falls to 0 as its argument grows; None where it never does."""
-    from scipy.optimize import brentq
-
-    while of(inside + reach) > 0:
-        reach *= 2
-        if reach > LARGEST:
-            return None
-    return float(brentq(of, inside, inside + reach, rtol=1e-6))
 
 
 def predicted_efficiency(scale: float, batch: float, smallest: float) -> float:
@@ -127,13 +114,10 @@ def predicted_efficiency(scale: float, batch: float, smallest: float) -> float:
     return (smallest + scale) / (batch + scale) if math.isfinite(scale) else 1.0
 
 
-# Trainings of one recipe: the same model, target and optimisation, whatever shares the work and at which global
-# batch.
-#
-# What a batch costs in samples is a matter of the recipe; frameworks, workers and what else only decides speed are
-# pooled. Where several configurations have one global batch, the mean of a seed over them is one value: the same seed
-# reads the same samples in the same order, so they are not independent. 16 bits on the wire are another recipe, in
-# which the runs that send nothing have their place too.
+# Trainings of one recipe: the same model, target and optimisation. Frameworks, workers and what else only decides speed
+# are pooled. Where several configurations have one global batch, the mean of a seed over them is one value: the same
+# seed reads the same samples in the same order. 16 bits on the wire are another recipe, in which the runs that send
+# nothing have their place too.
 
 SPEED_KEYS = ("device", "compile", "memory_format", "allocator")  # decide how fast, and not what is computed
 SHARED_BY = ("accumulation", "train_loop", "train_log", "train_keep")  # how a batch is shared out, who calls the steps
@@ -200,33 +184,33 @@ def recipes(results: Results) -> list[Recipe]:
             wires = homes.setdefault((*values_of(row, RECIPE_KEYS), own_algorithm(row)), {})
             wires.setdefault(str(row["allreduce"]), []).append(row)
     made = []
+    every = evaluation_steps(results.details.evaluations)
     for wires in homes.values():
         nothing = wires.pop("none", [])
         full = nothing + wires.pop("fp32", [])
-        for at_home, borrowed in ((full, []), *((rows, nothing) for rows in wires.values())):
-            if at_home:
-                parts = [[_trained(row, by_name, noted) for row in rows] for rows in (at_home, borrowed)]
-                groups = [by_name[str(row["configuration"])] for row in (*at_home, *borrowed)]
-                every = evaluation_steps(results.details.evaluations)
-                made.append(_recipe(parts[0], parts[1], pd.concat(groups), every))
+        for rows, elsewhere in ((full, []), *((rows, nothing) for rows in wires.values())):
+            if rows:
+                at_home, borrowed = (tuple(_trained(row, by_name, noted) for row in of) for of in (rows, elsewhere))
+                runs = pd.concat([by_name[str(row["configuration"])] for row in (*rows, *elsewhere)])
+                made.append(_recipe(at_home, borrowed, runs, every))
     return made
 
 
 def _recipe(
-    at_home: Sequence[Trained], borrowed: Sequence[Trained], runs: pd.DataFrame, every: dict[str, float]
+    at_home: tuple[Trained, ...], borrowed: tuple[Trained, ...], runs: pd.DataFrame, every: dict[str, float]
 ) -> Recipe:
     batches = {str(one.row["configuration"]): one.batch for one in (*at_home, *borrowed)}
-    needed = needed_by(runs.assign(batch=runs.configuration.map(batches)))
+    runs = runs.assign(batch=runs.configuration.map(batches))
+    needed = needed_by(runs)
     samples = {}
     for batch in sorted({one.batch for one in needed}):
         of = [one for one in needed if one.batch == batch]
         known, bounds = ([one.samples for one in of if one.censored == stopped] for stopped in (False, True))
-        at_batch = runs[runs.configuration.map(batches) == batch]
-        mean = censored_mean(known, bounds, least_spread=rounding(at_batch, every))
+        mean = censored_mean(known, bounds, least_spread=rounding(runs[runs.batch == batch], every))
         if (estimate := estimates.of_censored(mean)) is not None:
             samples[batch] = estimate
     model, target = str(at_home[0].row["model"]), str(runs.target.iloc[0])
-    return Recipe(model, target, tuple(at_home), tuple(borrowed), tuple(needed), samples, fit(needed))
+    return Recipe(model, target, at_home, borrowed, tuple(needed), samples, fit(needed))
 
 
 def needed_by(runs: pd.DataFrame) -> list[Needed]:
@@ -250,26 +234,23 @@ def _trained(row: ConfigurationRow, runs: Mapping[str, pd.DataFrame], noted: Map
     unknown, told = sorted(set(steps.unknown[steps.unknown != ""])), steps[steps.unknown == ""]
     if told.empty:
         return Trained(row, speed, None, "; ".join(unknown) or "no step was noted", len(ours), reached)
-    scale = noise_scale(list(_norms(told)))
+    norms = [
+        Norms(
+            float(of.small_batch.iloc[0]), float(of.big_batch.iloc[0]), of.small_sqr.to_numpy(), of.big_sqr.to_numpy()
+        )
+        for _, of in told.sort_values("step").groupby(["seed", "small_batch", "big_batch"])
+    ]
+    scale = noise_scale(norms)
     return Trained(row, speed, scale, scale.verdict, len(ours), reached)
 
 
-def _norms(steps: pd.DataFrame) -> Iterable[Norms]:
-    """Norms of each seed (and each pair of batch sizes, should they differ), in the order of its steps."""
-    for _, ours in steps.groupby(["seed", "small_batch", "big_batch"]):
-        ordered = ours.sort_values("step")
-        batches = float(ordered.small_batch.iloc[0]), float(ordered.big_batch.iloc[0])
-        yield Norms(*batches, ordered.small_sqr.to_numpy(), ordered.big_sqr.to_numpy())
-
-
-# The critical batch size, measured directly: what a larger batch needs in samples (Shallue et al., arXiv 1811.03600).
+# The critical batch size, measured directly (Shallue et al., arXiv 1811.03600), as
 #
 #     steps(B) = Smin (1 + Bcrit / B)        samples(B) = Smin (B + Bcrit)
 #
-# (McCandlish et al., arXiv 1812.06162, eq. 2.11), fitted to every seed by maximum likelihood. Samples are log-normal
-# around the curve with one spread at all batch sizes; of a seed that never reached the target only the probability of
-# needing more than it got counts. Intervals are of the profile likelihood. What the curve misses widens them, as it
-# adds to the spread.
+# (McCandlish et al., eq. 2.11), fitted to every seed by maximum likelihood. Samples are log-normal around the curve,
+# with one spread at all batch sizes; of a seed that never reached the target only the probability of needing more than
+# it got counts. Intervals are of the profile likelihood.
 
 PARAMETERS = 2
 BEYOND = 1000.0  # how far below the smallest and above the largest batch a critical one is looked for
@@ -332,30 +313,23 @@ def fit(needed: Sequence[Needed]) -> Curve | str:
     most = total * math.log1p(float(stats.t.ppf(0.975, freedom)) ** 2 / freedom)  # of least squares: the t interval
     room = np.expm1((most - deviance) / total)
     half = np.where(room >= 0, sigma * np.sqrt(np.maximum(room, 0.0) * total / len(known)), np.nan)
-    inside = 0 < best < len(logs) - 1
-    low, high = (_critical_batch_crossing(logs, deviance, most, best, side) for side in (-1, 1))
-    return Curve(
-        tuple(batches),
-        len({one.seed for one in needed}),
-        _vertex(logs, cost, best) if inside else None,
-        low,
-        high,
-        math.exp(smallest[best]) if inside else None,
-        logs,
-        smallest,
-        half,
-        best,
-        float(freedom),
-    )
+    critical = steps = None
+    if 0 < best < len(logs) - 1:  # at the bottom of the parabola through the best candidate and its neighbours
+        before, at, after = cost[best - 1 : best + 2]
+        bend = before - 2 * at + after
+        shift = 0.5 * (before - after) / bend if bend > 0 else 0.0
+        critical, steps = math.exp(float(logs[best] + shift * (logs[1] - logs[0]))), math.exp(smallest[best])
+    low, high = (_bound(logs, deviance, most, best, side) for side in (-1, 1))
+    seeds = len({one.seed for one in needed})
+    return Curve(tuple(batches), seeds, critical, low, high, steps, logs, smallest, half, best, float(freedom))
 
 
 def _profile(batch: Values, log: Values, censored: NDArray[np.bool_], logs: Values) -> tuple[Values, Values, Values]:
     """(log Smin, spread, minus the log likelihood) that fit best with each candidate."""
     left = log - np.log(batch + np.exp(logs)[:, None])  # (points, n): log Smin of each seed alone
-    if not censored.any():
-        mean, sigma = left.mean(axis=1), np.maximum(left.std(axis=1), LEAST_SIGMA)
-        return mean, sigma, len(log) * np.log(sigma)
     mean, sigma = left.mean(axis=1), np.maximum(left.std(axis=1), LEAST_SIGMA)
+    if not censored.any():
+        return mean, sigma, len(log) * np.log(sigma)
     known, bounds = left[:, ~censored], left[:, censored]
     for _ in range(MOST_ROUNDS):  # expectation maximisation (Dempster, Laird and Rubin, J. R. Stat. Soc. B 39, 1977)
         beyond = (bounds - mean[:, None]) / sigma[:, None]
@@ -375,15 +349,7 @@ def _profile(batch: Values, log: Values, censored: NDArray[np.bool_], logs: Valu
     return mean, sigma, known.shape[1] * np.log(sigma) + squares - tails
 
 
-def _vertex(logs: Values, cost: Values, best: int) -> float:
-    """The critical batch at the bottom of the parabola through the best candidate and its neighbours."""
-    before, at, after = cost[best - 1 : best + 2]
-    bend = before - 2 * at + after
-    shift = 0.5 * (before - after) / bend if bend > 0 else 0.0
-    return math.exp(float(logs[best] + shift * (logs[1] - logs[0])))
-
-
-def _critical_batch_crossing(logs: Values, deviance: Values, most: float, best: int, side: int) -> float | None:
+def _bound(logs: Values, deviance: Values, most: float, best: int, side: int) -> float | None:
     """Where the deviance rises above `most` on one side of the best; None where it does not."""
     place = best
     while deviance[place] <= most:

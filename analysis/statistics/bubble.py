@@ -94,15 +94,8 @@ def cap(schedule: str, shares: Sequence[float], micro_batches: int) -> float:
     return most
 
 
-# The order that was really run, run again on paper: with durations of our choice, and transfers that take no time.
-#
-# Each worker does its events in its own order, as soon as what they need is there:
-#
-#     forward of stage s           the forward of stage s - 1
-#     backward of stage s          its own forward, and the backward (or backward_input) of stage s + 1
-#     backward_weight of stage s   its own backward_input
-#
-# all of the same micro-batch. So a measured bubble falls into three parts:
+# The order that was really run, run again on paper, as soon as what each event needs is there (`needs`). So a measured
+# bubble falls into three parts:
 #
 #     measured = that order with equal stages          what its schedule costs: the theory
 #              + what the stages' own seconds add      the cut is not balanced

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,17 +15,15 @@ from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow
 from scaling_study.stats.intervals import welch_satterthwaite
 
-# Products and ratios of positive quantities, each known only so well: speed x efficiency, predicted / measured.
-#
-# Each is a logarithm with a standard error down and one up, which differ where some values are censored or an interval
-# was read off a curve. Independent ones add up in squares, side by side (MOVER: Zou and Donner, Stat. Med. 27, 2008),
-# with the degrees of freedom of Welch and Satterthwaite. Where all are symmetric that is Welch's interval of log
-# means.
-
 
 @dataclass(frozen=True)
 class LogEstimate:
-    """`below`, `above`: standard errors of `log` on either side; infinite: that side is open, nan: nothing is known."""
+    """A positive quantity that is known only so well. `below`, `above`: standard errors of `log` on either side, which
+    differ where values are censored; infinite: that side is open, nan: nothing is known.
+
+    Errors of independent ones add up in squares, side by side (MOVER: Zou and Donner, Stat. Med. 27, 2008), with the
+    degrees of freedom of Welch and Satterthwaite.
+    """
 
     log: float
     below: float = 0.0
@@ -89,24 +87,14 @@ def _freedom(*parts: LogEstimate) -> float:
         return sum(sides) / len(sides) if sides else 0.0
 
     unsure = [(variance(part), part.freedom) for part in parts if variance(part) > 0]
-    if not unsure:
-        return math.inf
     if all(math.isinf(freedom) for _, freedom in unsure):
         return math.inf
     return float(welch_satterthwaite([v for v, _ in unsure], [f for _, f in unsure]))
 
 
-# The mean of something positive of which some values are only known to be larger: seconds to a target never reached.
-#
-#     reached after   12 s   15 s          stopped at   40 s          ->   geometric mean 20 s, 95 % interval 9 to 45 s
-#
-# Values are taken as log-normal. Where all are known that is Student's t on their logarithms. Of a censored one only
-# its probability of being larger counts (Tobin, Econometrica 1958), and the interval is that of the profile likelihood,
-# with Student's t in place of the normal quantile for so few values. A ratio may also be known only to be smaller:
-# where what stands below the line was stopped.
-
 FEWEST = 2  # known values, below which no interval is claimed
-WIDEST = 50.0  # of a logarithm's interval, beyond which a side is open
+ROUNDING = 4 * float(np.finfo(float).eps)
+FIRST_REACH, WIDEST = 0.05, 50.0  # of a logarithm's interval, beyond which a side is open
 
 
 @dataclass(frozen=True)
@@ -129,6 +117,12 @@ def censored_mean(
     least_spread: float = 0.0,
 ) -> CensoredMean:
     """The geometric mean of known values and of values only known to be larger or smaller. All are above 0.
+
+        reached after   12 s   15 s          stopped at   40 s          ->   20 s, 95 % interval 9 to 45 s
+
+    Values are log-normal. Where all are known the interval is Student's t on their logarithms. Of a censored one only
+    its probability of being larger counts (Tobin, Econometrica 1958); the interval is that of the profile likelihood,
+    with Student's t in place of the normal quantile for so few values.
 
     `least_spread`: standard deviation of a logarithm that is certain, such as that of rounding.
     """
@@ -154,30 +148,27 @@ def censored_mean(
 
     best = optimize.minimize_scalar(profile, bounds=(start - 10, start + 10), method="bounded")
     threshold = float(best.fun) + 0.5 * quantile**2
-    low, high = (_crossing(profile, float(best.x), threshold, side) for side in (-1, 1))
+    low, high = (
+        crossing(lambda at: threshold - profile(at), float(best.x), side * FIRST_REACH, WIDEST) for side in (-1, 1)
+    )
     return CensoredMean(*counts, math.exp(best.x), low and math.exp(low), high and math.exp(high))
 
 
-def _crossing(profile: object, best: float, threshold: float, side: int) -> float | None:
-    """Where the profile rises above the threshold on one side of its minimum; None where it never does."""
-    reach = 0.05
-    while profile(best + side * reach) < threshold:  # type: ignore[operator]
+def crossing(
+    of: Callable[[float], float], inside: float, reach: float, farthest: float, precision: float = ROUNDING
+) -> float | None:
+    """Where `of`, above 0 at `inside`, falls to 0; looked for first as far from there as `reach`, whose sign is the
+    direction, at last as far as `farthest`. None where it is above 0 up to there. `precision` is relative."""
+    while of(inside + reach) > 0:
         reach *= 2
-        if reach > WIDEST:
+        if abs(reach) > farthest:
             return None
-    return float(optimize.brentq(lambda at: profile(at) - threshold, best, best + side * reach))  # type: ignore[operator]
-
-
-# Each configuration against `target_interval`: the width of its interval, and the repeats that would narrow it.
-#
-#     in rounds    of its ratio to the baseline, which what came over all at once leaves alone (launches.py)
-#     else         of its throughput
-#
-# A baseline that others are held against in rounds has no interval of its own here: theirs hold its uncertainty.
+    return float(optimize.brentq(of, inside, inside + reach, rtol=precision))
 
 
 class Width(NamedTuple):
-    """The interval of one measured configuration; `half` is relative, nan where no interval is claimed."""
+    """The interval of one measured configuration: in rounds of its ratio to the baseline, else of its throughput.
+    `half` is relative, nan where no interval is claimed. `repeats_needed` would bring it to `target_interval`."""
 
     row: ConfigurationRow
     half: float

@@ -13,14 +13,10 @@ from analysis.statistics.scaling_laws import Comparison, Curves, Family, Vector,
 from scaling_study.stats.intervals import FEWEST_REPEATS, student_t, welch_satterthwaite
 
 # The interval at a count that was not run holds all laws that are tied. Each law is fitted to 400 sets of means as
-# likely as the measured ones: drawn with the spread of the repeats (pooled over all counts, so one draw of that spread
-# for all of them), with the law's own misfit on top. Each draw is then off by as much as the law was off counts left
-# out, beyond their noise. The interval spans 95 % of the draws of every tied law: which law is right is the larger
-# doubt, and grows with the distance.
-#
-# It holds for this machine and this software with more workers; a switch that saturates beyond the largest run, or a
-# second host after the first, is in no draw. The knee and the choice of what to measure next rest on this; for a
-# throughput at other counts `scaling-study predict` simulates the steps on a network.
+# likely as the measured ones: drawn with the spread of the repeats (pooled over all counts), with the law's own misfit
+# on top. Each draw is then off by as much as the law was off counts left out, beyond their noise. The interval spans
+# 95 % of the draws of every tied law. A switch that saturates beyond the largest run, or a second host after the first,
+# is in no draw; for a throughput at other counts `scaling-study predict` simulates the steps on a network.
 
 DRAWS, SEED = 400, 0
 INSIDE = (2.5, 97.5)  # percentiles
@@ -54,7 +50,7 @@ class Extrapolation:
             return []
         generator = np.random.default_rng(SEED)
         spent, shape = family.workers / family.rates, (DRAWS, len(family.workers))
-        # Pooled over all counts, so one draw of the spread for all of them: Student's t, count by count.
+        # One draw of the spread for all counts: Student's t, count by count.
         pooled = np.sqrt(noise.freedom / generator.chisquare(noise.freedom, DRAWS))[:, None]
         base = pooled * generator.standard_normal(shape) * noise.errors
         bands = []
@@ -94,12 +90,6 @@ def extrapolations(results: Results) -> list[Extrapolation]:
     ]
 
 
-# The knee is the worker count beyond which one more worker returns less than a set share of what one alone does:
-#
-#     return of the (n+1)-th worker = (throughput(n+1) - throughput(n)) / throughput(1)
-#
-# It is found by the fitted laws, count by count, with an interval over their draws and over all tied laws.
-
 SHARE = 0.5
 KNEE_FARTHEST = 16  # times the largest count measured
 MOST = 1 << 14  # workers: every count up to there is looked at, on every draw
@@ -107,8 +97,9 @@ MOST = 1 << 14  # workers: every count up to there is looked at, on every draw
 
 @dataclass(frozen=True)
 class Knee:
-    """The last worker count whose last worker returns at least `share`. A count of `looked` stands for that or more;
-    `low` and `high` are None where counts had no repeats."""
+    """The last worker count whose last worker returns at least `share` of what one alone does: the return of the
+    (n+1)-th is (throughput(n+1) - throughput(n)) / throughput(1). A count of `looked` stands for that or more. `low`
+    and `high`, over the draws of all tied laws, are None where counts had no repeats."""
 
     workers: int
     low: int | None

@@ -15,23 +15,17 @@ from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
 from scaling_study.stats.network import COLLECTIVES, AlphaBeta, Point, bus_factor
 from scaling_study.stats.network import fit as fit_line
 
-# Latency and bandwidth of every network that a study probed: seconds = alpha + beta x bytes.
-#
-#     fit(results)[("allreduce", False)]  ->  AlphaBeta: alpha_seconds, beta_seconds_per_byte, intervals,
-# seconds(bytes)
-#
-# Bytes are sizes as nccl-tests has them, and alpha and beta are those of the collective on as many workers as the probe
-# had: for a ring of other n, take them apart by its formula (scaling_study/stats/network.py has the factors).
-#
-# The intervals are the wider of two: of the line through the means, where sizes are off it, and, with
-# three repeats or more, of the repeats' own lines, since processes that are started again find another network.
-
 Key = tuple[str, bool]  # (collective, cores busy)
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One configuration of a network probe. `fits` has no collective that was measured at fewer than two sizes."""
+    """One configuration of a network probe. `fits` has no collective that was measured at fewer than two sizes.
+
+    Alpha and beta are those of the collective on as many workers as the probe had. Their intervals are the wider of
+    two: of the line through the means, where sizes are off it, and, with three repeats or more, of the repeats' own
+    lines, since processes that are started again find another network.
+    """
 
     configuration: str
     name: str  # `torch.distributed (gloo), 2 workers`
@@ -44,27 +38,17 @@ class Probe:
 
 def probes(results: Results) -> list[Probe]:
     """Every probe of the study that was measured, in the order of their names."""
-    sizes = table(results)
     probes = []
-    for configuration, ours in sizes.groupby("configuration", sort=False):
-        about = ours.iloc[0]
+    for name, ours in table(results).groupby("configuration", sort=False):
+        configuration, about = str(name), ours.iloc[0]
         fits = {
-            (str(collective), bool(busy)): _fitted(group, results, str(configuration))
+            (str(collective), bool(busy)): _fitted(group, results, configuration)
             for (collective, busy), group in ours.groupby(["collective", "busy"], sort=False)
             if group.bytes.nunique() > 1
         }
         controller = None if pd.isna(about.controller) else str(about.controller)
-        probes.append(
-            Probe(
-                str(configuration),
-                str(about.probe),
-                str(about.launcher),
-                controller,
-                int(about.workers),
-                str(about.device),
-                fits,
-            )
-        )
+        where = str(about.launcher), controller, int(about.workers), str(about.device)
+        probes.append(Probe(configuration, str(about.probe), *where, fits))
     return probes
 
 
@@ -81,7 +65,7 @@ def fit(results: Results, configuration: str | None = None) -> dict[Key, AlphaBe
 
 
 def _fitted(sizes: pd.DataFrame, results: Results, configuration: str) -> AlphaBeta:
-    """`sizes`: the rows of table.COLUMNS of one probe, collective and state of the cores."""
+    """`sizes`: the rows of `table` of one probe, collective and state of the cores."""
     rows = results.details.network
     rows = rows[(rows.configuration == configuration) & (rows.collective == sizes.collective.iloc[0])]
     rows = rows[rows.busy == sizes.busy.iloc[0]]
@@ -112,8 +96,6 @@ def _line(sizes: pd.DataFrame) -> AlphaBeta:
         [Point(int(size), float(mean), None if pd.isna(error) else float(error)) for size, mean, error in known]
     )
 
-
-# A row for each size of every network that was probed: seconds over the repeats, and the bandwidths they make.
 
 BETWEEN, WITHIN = "between repeats", "within the run"
 LIBRARIES: Mapping[str, str] = {"torchrun": "torch.distributed", "horovodrun": "Horovod", "mpirun": "mpi4py"}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -107,20 +106,20 @@ def levels(results: Results) -> Levels | None:
     known = [spread for row in shared if (spread := launches.spread_of(row)) is not None]
     alone = [spread.variance for spread in known if spread.freedom]
     processes = [spread.processes for spread in known if spread.processes_freedom]
-    costs = _costs(results)
+    start_seconds, round_seconds = _costs(results)
+    inner = blocks[blocks.steps > 1]
+    of_all = fitted(table([launches.logs(row) for row in shared]))[1]
     return Levels(
-        steps=_root(np.average(inner.step_variance, weights=inner.steps - 1))
-        if len(inner := blocks[blocks.steps > 1])
-        else math.nan,
-        rounds=_root(_between_rounds(blocks)),
-        alone=_root(np.mean(alone)) if alone else math.nan,
-        processes=_root(processes[0]) if processes else math.nan,
-        together=_of_all(shared),
+        steps=math.sqrt(np.average(inner.step_variance, weights=inner.steps - 1)) if len(inner) else math.nan,
+        rounds=math.sqrt(_between_rounds(blocks)),
+        alone=math.sqrt(np.mean(alone)) if alone else math.nan,
+        processes=math.sqrt(processes[0]) if processes else math.nan,
+        together=float(np.nanstd(of_all, ddof=1)),
         rounds_a_launch=float(blocks.groupby(["configuration", "repeat"], observed=True).size().mean()),
         launches=count,
         members=float(np.mean([spread.members for spread in known])) if known else math.nan,
-        start_seconds=costs[0],
-        round_seconds=costs[1],
+        start_seconds=start_seconds,
+        round_seconds=round_seconds,
     )
 
 
@@ -129,7 +128,7 @@ def _costs(results: Results) -> tuple[float, float]:
     blocks = results.details.blocks
     blocks = blocks[blocks.together.str.endswith("/0")]  # a later batch of the launch starts when this one is over
     began = pd.to_datetime(results.trials.started_at, utc=True, errors="coerce", format="ISO8601")
-    seconds = began.dt.as_unit("s").astype("int64").where(began.notna()).rename("began")
+    seconds = began.dt.as_unit("s").astype("int64").where(began.notna())
     who = results.trials[["configuration", "repeat"]].assign(began=seconds)
     blocks = blocks.merge(who, on=["configuration", "repeat"], how="left")
     begins = blocks.groupby(["together", "round"])["at"].min()
@@ -145,11 +144,3 @@ def _between_rounds(blocks: pd.DataFrame) -> float:
         variances, freedom = variance_left(fitted(logs)[0])
         squares, freedoms = squares + float(variances @ freedom), freedoms + float(freedom.sum())
     return squares / freedoms if freedoms else math.nan
-
-
-def _of_all(rows: Sequence[launches.LaunchesRow]) -> float:
-    return float(np.nanstd(fitted(table([launches.logs(row) for row in rows]))[1], ddof=1))
-
-
-def _root(variance: float | np.floating[Any]) -> float:
-    return math.sqrt(float(variance))

@@ -20,12 +20,8 @@ from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 from scaling_study.stats.launches import total
 from scaling_study.stats.spread import Spread, believed
 
-# Which configurations of a model do the same work, so that the faster of two is the better one.
-#
-# A sample of 224 pixels is not one of 32, a sentence of 128 tokens not one of 32, generated data need no loader, and a
-# frozen part has no backward. What was measured in rounds, beside others, was measured otherwise than what was alone.
-# Precision is not among these: another precision is another way to the same result, and what it costs is parity's to
-# say.
+# Configurations of a model that do the same work, so that the faster of two is the better one. Precision is not among
+# these keys: another precision is another way to the same result, and what it costs is parity's to say.
 
 KEYS = ("image_size", "image_width", "freeze", "sequence_length", "data", "warm")
 Row = TypeVar("Row", bound=ConfigurationRow)
@@ -43,9 +39,6 @@ def name(row: ConfigurationRow) -> str:
     """`224 px, real data`."""
     return ", ".join(results.words(row, KEYS))
 
-
-# How far configurations of one study may be from their true speed, and two of them from their true ratio; and which
-# of many differences are more than chance.
 
 Values = NDArray[np.float64]
 
@@ -169,12 +162,10 @@ def holm(p_values: ArrayLike) -> Values:
 
 
 # The highest mean of many is partly luck, so "the best" is a set: everything whose distance to the best may be nothing.
-# Intervals of each configuration's ratio to the best of the others (as multiple comparisons with the best have them:
-# Hsu, Ann. Stat. 12, 1984) hold for all of them at once. One whose interval goes beyond 1 may be the best; an upper
-# bound of exactly 1 says that it is slower. Hsu's own bounds keep the true best in 95 % of studies, but where all are
-# equal some configuration falls out in far more than 5 % of them. So each bound is one of all pairs of the study
-# (Bonferroni), with the spread of repeats as spread.py believes it: where configurations are equally fast, any of them
-# is called slower in at most 5 % of studies.
+# Intervals of each configuration's ratio to the best of the others (multiple comparisons with the best: Hsu, Ann. Stat.
+# 12, 1984) hold for all of them at once; an upper bound of exactly 1 says that it is slower. Hsu's own bounds keep the
+# true best in 95 % of studies, but where all are equal some configuration falls out in far more than 5 % of them. So
+# each bound is one of all pairs of the study (Bonferroni), with the spread of repeats as spread.py believes it.
 #
 #     samples_per_second         the fastest
 #     efficiency                 speed-up over the ratio of workers, of configurations with more than one worker

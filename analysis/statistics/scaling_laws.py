@@ -31,12 +31,9 @@ from scaling_study.stats.intervals import student_t
 #
 # alpha-beta: a step computes, then reduces b bytes in 2 (n-1) messages of alpha (a ring; 2 log2 n for a tree) and
 # 2 (n-1)/n b beta; or, where computing hides what two workers send, only what is more than that. Under strong scaling
-# the (n-1)/n of the bytes cannot be told from the part of computing that is not divided, so both are one term; with a
-# ring's latency this is the USL. Amdahl (AFIPS 30, 1967), as throughput n / (1 + s (n-1)): s is what cannot be spread.
-# USL: Gunther's universal scalability law, with n (n-1) for coherence. Extra-P (Calotoiu et al., SC 2013) looks for
-# one term of such a form; i and j are chosen anew for each fit.
-#
-# No term falls with n: superlinear speed-up fits no law, and stays in the residuals.
+# the (n-1)/n of the bytes cannot be told from the part of computing that is not divided, so both are one term. Amdahl:
+# AFIPS 30, 1967. USL: Gunther's universal scalability law. Extra-P: Calotoiu et al., SC 2013; i and j are chosen anew
+# for each fit. No term falls with n: superlinear speed-up fits no law, and stays in the residuals.
 
 Vector = NDArray[np.float64]
 Form = tuple[str, ...]  # names of TERMS
@@ -118,17 +115,17 @@ def solve(designs: Vector, targets: Vector) -> tuple[Vector, Vector]:
     return best, least
 
 
-# A family holds the configurations that differ in nothing but their workers. Under weak scaling the batch of a worker
-# is the same, under strong scaling the global batch. A run with one worker has no allreduce, so it belongs to the
-# family of every precision on the wire; a framework without such a run takes the study's baseline. Pipelines are left
-# out: more workers cut the model elsewhere.
-
 SPREAD = ("workers", "hosts", "oversubscribe", "launcher", "controller")
 
 
 @dataclass(frozen=True)
 class Family:
-    """`rows`: one for each worker count, ascending, all comparable. `left_out`: reasons why others were not taken."""
+    """Configurations that differ in nothing but their workers. A run with one worker has no allreduce, so it belongs to
+    the family of every precision on the wire; a framework without such a run takes the study's baseline. Pipelines are
+    left out: more workers cut the model elsewhere.
+
+    `rows`: one for each worker count, ascending, all comparable. `left_out`: reasons why others were not taken.
+    """
 
     label: str
     rows: tuple[Row, ...]
@@ -212,10 +209,8 @@ def _unfit(row: Row) -> str:
 #     fitted on     1 2 4 . 16 32        left out: 8     held-out error = predicted / measured - 1, each count in turn
 #
 # The law with the smallest mean error is the best; laws whose error is larger by no more than the noise of the
-# measurements are tied with it. With fewer than four counts a law of three coefficients would be tested on nothing, so
-# none is fitted. Errors are relative and weigh alike at every count. `misfit` is what the residuals have beyond the
-# noise. Where even the tied laws miss the counts that they were fitted to (a link that all workers share, once it is
-# full, follows none of them), nothing is said of other counts.
+# measurements are tied with it. With fewer than four counts a law of three coefficients would be tested on nothing.
+# Where even the tied laws miss the counts that they were fitted to, nothing is said of other counts.
 
 FEWEST_COUNTS = 4
 LACK_OF_FIT, MOST_MISFIT = 1e-3, 0.05  # p of the F test, and the relative misfit, from which no law is believed
