@@ -74,22 +74,28 @@ def compared(trial: Trial, seen: ParityTrace, right: ParityTrace, nudged: Parity
     if trial.precision == "fp64":
         steps = len(right.losses[0])
         yield same_losses("loss of step 1", seen, right, [FP64_BOUND])
-        yield same_update(seen, right)
+        one = same_weights("weights after step 1", seen.weights.get("one", {}), right.weights["one"], FP64_BOUND)
+        yield one if one.ok else replace(one, detail=one.detail + factor(*updates(seen, right)))
         if steps > 1:
             yield from same_steps(seen, right, nudged)
     else:
-        yield near_update(seen, right, max(WIRE_BOUND[trial.allreduce], COMPUTE_BOUND[trial.precision]))
+        bound = max(WIRE_BOUND[trial.allreduce], COMPUTE_BOUND[trial.precision])
+        ours, theirs = updates(seen, right)
+        off = number((ours - theirs).norm() / theirs.norm())
+        detail = f"off by {off:.1e} of its norm, at most {bound:.0e} is rounding"
+        yield Check("the update of step 1", off <= bound, detail + ("" if off <= bound else factor(ours, theirs)))
 
 
 def same_names(first: Weights, wanted: Weights) -> Check:
     """Names, shapes and number of all weights and buffers."""
-    count = sum(value.numel() for value in first.values())
-    right = sum(value.numel() for value in wanted.values())
-    missing, foreign = sorted(wanted.keys() - first.keys()), sorted(first.keys() - wanted.keys())
-    shapes = sorted(name for name in first.keys() & wanted.keys() if first[name].shape != wanted[name].shape)
+    count, right = (sum(value.numel() for value in weights.values()) for weights in (first, wanted))
     differences = [f"{count:,} values, {right:,} are right"] if count != right else []
-    differences += [f"missing {name}" for name in missing[:1]] + [f"foreign {name}" for name in foreign[:1]]
-    differences += [f"another shape of {name}" for name in shapes[:1]]
+    for what, names in {
+        "missing": wanted.keys() - first.keys(),
+        "foreign": first.keys() - wanted.keys(),
+        "another shape of": {n for n in first.keys() & wanted.keys() if first[n].shape != wanted[n].shape},
+    }.items():
+        differences += [f"{what} {name}" for name in sorted(names)[:1]]
     return Check("names, shapes and number of weights", not differences, "; ".join(differences) or f"{count:,} values")
 
 
@@ -157,21 +163,20 @@ def loss_errors(seen: ParityTrace, right: ParityTrace, steps: int) -> list[tuple
 
 def same_steps(seen: ParityTrace, right: ParityTrace, nudged: ParityTrace | None) -> Iterator[Check]:
     """The losses of all steps and the weights after the last; with `nudged`, as far as rounding lets them be shown."""
-    steps = len(right.losses[0])
-    bounds = bounds_of_rounding(right, nudged) if nudged else [FP64_BOUND] * steps
+    steps, bound = len(right.losses[0]), FP64_BOUND
+    bounds = [bound] * steps
+    if nudged:
+        bounds = bounds_of_rounding(right, nudged)
+        grown = max(weight_errors(nudged.weights["last"], right.weights["last"]).values())
+        bound = min(max(TIMES_ROUNDING * grown, FP64_BOUND), LEAST_FAULT)
     if len(bounds) < min(FEWEST_STEPS, steps):
         lost = f"after step {len(bounds)} one unit in the last place of the weights is as much as a fault"
         yield Check(f"{FEWEST_STEPS} steps that show a fault", False, lost)
         return
     yield same_losses(f"loss of {len(bounds)} steps", seen, right, bounds)
-    if len(bounds) < steps:
-        return
-    bound = FP64_BOUND
-    if nudged:
-        grown = max(weight_errors(nudged.weights["last"], right.weights["last"]).values())
-        bound = min(max(TIMES_ROUNDING * grown, FP64_BOUND), LEAST_FAULT)
-    last = f"weights after step {steps}"
-    yield same_weights(last, seen.weights.get("last", {}), right.weights["last"], bound)
+    if len(bounds) == steps:
+        last = seen.weights.get("last", {})
+        yield same_weights(f"weights after step {steps}", last, right.weights["last"], bound)
 
 
 def bounds_of_rounding(right: ParityTrace, nudged: ParityTrace) -> list[float]:
@@ -188,20 +193,6 @@ def bounds_of_rounding(right: ParityTrace, nudged: ParityTrace) -> list[float]:
 def allowed(off: float, bound: float) -> str:
     """A remark on an error beyond FP64_BOUND that is held to another bound."""
     return f", at most {bound:.1e} is this model's rounding" if off > FP64_BOUND and bound > FP64_BOUND else ""
-
-
-def same_update(seen: ParityTrace, right: ParityTrace) -> Check:
-    """The weights after step 1, in fp64; if they are wrong, by which factor the update is too long or too short."""
-    check = same_weights("weights after step 1", seen.weights.get("one", {}), right.weights["one"], FP64_BOUND)
-    return check if check.ok else Check(check.name, False, check.detail + factor(*updates(seen, right)))
-
-
-def near_update(seen: ParityTrace, right: ParityTrace, bound: float) -> Check:
-    """The update of step 1 where a format rounds: |ours - right| / |right| over all trained weights."""
-    ours, theirs = updates(seen, right)
-    off = number((ours - theirs).norm() / theirs.norm())
-    detail = f"off by {off:.1e} of its norm, at most {bound:.0e} is rounding"
-    return Check("the update of step 1", off <= bound, detail + ("" if off <= bound else factor(ours, theirs)))
 
 
 def updates(seen: ParityTrace, right: ParityTrace) -> tuple[torch.Tensor, torch.Tensor]:
@@ -242,19 +233,14 @@ def main(folder: Path) -> None:
     steps = len(seen.losses[0])
     right = train_reference(asked, steps)
     results = list(compared(trial, seen, right))
-    wrong = first_wrong(results)
-    if wrong in results[-2:] and trial.precision == "fp64" and steps > 1:  # the checks in which rounding can have grown
+    wrong = [check for check in results if not check.ok]
+    if wrong and wrong[0] in results[-2:] and trial.precision == "fp64" and steps > 1:  # where rounding can have grown
         results = list(compared(trial, seen, right, reference.run(asked, steps, nudge=1)))
-        wrong = first_wrong(results)
-    verdict = f"{wrong.name}: {wrong.detail}" if wrong else "passed"
+        wrong = [check for check in results if not check.ok]
+    verdict = f"{wrong[0].name}: {wrong[0].detail}" if wrong else "passed"
     store.write_json(folder / "parity.json", {"verdict": verdict, "checks": [asdict(check) for check in results]})
     if not wrong:
         shutil.rmtree(folder / "parity")
-
-
-def first_wrong(results: list[Check]) -> Check | None:
-    """The check that names the fault."""
-    return next((check for check in results if not check.ok), None)
 
 
 def read_trace(folder: Path, processes: int) -> ParityTrace:
@@ -272,16 +258,11 @@ def read_trace(folder: Path, processes: int) -> ParityTrace:
     )
 
 
-def write_failure(folder: Path, error: Exception) -> None:
-    """The driver reads parity.json, and a gate that could not be judged has not passed."""
-    verdict = f"could not be judged: {type(error).__name__}: {error}"
-    store.write_json(folder / "parity.json", {"verdict": verdict, "checks": []})
-
-
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
         try:
             main(Path(argument))
         except Exception as error:
             traceback.print_exception(error)
-            write_failure(Path(argument), error)
+            verdict = f"could not be judged: {type(error).__name__}: {error}"  # so it has not passed
+            store.write_json(Path(argument) / "parity.json", {"verdict": verdict, "checks": []})

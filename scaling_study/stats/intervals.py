@@ -29,11 +29,8 @@ FEWEST_STEPS = 6  # two in a third: below, one slow step would be a trend
 def step_trend(step_seconds: Sequence[float]) -> float | None:
     """The median of the last third of the steps over that of the first, less 1: -0.03 became 3 % faster.
 
-    A window that begins before the warm-up is over holds steps that become faster; one that throttling or a growing
-    heap slows down holds steps that become slower. Either way its mean is that of no steady speed. Medians: single slow
-    steps are no trend. None for fewer than FEWEST_STEPS, or where steps took no time. Steps of one run are alike when
-    they are close in time, so a trend of one run alone proves nothing: it is tested over the repeats
-    (analysis/views/timing.py).
+    Medians: single slow steps are no trend. None for fewer than FEWEST_STEPS, or where steps took no time. A trend of
+    one run alone proves nothing: it is tested over the repeats (analysis/views/timing.py).
     """
     third = len(step_seconds) // 3
     if len(step_seconds) < FEWEST_STEPS or not (first := median(step_seconds[:third])):
@@ -94,14 +91,13 @@ def within_run(step_seconds: ArrayLike, confidence: float = 0.95) -> Interval:
 
 def within_runs(many: Sequence[ArrayLike], confidence: float = 0.95) -> list[Interval]:
     """within_run() of each: those of one length are worked out at once, which ten thousand trials need."""
-    series = [np.asarray(steps, dtype=np.float64) for steps in many]
-    alike: dict[tuple[int, ...], list[int]] = {}
+    series = [_finite(steps, "step_seconds") for steps in many]
+    alike: dict[int, list[int]] = {}
     for place, x in enumerate(series):
-        alike.setdefault(x.shape, []).append(place)
+        alike.setdefault(len(x), []).append(place)
     intervals: dict[int, Interval] = {}
     for places in alike.values():
-        rows = _finite_rows([series[place] for place in places])
-        intervals |= zip(places, _within(rows, confidence), strict=True)
+        intervals |= zip(places, _within(np.stack([series[place] for place in places]), confidence), strict=True)
     return [intervals[place] for place in range(len(series))]
 
 
@@ -117,6 +113,7 @@ def freedom_within(n: int) -> int:
 def _within(x: Rows, confidence: float) -> list[Interval]:
     """Intervals of each row of `x`, (runs, n) seconds."""
     from scipy.fft import dct
+    from scipy.special import stdtr
 
     n, means = x.shape[1], x.mean(axis=1)
     if n < 2:
@@ -127,7 +124,9 @@ def _within(x: Rows, confidence: float) -> list[Interval]:
     seen = _share_seen(phi, n, coefficients)
     variances = (low_frequencies**2).mean(axis=1) / np.minimum(1.0, seen)  # only widened: phi < 0 needs no help
     halves = student_t(confidence, coefficients) * np.sqrt(variances / n)
-    short = (n < SHORTEST_SERIES) | (_coverage_if(seen, coefficients) < LEAST_COVERAGE)
+    # Of nominal 95 % intervals whose variances are `seen` times the true ones.
+    coverage = 1 - 2 * stdtr(coefficients, -student_t(0.95, coefficients) * np.sqrt(seen))
+    short = (n < SHORTEST_SERIES) | (coverage < LEAST_COVERAGE)
     effective = n * np.minimum(1.0, (1 - phi) / (1 + phi))
     columns = (column.tolist() for column in (means, halves, effective, short))
     return [
@@ -281,13 +280,6 @@ def student_t(confidence: float, freedom: float) -> float:
     return float(stdtrit(freedom, 0.5 + confidence / 2))
 
 
-def _finite_rows(rows: list[Row]) -> Rows:
-    stacked = np.stack(rows)
-    if stacked.ndim != 2 or stacked.shape[1] == 0 or not np.isfinite(stacked).all():
-        raise ValueError("step_seconds must be one or more finite numbers in a row")
-    return stacked
-
-
 def _lag_one(x: Rows) -> Row:
     """Lag-one autocorrelation of each row without its bias, E[r] = phi - (1 + 3 phi)/n (Kendall, Biometrika 41,
     1954)."""
@@ -309,10 +301,3 @@ def _share_seen(phi: Row, n: int, coefficients: int) -> Row:
     cosines = np.cos(math.pi * np.arange(1, coefficients + 1) / n)
     each = (1 - phi[:, None]) ** 2 / (1 + phi[:, None] ** 2 - 2 * phi[:, None] * cosines)
     return np.asarray(each.mean(axis=1), dtype=np.float64)
-
-
-def _coverage_if(seen: Row, coefficients: int) -> Row:
-    """Coverage of nominal 95 % intervals whose variances are `seen` times the true ones."""
-    from scipy.special import stdtr
-
-    return np.asarray(1 - 2 * stdtr(coefficients, -student_t(0.95, coefficients) * np.sqrt(seen)))

@@ -7,10 +7,8 @@
 
 A ratio of two configurations is taken within each launch, where what is common to both cancels: all but the last line
 for two that share processes, all but the last two for others. How much those lines differ from launch to launch is
-estimated from all configurations, since three launches of two of them say little (Kalibera and Jones, ISMM 2013, have
-the levels; spread.py how far configurations are believed to be alike).
-
-Pure functions of numbers. Everything is on the logarithm, where a spread of 0.01 is one of 1 % whatever the throughput.
+estimated from all configurations (Kalibera and Jones, ISMM 2013, have the levels; spread.py how far configurations are
+believed to be alike). Pure functions of numbers, all on the logarithm, where a spread of 0.01 is one of 1 %.
 """
 
 from __future__ import annotations

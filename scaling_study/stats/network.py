@@ -8,19 +8,14 @@ Sizes and bandwidths are those of nccl-tests (its doc/PERFORMANCE.md), with n ra
     all_gather      size / n        size            of the whole     (n-1)/n
     broadcast       size (rank 0)   size            of the buffer    1
 
-Algorithm bandwidth is size / seconds: what a caller gets. Bus bandwidth is what the slowest link carries at best, so it
-can be held against the hardware whatever n is. A GB/s is 1e9 bytes a second.
+Algorithm bandwidth is size / seconds: what a caller gets. Bus bandwidth is what the slowest link carries at best. A
+GB/s is 1e9 bytes a second. In seconds = alpha + beta x bytes, alpha is what a call costs whatever its size, beta what
+each byte more costs.
 
-    seconds |                  .*      alpha  what a call costs whatever its size (the flat part on log axes)
-            |              .*          beta   what each byte more costs (the slope); 1 / beta is the bandwidth
-            |  *   *  . *
-            +----------------- bytes
-
-Sizes span five powers of ten, so errors are relative: 10 % at 1 KB counts as much as 10 % at 256 MB. A measured size is
-off the line for two reasons: noise, which its own standard error says, and `misfit`, for no network is a straight line
-(protocols change with the size, caches end). The two are told apart as in a random-effects meta-regression: the misfit
-is what the residuals have beyond their standard errors (Paule and Mandel, J. Res. NBS 87, 1982), and the intervals are
-Student t over the sizes (Knapp and Hartung, Stat. Med. 22, 2003). So a line that does not fit has wide intervals.
+Sizes span five powers of ten, so errors are relative. A measured size is off the line for two reasons: noise, which its
+own standard error says, and `misfit`, for no network is a straight line (protocols change with the size, caches end).
+The misfit is what the residuals have beyond their standard errors (Paule and Mandel, J. Res. NBS 87, 1982), and the
+intervals are Student t over the sizes (Knapp and Hartung, Stat. Med. 22, 2003).
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scaling_study.stats.intervals import within_run
+from scaling_study.stats.intervals import student_t, within_run
 from scaling_study.stats.spread import three_digits
 
 ALLREDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST = "allreduce", "reduce_scatter", "all_gather", "broadcast"
@@ -46,27 +41,14 @@ REDUCTION, ROOT = {ALLREDUCE: "sum", REDUCE_SCATTER: "sum"}, {BROADCAST: "0"}  #
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth. Raises ValueError for another collective, or fewer than one rank."""
-    if ranks < 1:
-        raise ValueError(f"{ranks} ranks")
-    match collective:
-        case "allreduce":
-            return 2 * (ranks - 1) / ranks
-        case "reduce_scatter" | "all_gather":
-            return (ranks - 1) / ranks
-        case "broadcast":
-            return 1.0
-    raise ValueError(f"{collective!r} is none of {', '.join(COLLECTIVES)}")
-
-
-def algorithm_bandwidth(bytes: float, seconds: float) -> float:
-    """Bytes a second, as the caller sees them."""
-    return bytes / seconds
+    """Bus bandwidth over algorithm bandwidth, of one of COLLECTIVES."""
+    times = {ALLREDUCE: 2, REDUCE_SCATTER: 1, ALL_GATHER: 1}
+    return times[collective] * (ranks - 1) / ranks if collective != BROADCAST else 1.0
 
 
 def bus_bandwidth(collective: str, bytes: float, seconds: float, ranks: int) -> float:
     """Bytes a second of the slowest link, were the algorithm the best there is."""
-    return bus_factor(collective, ranks) * algorithm_bandwidth(bytes, seconds)
+    return bus_factor(collective, ranks) * (bytes / seconds)
 
 
 def sizes(min_bytes: int = MIN_BYTES, max_bytes: int = MAX_BYTES, factor: int = SIZE_FACTOR) -> Iterator[int]:
@@ -129,7 +111,6 @@ def table_row(
 ) -> str:
     """One size: mean, fastest and slowest of the calls' seconds; `half_width`: relative, of the mean's interval."""
     mean = sum(seconds) / len(seconds)
-    rates = (algorithm_bandwidth(bytes, mean), bus_bandwidth(collective, bytes, mean, ranks))
     cells: tuple[str | float, ...] = (
         str(bytes),
         str(bytes // ELEMENT_BYTES // (ranks if collective in PARTED else 1)),
@@ -137,22 +118,19 @@ def table_row(
         REDUCTION.get(collective, "none"),
         ROOT.get(collective, "-1"),
         1e6 * mean,
-        rates[0] / 1e9,
-        rates[1] / 1e9,
+        bytes / mean / 1e9,
+        bus_bandwidth(collective, bytes, mean, ranks) / 1e9,
         str(wrong),
         "n/a" if half_width is None else f"{100 * half_width:.1f}%",
         1e6 * min(seconds),
         1e6 * max(seconds),
         str(len(seconds)),
     )
-    return " ".join(_fitting(cell, width).rjust(width) for cell, (_, _, width) in zip(cells, TABLE, strict=True))
-
-
-def _fitting(cell: str | float, width: int) -> str:
-    """A number with two decimals where they fit, else with fewer."""
-    if isinstance(cell, str):
-        return cell
-    return next((text for places in (2, 1) if len(text := f"{cell:.{places}f}") <= width), f"{cell:.0f}")
+    row = []
+    for cell, (_, _, width) in zip(cells, TABLE, strict=True):
+        texts = [cell] if isinstance(cell, str) else [f"{cell:.{decimals}f}" for decimals in (2, 1, 0)]
+        row.append(next((text for text in texts if len(text) <= width), texts[-1]).rjust(width))
+    return " ".join(row)
 
 
 Vector = NDArray[Any]  # of floats
@@ -233,7 +211,10 @@ def fit(points: Sequence[Point]) -> AlphaBeta:
     seconds = np.array([point.seconds for point in points], dtype=np.float64)
     if not (np.isfinite(seconds).all() and (seconds > 0).all()):
         raise ValueError("every size needs positive seconds")
-    noise, largest = _relative_errors(points), float(sizes.max())
+    known = [p.standard_error / p.seconds for p in points if p.standard_error]
+    other = max(known, default=UNKNOWN_ERROR)  # of a size that was called once: as much as the noisiest has
+    noise = np.array([p.standard_error / p.seconds if p.standard_error else other for p in points])
+    largest = float(sizes.max())
     design, line, misfit = np.column_stack([np.ones(len(sizes)), sizes / largest]), seconds, 0.0
     for _ in range(ROUNDS):  # weights are relative to the line, not to a measured value that noise has made small
         before = line
@@ -244,18 +225,11 @@ def fit(points: Sequence[Point]) -> AlphaBeta:
             break
     residuals = seconds / line - 1
     half = _half_widths(design / line[:, None], residuals, 1 / (noise**2 + misfit**2))
-    alpha, beta = _bounded(theta / (1, largest), half / (1, largest))
+    alpha, beta = map(_bounded, (theta / (1, largest)).tolist(), (half / (1, largest)).tolist())
     at = int(np.argmax(np.abs(residuals)))
     return AlphaBeta(
         *alpha, *beta, misfit, float(residuals[at]), int(sizes[at]), len(points), int(sizes.min()), int(largest)
     )
-
-
-def _relative_errors(points: Sequence[Point]) -> Vector:
-    """Standard error over mean, of each point; of one that was called once, as much as the noisiest other has."""
-    known = [p.standard_error / p.seconds for p in points if p.standard_error is not None and p.standard_error > 0]
-    other = max(known, default=UNKNOWN_ERROR)
-    return np.array([p.standard_error / p.seconds if p.standard_error else other for p in points])
 
 
 def _solved(design: Vector, target: Vector, weights: Vector) -> Vector:
@@ -288,13 +262,9 @@ def _misfit(design: Vector, target: Vector, noise: Vector) -> float:
     return math.sqrt(brentq(excess, 0.0, high, xtol=1e-9 * high, rtol=1e-9))
 
 
-def _bounded(values: Vector, half: Vector) -> list[tuple[float, float | None, float | None]]:
-    """(value, low, high) of each, never below zero; without bounds where there are none."""
-    bounds = zip(values, values - half, values + half, strict=True)
-    return [
-        (float(v), *((max(0.0, float(low)), float(high)) if math.isfinite(high) else (None, None)))
-        for v, low, high in bounds
-    ]
+def _bounded(value: float, half: float) -> tuple[float, float | None, float | None]:
+    """(value, low, high), never below zero; without bounds where there are none."""
+    return (value, max(0.0, value - half), value + half) if math.isfinite(half) else (value, None, None)
 
 
 def _half_widths(design: Vector, residuals: Vector, weights: Vector) -> Vector:
@@ -303,14 +273,12 @@ def _half_widths(design: Vector, residuals: Vector, weights: Vector) -> Vector:
     Where the residuals happen to be smaller than the noise says, the noise is believed (scale 1): else the intervals
     would cover less than they say.
     """
-    from scipy.special import stdtrit  # of scipy.special: scipy.stats takes half a second to import
-
     freedom = len(residuals) - 2
     if freedom < FEWEST_SIZES - 2:
         return np.full(2, np.inf)
     scale = max(1.0, float((weights * residuals**2).sum()) / freedom)
     covariance: Vector = scale * np.linalg.inv(design.T @ (design * weights[:, None]))
-    half: Vector = float(stdtrit(freedom, 0.975)) * np.sqrt(covariance.diagonal())
+    half: Vector = student_t(0.95, freedom) * np.sqrt(covariance.diagonal())
     return half
 
 

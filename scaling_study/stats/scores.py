@@ -4,9 +4,9 @@
     average precision of each class in each video that has it
       -> mean over these videos, of each class  -> mean over the classes that any video has
 
-A class that no frame of a video has says nothing of that video, and is left out: counted as 0 it would make the figure
-one of how many classes are absent. The average precision of one class is the area under its precision-recall curve as
-steps, sum over thresholds of (R_n - R_n-1) P_n, without interpolation; frames with one score are one threshold.
+A class that no frame of a video has is left out. The average precision of one class is the area under its
+precision-recall curve as steps, sum over thresholds of (R_n - R_n-1) P_n, without interpolation; frames with one score
+are one threshold.
 
     map (h, w), of cells          mask (height, width), of pixels: what it should show; tips (x, y)
 

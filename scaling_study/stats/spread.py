@@ -1,19 +1,16 @@
 """How much repeats vary: believed of each configuration partly from its own few, partly from all the others'.
 
-Three repeats say little about their own spread, so a test that rests on them alone finds little. One spread pooled over
-all configurations finds much more, and cries wolf where some are noisier than others. Between the two lies the usual
-model of many small groups (Smyth, "Linear Models and Empirical Bayes Methods", Stat. Appl. Genet. Mol. Biol. 3, 2004):
+Three repeats say little about their own spread; one spread pooled over all configurations cries wolf where some are
+noisier than others. Between the two lies the usual model of many small groups (Smyth, "Linear Models and Empirical
+Bayes Methods", Stat. Appl. Genet. Mol. Biol. 3, 2004):
 
     variance of a configuration ~ scale x likeness / chi-squared(likeness)        likeness = infinity: all are one
 
 Smyth takes the one likeness and scale that fit best, which is too sure of itself with few configurations. Here a grid
 of both is averaged over, each point weighted by how well it explains the spreads that were seen, and what is then known
-of each configuration's spread is put as a variance with degrees of freedom. One configuration by itself gets Student's
-t; many alike ones, nearly the normal distribution of a pooled spread. Where they are so unlike that the others add next
-to nothing, the model is not trusted (quiet and noisy ones are no one family): each then has the degrees of freedom of
-its own repeats. What all this does to false alarms and to power is simulated in tests/analysis/test_detection.py.
-
-Everything is on the logarithm, where a spread of 0.01 is one of 1 % whatever the throughput.
+of each configuration's spread is put as a variance with degrees of freedom. Where they are so unlike that the others
+add next to nothing, each has the degrees of freedom of its own repeats. False alarms and power are simulated in
+tests/analysis/test_detection.py. Everything is on the logarithm, where a spread of 0.01 is one of 1 %.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -115,13 +111,10 @@ def _weighed(seen: Values, own: Values) -> tuple[Values, Values, Values]:
     """(k,) each: likeness, scale and weight of the points of the grid."""
     from scipy.special import digamma, gammaln, polygamma
 
-    def trigamma(x: Any) -> Any:
-        return polygamma(1, x)
-
     half, prior = own / 2, LIKENESS[:, None] / 2
     # log variance has this mean and variance around log scale: Smyth's equations, solved for the scale.
     centre = (np.log(seen) - digamma(half) + np.log(half)).mean() + digamma(prior[:, 0]) - np.log(prior[:, 0])
-    error = np.sqrt((trigamma(half) + trigamma(prior)).mean(axis=1) / len(seen))
+    error = np.sqrt((polygamma(1, half) + polygamma(1, prior)).mean(axis=1) / len(seen))
     log_scale = centre[:, None] + error[:, None] * SCALES
     # Of each point: variances over scale are F-distributed with own and likeness degrees of freedom.
     over = np.log(seen) - log_scale[:, :, None]
