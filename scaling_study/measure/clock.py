@@ -15,7 +15,7 @@ from scaling_study.measure import surroundings
 from scaling_study.measure.inspected import Inspected, inspect
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.surroundings import Peak, PowerMeter, QuietMeter, SkippedSteps, with_backend
-from scaling_study.measure.training import Loss, ParityRecorder, Step, Training, now
+from scaling_study.measure.training import Loss, ParityRecorder, Step, Stopwatch, Training, now
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
@@ -25,42 +25,6 @@ from scaling_study.workloads.workload import Batch
 
 if TYPE_CHECKING:
     from scaling_study.trial import Window
-
-
-class Stopwatch:
-    """Seconds of every step: `start()`, then `lap()` after each step, then `seconds()`, one number a lap.
-
-    There is no gap between two steps and no synchronisation inside them. On a CPU the host's clock is read once a step.
-    On a GPU the host runs ahead of the device, and waiting for it each step would slow what is measured: an event is
-    recorded between steps and read when the block is over.
-    """
-
-    def __init__(self, device: torch.device, *further: torch.device) -> None:
-        self.device, self.further = device, further
-        self._marks: list[Any] = []  # floats, or CUDA events
-
-    def start(self) -> None:
-        now(self.device, *self.further)
-        self._marks = []
-        self.lap()
-
-    def lap(self) -> None:
-        if self.device.type == "cuda":
-            stream = torch.cuda.current_stream(self.device)
-            for device in self.further:  # events of two devices have no clock in common: one comes after all of them
-                stream.wait_stream(torch.cuda.current_stream(device))
-            event = torch.cuda.Event(enable_timing=True)
-            event.record(stream)
-            self._marks.append(event)
-        else:
-            self._marks.append(time.perf_counter())
-
-    def seconds(self) -> list[float]:
-        pairs = list(zip(self._marks, self._marks[1:], strict=False))
-        if self.device.type != "cuda":
-            return [after - before for before, after in pairs]
-        now(self.device, *self.further)
-        return [before.elapsed_time(after) / 1e3 for before, after in pairs]
 
 
 def next_block(steps: int, seconds: float, window: Window, expected_step_seconds: float | None = None) -> int:
@@ -113,8 +77,7 @@ class Epochs:
         epoch 1 (warm-up) | epoch 2 (warm-up) | epoch 3
         d t d t d t ...   |                   | d: waiting for a batch   t: in the step   running: the wall around both
 
-    The three come from other clock readings than the steps' own seconds, so that the two ways of measuring can be held
-    against each other: running = steps x mean step, or one of them is wrong.
+    The three come from other clock readings than the steps' own seconds, so that they can be held against each other.
     """
 
     def __init__(self, steps: int, workload: Workload, devices: Sequence[torch.device]) -> None:
@@ -220,8 +183,7 @@ class Console:
 def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None = None) -> RankReport:
     """Run the trial on this rank and return what it measured; leave it in the folder `record`, if there is one.
 
-    Every rank calls this with the same trial: how many steps are run is agreed between the ranks, between
-    blocks of steps and outside the timed ones. Ranks that stopped by a clock of their own would deadlock.
+    Every rank calls this with the same trial.
     """
     measurement = Measurement(training, trial, ranks)
     measurement.warm_up()
@@ -246,7 +208,10 @@ class Measurement:
         self.training, self.trial, self.ranks = training, trial, ranks
         self.workload, self.window = training.workload, trial.window
         self.console = Console(trial, with_backend(ranks, training), self.workload)
-        self.epochs = whole_epochs(trial, self.workload, ranks.devices)
+        self.epochs: Epochs | None = None
+        if trial.epochs is not None:  # cut short by max_steps, as the record shows
+            steps = min(self.workload.steps_per_epoch, self.window.max_steps or self.workload.steps_per_epoch)
+            self.epochs = Epochs(steps, self.workload, ranks.devices)
         self.memory = Memory(self.workload.model, training.optimizer, ranks.device, training.held, ranks.further)
         self.parity: ParityRecorder | None = None
         step = training.step
@@ -277,15 +242,20 @@ class Measurement:
         """First-step costs (allocation, autotuning, the first negotiation) stay out of what is timed (F1)."""
         self.console.warming_up()
         self.first_step_at = time.time()
-        while len(self.warmup_seconds) < self.window.warmup_steps or still_warming(
-            self.warmup_seconds, self.trial, self.ranks
-        ):
+        while len(self.warmup_seconds) < self.window.warmup_steps or self._still_warming():
             start = now(*self.ranks.devices)
             loss = self.step(next(self.workload.batches))
             self.warmup_seconds.append(now(*self.ranks.devices) - start)
             self.first = loss if self.first is None else self.first
         self.last = self.first
         self.console.warmed_up(self.warmup_seconds)
+
+    def _still_warming(self) -> bool:
+        """True while another step has to warm up, by rank 0's clock; a trial that is not timed warms up as asked."""
+        if self.trial.find is not None or not self.warmup_seconds:
+            return False
+        wanted = self.window.warmup(min(self.warmup_seconds))
+        return bool(self.ranks.agree(len(self.warmup_seconds) < wanted))
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -305,8 +275,8 @@ class Measurement:
         self.meter.stop()
         self.quiet.stop()
         self.memory.stop()
-        if (more := self.skipped.since(skipped)) is not None:
-            self.skipped_steps = (self.skipped_steps or 0) + more
+        if skipped is not None and self.skipped.count is not None:
+            self.skipped_steps = (self.skipped_steps or 0) + self.skipped.count - skipped
         self.timed_rounds |= set(range(over, len(rounds.over) if rounds else 0))
 
     def run_window(self) -> None:
@@ -365,6 +335,7 @@ class Measurement:
         rounds = [each for number, each in enumerate(every) if number in self.timed_rounds]
         untimed = [each.failure for number, each in enumerate(every) if number not in self.timed_rounds]
         peak = seen.peak or Peak(None, None)
+        wrong = ["the loss is not finite"] if self.last is not None and finite(self.last) is None else []
         return RankReport(
             **seen.about,
             first_step_at=self.first_step_at,
@@ -389,7 +360,7 @@ class Measurement:
             loss_last=finite(self.last),
             gpu_utilization_percent=self.meter.utilization_percent,
             energy_joules=self.meter.energy_joules,
-            notes=notes(workload, self.last),
+            notes=[*workload.notes, *workload.batches.notes(), *wrong],
             timeline=training.timeline.events if training.timeline else [],
             epochs=self.epochs.rows if self.epochs else [],
             own_cpu_seconds=self.quiet.own_cpu_seconds,
@@ -402,26 +373,6 @@ class Measurement:
         )
 
 
-def still_warming(seconds: Sequence[float], trial: Trial, ranks: Ranks) -> bool:
-    """True while another step has to warm up, by rank 0's clock; a trial that is not timed warms up as asked."""
-    if trial.find is not None or not seconds:
-        return False
-    return bool(ranks.agree(len(seconds) < trial.window.warmup(min(seconds))))
-
-
-def whole_epochs(trial: Trial, workload: Workload, devices: Sequence[torch.device]) -> Epochs | None:
-    """The epochs that were asked for in place of a window; cut short by max_steps, as the record shows."""
-    if trial.epochs is None:
-        return None
-    steps = min(workload.steps_per_epoch, trial.window.max_steps or workload.steps_per_epoch)
-    return Epochs(steps, workload, devices)
-
-
 def finite(loss: Loss) -> float | None:
     value = math.nan if loss is None else float(loss)
     return value if math.isfinite(value) else None
-
-
-def notes(workload: Workload, last: Loss) -> list[str]:
-    read = workload.batches.notes()
-    return [*workload.notes, *read, *(["the loss is not finite"] if last is not None and finite(last) is None else [])]

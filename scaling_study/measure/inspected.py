@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import torch
@@ -29,7 +29,7 @@ from torch.nn import Parameter
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.surroundings import Peak, described, may_round_to_tf32, measure_peak
-from scaling_study.measure.training import Phase, Step, Timeline, Training, now
+from scaling_study.measure.training import Phase, Step, Training, now
 from scaling_study.measure.wire import Wire
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
@@ -45,10 +45,8 @@ class Arrivals:
         backward  |----fc----|--layer4--|----layer3----|---layer2---|--layer1--|conv1|
                   0         g g      g g g          g g g        g g         g g     g     [[bytes, seconds], ...]
 
-    A data-parallel framework can send a gradient from this moment on, and what the rest of backward does not hide is
-    exposed communication (analysis/prediction). Of a step that accumulates, the last backward counts: only its
-    gradients travel. Where gradients are not left in plain parameters' `.grad`, or several of a parameter's copies make
-    them, there is nothing to watch, and the list stays empty.
+    A data-parallel framework can send a gradient from this moment on (analysis/prediction). Of a step that accumulates,
+    the last backward counts: only its gradients travel.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -162,8 +160,7 @@ PAIRWISE = ("send", "recv")  # of a pipeline's stages: to wait for a neighbour i
 POLL_SECONDS = 0.0005
 
 
-@dataclass(frozen=True)
-class Observed:
+class Observed(NamedTuple):
     """Overlap and kernels of one step on this rank."""
 
     overlap: float | None  # 0 to 1; None where no collective was seen
@@ -178,8 +175,7 @@ def observe(step: Callable[[], object], wire: Wire, device: torch.device) -> Obs
                            both           both                     overlap: both / in flight
 
     The backends of torch.distributed leave spans of their own. A library with collectives of its own is seen through
-    the functions that it names to `Wire.watch`; one that returns a handle at once also names what tells that it is
-    complete.
+    the functions that it names to `Wire.watch`.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it complains of every machine without a GPU
     from torch.autograd.profiler import profile
@@ -323,7 +319,7 @@ def inspect(
     if training.timeline:
         training.timeline.begin(ranks.agree)
     with arrivals.watching(watched, training.phase) if together else contextlib.nullcontext():
-        phases = instrument(step, workload, training.phase, steps, ranks.devices, training.timeline)
+        phases = instrument(step, training, steps, ranks.devices)
     if watched and not together:
         with arrivals.watching(watched, training.phase):
             step(next(workload.batches))
@@ -353,17 +349,16 @@ def peak_of(device: torch.device, precision: str, tf32: bool) -> Peak:
     return measure_peak(device, precision, tf32)
 
 
-def instrument(
-    step: Step, workload: Workload, phase: Phase, steps: int, devices: Sequence[torch.device], timeline: Timeline | None
-) -> store.Phases:
+def instrument(step: Step, training: Training, steps: int, devices: Sequence[torch.device]) -> store.Phases:
     """`steps` more steps with every phase timed."""
+    phase = training.phase
     phase.on = True
     start = now(*devices)
     for index in range(steps):
-        if timeline:
-            timeline.step = index
+        if training.timeline:
+            training.timeline.step = index
         with phase("data"):
-            batch = next(workload.batches)
+            batch = next(training.workload.batches)
         step(batch)
     seconds = now(*devices) - start
     phase.on = False

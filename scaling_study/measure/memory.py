@@ -73,9 +73,8 @@ class Memory:
     def watching(self) -> Iterator[None]:
         """Count what autograd keeps for backward, at its most: the activations.
 
-        They are freed as backward uses them up. So the peak of plain training is where forward ends, and that of a
-        pipeline wherever its schedule has the most micro-batches under way (GPipe: all of them; 1F1B: one a stage).
-        Weights that were gathered from other workers, which autograd sees too, are counted apart.
+        They are freed as backward uses them up: of a pipeline the peak is wherever its schedule has the most micro-
+        batches under way. Weights that were gathered from other workers, which autograd sees too, are counted apart.
         """
         state = {*self._weights(), *_addresses(self.model.buffers())}
         kept = Kept()

@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 from scaling_study.machine import DALI, boot_id, cpu_model, installed
-from scaling_study.measure.training import Loss, Step, Training
+from scaling_study.measure.training import Loss, Step, Stopwatch, Training
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads.workload import DTYPES, Batch
@@ -39,11 +39,9 @@ MALLOPT = (("M_MMAP_MAX", -4, 0), ("M_TRIM_THRESHOLD", -1, NEVER), ("M_TOP_PAD",
 def fix_thresholds() -> None:
     """Fix the thresholds of glibc's allocator for the rest of this process (`allocator: fixed`).
 
-    By default glibc returns a large tensor to the kernel as soon as it is freed: the next step faults its pages in
-    again, and zeroes them. From which size on is a threshold that moves with what was freed before, so that a
-    configuration's speed depends on its history. Here freed memory stays in the process (mallopt(3)); resident memory
-    then is the most that was ever in use at once, and what fragments of it. Raises SystemExit where the C library is
-    another than glibc.
+    By default glibc returns a large tensor to the kernel as soon as it is freed, and the next step faults its pages in
+    again, from a size on that moves with what was freed before: a configuration's speed depends on its history. Here
+    freed memory stays in the process (mallopt(3)). Raises SystemExit where the C library is another than glibc.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -57,9 +55,8 @@ def fix_thresholds() -> None:
 def settle() -> None:
     """Collect garbage once, and set apart what is alive.
 
-    Importing torch and building a model leaves hundreds of thousands of objects. A full collection walks them all: some
-    tenths of a second, at another step on every rank, and all ranks wait for each. What the steps themselves make is
-    collected as ever.
+    A full collection walks the hundreds of thousands of objects that torch and a model leave: some tenths of a second,
+    at another step on every rank, and all ranks wait for each. What the steps themselves make is collected as ever.
     """
     gc.collect()
     gc.freeze()
@@ -81,39 +78,32 @@ IDLE = ("idle", "iowait", "guest", "guest_nice")  # guests are counted in user t
 class QuietMeter:
     """CPU time of this process and of the whole host from each `start()` to its `stop()`, added up.
 
-    Another process that takes half a core for ten minutes is in every number measured meanwhile, and no statistics on
-    those numbers can tell. The kernel can: what the host was busy with, less what the ranks themselves used, is that of
-    other processes (the hypervisor's steal included). A loader's processes are the rank's own, and so are those that
-    they start in turn, such as the daemon of Hivemind's DHT.
+    What the host was busy with, less what the ranks themselves used, is that of other processes (the hypervisor's steal
+    included), which no statistics on step seconds can tell. A loader's processes are the rank's own, and so are those
+    that they start in turn.
     """
 
     def __init__(self) -> None:
-        self.own_cpu_seconds = 0.0  # of this process, all its threads, and all processes below it
+        self.own_cpu_seconds = 0.0  # of this process, all its threads, and all processes below it that are alive
         self.host_cpu_seconds = 0.0  # of every core of the host
         self._before = (0.0, 0.0)
 
     def start(self) -> None:
-        self._before = (own_seconds(), busy_seconds())
+        self._before = self._seconds()
 
     def stop(self) -> None:
-        own, host = self._before
-        self.own_cpu_seconds += own_seconds() - own
-        self.host_cpu_seconds += busy_seconds() - host
+        own, host = self._seconds()
+        self.own_cpu_seconds += own - self._before[0]
+        self.host_cpu_seconds += host - self._before[1]
 
-
-def own_seconds() -> float:
-    """CPU time of this process and of those alive that it has started, or they have."""
-    seconds = time.process_time()
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            seconds += sum(child.cpu_times()[:2])
-    return seconds
-
-
-def busy_seconds() -> float:
-    """Seconds that the host's cores have been busy since it started, all cores together."""
-    times = psutil.cpu_times()
-    return float(sum(value for name, value in times._asdict().items() if name not in IDLE))
+    def _seconds(self) -> tuple[float, float]:
+        """Of this process and those below it, and of all cores, since each began."""
+        own = time.process_time()
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                own += sum(child.cpu_times()[:2])
+        times = psutil.cpu_times()._asdict()
+        return own, float(sum(value for name, value in times.items() if name not in IDLE))
 
 
 LIBRARIES = (
@@ -231,6 +221,7 @@ LONGEST_CALL = 0.03  # seconds, beyond which n is not doubled
 SIDES = {"cpu": (128, 2048), "cuda": (1024, 8192)}  # the smallest and the largest n
 COPY_BYTES = {"cpu": 128 << 20, "cuda": 256 << 20}
 TILE = 1 << 18  # random numbers, repeated over the buffer
+UNKNOWN = (RuntimeError, KeyError)  # out of memory, or a type or a device that has no such product
 SHARE_OF_MEMORY = 256  # of what is available, as a divisor: two buffers on each of 64 ranks are half of it
 
 
@@ -238,9 +229,8 @@ SHARE_OF_MEMORY = 256  # of what is available, as a divisor: two buffers on each
 class Peak:
     """The most that one worker's device reaches, measured; None where it could not be, such as where memory is full.
 
-    A roof to hold training against (analysis/views/roofline.py), not a number from a data sheet: the same cores or GPU,
-    the same number of threads, the same precision, while the other workers of the trial do the same. It is measured
-    after everything else, so nothing knows of it. The fastest call counts: a roof is what can be reached.
+    A roof to hold training against (analysis/views/roofline.py): the same cores or GPU, threads and precision, while
+    the other workers of the trial do the same, after everything else. The fastest call counts.
 
         matrix product   n x n in the precision of compute, 2 n^3 FLOP; n doubles while a call stays short
         copy             a buffer larger than caches, read once and written once (as STREAM's copy counts it)
@@ -262,11 +252,13 @@ def may_round_to_tf32(model: nn.Module, precision: str, device: torch.device) ->
 
 def measure_peak(device: torch.device, precision: str, tf32: bool, seconds: float = SECONDS) -> Peak:
     """Both, in a few tenths of a second. Never raises: a trial does not fail for it."""
+    flops = moved = None
     with torch.no_grad():
-        return Peak(
-            _or_unknown(lambda: matrix_product(device, DTYPES[precision], tf32, seconds)),
-            _or_unknown(lambda: copy(device, seconds)),
-        )
+        with contextlib.suppress(*UNKNOWN):
+            flops = matrix_product(device, DTYPES[precision], tf32, seconds)
+        with contextlib.suppress(*UNKNOWN):
+            moved = copy(device, seconds)
+    return Peak(flops, moved)
 
 
 def matrix_product(device: torch.device, dtype: torch.dtype, tf32: bool = False, seconds: float = SECONDS) -> float:
@@ -299,52 +291,32 @@ def copy(device: torch.device, seconds: float = SECONDS) -> float:
 
 def fastest(call: Callable[[], object], device: torch.device, seconds: float) -> float:
     """Seconds of the shortest of at least FEWEST_CALLS calls, repeated for `seconds`; the first is not counted."""
-    clock = _on_gpu if device.type == "cuda" else _on_cpu
-    clock(call)
-    best, until, calls = float("inf"), time.perf_counter() + seconds, 0
-    while calls < FEWEST_CALLS or time.perf_counter() < until:
-        best, calls = min(best, clock(call)), calls + 1
-    return best
-
-
-def _on_cpu(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    in_a_row = 8 if device.type == "cuda" else 1  # the host issues the next while a GPU computes one
+    watch, took = Stopwatch(device), list[float]()
     call()
-    return time.perf_counter() - start
-
-
-def _on_gpu(call: Callable[[], object], times: int = 8) -> float:
-    """The mean of several in a row: the host issues the next while the device computes one."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(times):
-        call()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) / 1e3 / times
-
-
-def _or_unknown(measure: Callable[[], float]) -> float | None:
-    try:
-        return measure()
-    except (RuntimeError, KeyError):  # out of memory, or a type or a device that has no such product
-        return None
+    until = time.perf_counter() + seconds
+    while len(took) < FEWEST_CALLS or time.perf_counter() < until:
+        watch.start()
+        for _ in range(in_a_row):
+            call()
+        watch.lap()
+        took.append(sum(watch.seconds()) / in_a_row)
+    return min(took)
 
 
 class SkippedSteps:
     """`count` of the steps made through `counting` in which the optimiser took none; None where nothing scales.
 
-    A scaler of fp16 losses (torch's, FairScale's, DeepSpeed's, Lightning's) begins with a scale that is too large. It
-    lowers it each time that it finds a gradient that is not finite, without calling the optimiser. The step is then
-    shorter than others, and trains nothing. All of them call the same method of the optimiser otherwise, so steps are
-    seen there: on the host, with no wait for the device.
+    A scaler of fp16 losses (torch's, FairScale's, DeepSpeed's, Lightning's) begins with a scale that is too large, and
+    lowers it each time that it finds a gradient that is not finite, without calling the optimiser. Otherwise all of
+    them call the same method of it, so steps are seen there: on the host, with no wait for the device.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, trial: Trial) -> None:
         self.count: int | None = 0 if trial.precision == "fp16" else None
         self._taken = False
         if self.count is not None:
-            optimizer.register_step_post_hook(self._noted)
+            optimizer.register_step_post_hook(lambda *_: setattr(self, "_taken", True))
 
     def counting(self, step: Step) -> Step:
         """The step, after which it is known whether the optimiser was called in it."""
@@ -358,13 +330,6 @@ class SkippedSteps:
             return loss
 
         return counted
-
-    def since(self, before: int | None) -> int | None:
-        """How many more there are than `before`."""
-        return None if self.count is None or before is None else self.count - before
-
-    def _noted(self, *_: object) -> None:
-        self._taken = True
 
 
 def described(training: Training, trial: Trial, ranks: Ranks) -> dict[str, Any]:

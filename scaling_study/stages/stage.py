@@ -78,8 +78,8 @@ def shared_out(costs: Sequence[float], workers: int, virtual: int) -> list[int]:
 def balanced(costs: Sequence[float], stages: int) -> list[int]:
     """Layers a stage, in order, such that the costliest stage costs as little as it can. Raises ValueError.
 
-    Dynamic programming over (stages left, first layer): O(stages x layers^2), and layers are few. Of equally good cuts
-    it takes the one whose early stages are longer: what they hold waits the longest for its backward anyway.
+    O(stages x layers^2), and layers are few. Of equally good cuts it takes the one whose early stages are longer: what
+    they hold waits the longest for its backward anyway.
     """
     layers = len(costs)
     _enough(layers, stages)
@@ -110,8 +110,7 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 def average(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup, precision: str) -> None:
     """The mean of all gradients over the group of replicas, each of which had its own samples.
 
-    Gradients travel at `precision` in one fused buffer after the pipeline has run dry: simple, the same for every
-    schedule, and its time is seen by itself.
+    Gradients travel at `precision` in one fused buffer after the pipeline has run dry, whatever the schedule.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     replicas = dist.get_world_size(group)
