@@ -81,7 +81,7 @@ def listen(address: str) -> None:
 
 def measure_peak_shortly() -> None:
     """What a device can do at most, which each trial measures at its end, would take longer than most trials here.
-    tests/measure/test_peak.py and real launches (tests/frameworks/test_launches.py) measure it in full."""
+    tests/measure/test_surroundings.py and real launches (tests/frameworks/test_launches.py) measure it in full."""
     from scaling_study.measure import surroundings
 
     surroundings.SIDES, surroundings.COPY_BYTES = (

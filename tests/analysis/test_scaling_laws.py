@@ -110,14 +110,6 @@ def test_fewer_than_four_counts_are_declined_with_the_reason() -> None:
     assert made.why == "3 worker counts (1, 2, 4), and a law needs at least 4"
 
 
-def test_one_repeat_each_makes_laws_without_intervals() -> None:
-    made = compared("ring", repeats=1)
-    assert made.noise.errors is None
-    beyond = Extrapolation(made)
-    assert beyond.bounds(np.array([64.0])) is None
-    assert beyond.rates(np.array([64.0])) == pytest.approx(WEAK["ring"](64), rel=0.1)
-
-
 # --- intervals ---
 
 
@@ -140,21 +132,6 @@ def test_intervals_hold_the_truth_beyond_the_largest_count(name: str, seed: int)
         for workers, (low, _, high) in zip(hits, made, strict=True):
             hits[workers] += low <= law(workers) <= high
     assert hits[64] >= 93 and hits[128] >= 90, f"{name}: {hits}"
-
-
-@pytest.mark.slow
-def test_a_few_of_the_same() -> None:
-    for name, law in WEAK.items():
-        inside = 0
-        for seed in range(10):
-            ((low, _, high),) = bounds(compared(name, seed=seed), 64)
-            inside += low <= law(64) <= high
-        assert inside >= 8, name
-
-
-def test_doubt_grows_with_the_distance() -> None:
-    widths = [(high - low) / rate for low, rate, high in bounds(compared("Amdahl", (1, 2, 4, 8)), 16, 32, 64)]
-    assert widths == sorted(widths)
 
 
 # --- families of a study ---

@@ -37,7 +37,7 @@ PEAK_OF = inspected.peak_of
 
 @pytest.fixture(autouse=True)
 def quick_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the device could do at most takes longer to measure than a toy; test_peak.py does."""
+    """What the device could do at most takes longer to measure than a toy; test_surroundings.py does."""
     monkeypatch.setattr(inspected, "peak_of", lambda device, precision, tf32: PEAK)
 
 
@@ -288,16 +288,6 @@ def test_energy_is_read_next_to_the_steps(monkeypatch):
         monkeypatch.setattr(meter, "stop", lambda _, name=meter.__name__: order.append(f"{name} stops"))
     run(Window(warmup_steps=1, min_steps=1, max_steps=1, min_seconds=0))
     assert order == ["QuietMeter starts", "PowerMeter starts", "PowerMeter stops", "QuietMeter stops"]
-
-
-@pytest.mark.parametrize(("warmup", "epochs"), [(5, None), (0, None), (4, 2)])
-def test_the_peak_of_memory_is_taken_around_the_timed_steps(monkeypatch, warmup, epochs):
-    taken, begun, ended = [], [], []
-    monkeypatch.setattr(Memory, "start", lambda memory: begun.append(len(taken)))
-    monkeypatch.setattr(Memory, "stop", lambda memory: ended.append(len(taken)))
-    window = Window(warmup_steps=warmup, min_steps=5, max_steps=5, min_seconds=0)
-    run(window, epochs=epochs, calls=taken)
-    assert (begun, ended) == ([warmup], [warmup + (5 if epochs is None else 2 * 5)])
 
 
 @pytest.mark.parametrize(("views", "beside_gradients"), [(False, 10 * 5 * 4), (True, 0)])

@@ -59,11 +59,6 @@ def test_steps_of_warm_up(asked: int, fastest: float, steps: int) -> None:
     assert Window(warmup_steps=asked).warmup(fastest) == steps
 
 
-def test_in_rounds_long_steps_are_warmed_up_by_those_that_are_looked_at() -> None:
-    assert [Window(warmup_steps=asked, rounds=3).warmup(2.1) for asked in (0, 1, 3)] == [0, 1, 3]
-    assert Window(warmup_steps=1, rounds=3).warmup(2.0) == 4
-
-
 @pytest.mark.parametrize(("block_seconds", "longest"), [(None, 2.0), (0.5, 0.5), (2.0, 2.0), (30.0, 2.0)])
 def test_a_long_step_is_longer_than_a_block_or_two_seconds(block_seconds: float | None, longest: float) -> None:
     window = Window(block_seconds=block_seconds)

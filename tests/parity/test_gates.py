@@ -103,12 +103,6 @@ def test_another_path_through_the_kernels_is_shown_by_itself(path):
     assert len(support.needed([plain, ours])) == 4
 
 
-def test_one_worker_is_shown_to_be_parallel_all_the_same():
-    """A study of one worker: what it compares is a framework, and that is shown with two."""
-    (gate,) = support.gates_of(Trial(framework="torch_ddp", workers=1, allreduce="none", device="cpu"))
-    assert (gate.workers, gate.allreduce) == (2, "fp32")
-
-
 def test_on_one_gpu_two_workers_are_shown_on_the_cpu_unless_there_is_nothing_to_show_there():
     (gate,) = support.gates_of(Trial(framework="horovod", workers=1, allreduce="none", device="cuda"))
     assert (gate.workers, gate.device) == (2, "cpu")

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from scaling_study.measure.training import ParityRecorder, coming_epochs
-from scaling_study.parity import compare
 from scaling_study.ranks import Ranks
 from scaling_study.study import support
 from scaling_study.trial import Trial
@@ -92,12 +91,3 @@ def test_the_epochs_are_the_next_whole_ones(taken):
         next(mine.batches)
     start = 14 * -(-taken // 7)  # samples of the epochs that have begun
     assert coming_epochs(mine).tolist() == [list(range(start, start + 14)), list(range(start + 14, start + 28))]
-
-
-def test_the_judge_reads_what_every_rank_left(tmp_path):
-    left(FULL, tmp_path)
-    trace = compare.read_trace(tmp_path, 2)
-    assert (len(trace.losses), len(trace.ids), len(trace.epochs)) == (2, 2, 2)
-    assert trace.ids[1].dtype == torch.int64 and set(trace.weights) == {"first", "one", "last"}
-    with pytest.raises(FileNotFoundError):
-        compare.read_trace(tmp_path, 3)

@@ -41,12 +41,6 @@ def test_one_that_is_alone_says_nothing() -> None:
     assert of_ratio(only, only, together=False) == (0.0, 0.0)
 
 
-def test_a_single_launch_says_nothing() -> None:
-    one, other = spreads([[1.0], [2.0]], ["a", "a"])
-    assert of_ratio(one, other, together=True) == (0.0, 0.0)
-    assert spreads(np.empty((0, 0)), []) == []
-
-
 def test_processes_add_to_a_ratio_between_them_only() -> None:
     one = LaunchSpread(0.01**2, 20.0, 0.03**2, 4.0, members=4)
     within, freedom_within = of_ratio(one, one, together=True)

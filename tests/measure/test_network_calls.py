@@ -1,4 +1,4 @@
-"""How many calls a size gets, and what of them is timed."""
+"""A probe of the network: how many calls a size gets, what of them is timed, and that no wrong result passes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from scaling_study.measure.network import FEWEST_CALLS, Budget, Calls, Payload, cores_busy, missing, pattern
 from scaling_study.ranks import Ranks
+from scaling_study.stats.network import COLLECTIVES
 from scaling_study.trial import Window
 
 CPU = torch.device("cpu")
@@ -71,12 +72,6 @@ def test_missing_calls_are_as_many_as_the_spread_asks_for() -> None:
     assert missing([1.0, 50.0] * 10, 20, math.inf) == 0
 
 
-def test_the_fewest_calls_come_before_the_time_and_not_before_the_limit() -> None:
-    assert missing([1.0], 1000, 0.2) == FEWEST_CALLS - 1
-    assert missing([1.0, 2.0], 1000, -4.0) == FEWEST_CALLS - 2
-    assert missing([1.0], 1, 9.0) == 0
-
-
 def test_time_that_is_left_over_goes_to_what_is_still_to_come() -> None:
     budget = Budget.within(1.0)
     first = budget.share(4)
@@ -98,3 +93,57 @@ def test_busy_cores_compute_until_the_end_and_no_longer() -> None:
     assert busy > 5 * idle and busy > 0.03
     with cores_busy(False):
         pass
+
+
+def payloads(collective: str, ranks: int, bytes: int = 4096) -> list[Payload]:
+    """Of every rank, filled."""
+    made = [Payload(collective, bytes, rank, ranks, pattern(2 * bytes, CPU)) for rank in range(ranks)]
+    for payload in made:
+        payload.fill()
+    return made
+
+
+def carried(collective: str, made: list[Payload]) -> list[torch.Tensor]:
+    """The results on every rank, by the definition of the collective."""
+    given = [payload.sent.clone() for payload in made]
+    match collective:
+        case "allreduce":
+            return [torch.stack(given).sum(0) for _ in made]
+        case "broadcast":
+            return [given[0].clone() for _ in made]
+        case "reduce_scatter":
+            return [part.clone() for part in torch.stack(given).sum(0).chunk(len(made))]
+    return [torch.cat(given) for _ in made]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_the_right_result_is_right_on_every_rank_and_one_wrong_number_is_not(collective: str, ranks: int) -> None:
+    made = payloads(collective, ranks)
+    for payload, result in zip(made, carried(collective, made), strict=True):
+        assert payload.is_correct(result)
+        assert payload.received.shape == result.shape
+        assert payload.bytes == 4 * max(result.numel(), payload.sent.numel())
+        for place in (0, 1, -1):
+            payload.fill()
+            wrong = carried(collective, payloads(collective, ranks))[payload.rank]
+            wrong[place] += 1
+            assert not payload.is_correct(wrong)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_what_was_not_carried_at_all_is_wrong(collective: str) -> None:
+    """As it was before the call; only the root of a broadcast has its result from the start."""
+    for rank, payload in enumerate(payloads(collective, 3)):
+        assert payload.is_correct(payload.received) == (collective == "broadcast" and rank == 0)
+
+
+@pytest.mark.parametrize("collective", ["reduce_scatter", "all_gather"])
+def test_parts_in_the_wrong_order_are_wrong(collective: str) -> None:
+    made = payloads(collective, 3)
+    results = carried(collective, made)
+    if collective == "reduce_scatter":
+        results = results[1:] + results[:1]
+    else:
+        results = [torch.cat(result.chunk(3)[::-1]) for result in results]
+    assert not any(payload.is_correct(result) for payload, result in zip(made, results, strict=True))

@@ -1,8 +1,9 @@
-"""One process that drives several GPUs: all of them are waited for, and all of them count."""
+"""Clocks of a training's parts on several GPUs and hosts, and the averaging rounds of a peer."""
 
 from __future__ import annotations
 
 import runpy
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,14 +11,14 @@ import pytest
 import torch
 from torch import nn
 
+from scaling_study.measure import Phase, Timeline, training
 from scaling_study.measure.clock import Stopwatch
 from scaling_study.measure.memory import Memory
-from scaling_study.measure.training import Phase
+from scaling_study.measure.training import AveragingRounds
 from scaling_study.ranks import Ranks
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 
-CPU = torch.device("cpu")
 FIRST, SECOND, THIRD = (torch.device("cuda", index) for index in range(3))
 ALL = {FIRST, SECOND, THIRD}
 
@@ -93,3 +94,79 @@ def test_scripts_of_one_process_name_all_of_their_gpus(monkeypatch: pytest.Monke
     )
     ranks: Ranks = join(Trial(framework=script.split("/")[1][:-3], workers=3, device="cuda"))
     assert ranks.devices == (FIRST, SECOND, THIRD)
+
+
+@pytest.mark.parametrize(("host", "shared"), [("h1", True), ("h2", False)])
+def test_a_clock_is_shared_where_the_host_is_and_not_where_it_looks_alike(
+    monkeypatch: pytest.MonkeyPatch, host: str, shared: bool
+) -> None:
+    """Two hosts that booted within seconds of one another have clocks that look alike."""
+    said: list[float] = []
+
+    def of_rank_0(mine: float) -> float:
+        said.append(mine)
+        return mine
+
+    monkeypatch.setattr(training.socket, "gethostname", lambda: "h1")
+    Timeline(Phase(torch.device("cpu"))).begin(of_rank_0)
+    heard = iter([time.perf_counter() - 30.0, said[1]])
+    monkeypatch.setattr(training.socket, "gethostname", lambda: host)
+    ours = Timeline(Phase(torch.device("cpu")))
+    ours.phase.on = True
+    ours.begin(lambda mine: next(heard))
+    with ours("forward", 0, 0):
+        pass
+    start = ours.events[0][4]
+    assert (30.0 <= start < 90.0) if shared else (0.0 <= start < 30.0)
+
+
+def rounds_of(*samples: int, peers: int = 2) -> AveragingRounds:
+    rounds = AveragingRounds(peers)
+    for count in samples:
+        rounds.current.samples, rounds.current.peers = count, peers
+        rounds.end()
+    return rounds
+
+
+def test_samples_are_counted_once() -> None:
+    rounds = rounds_of(64, 96)
+    assert (rounds.uncounted(), rounds.uncounted()) == (160, 0)
+    rounds.current.samples = 32
+    assert rounds.uncounted() == 0  # the round is not over
+    rounds.end()
+    assert rounds.uncounted() == 32
+
+
+def test_a_round_without_everybody_says_why() -> None:
+    rounds = AveragingRounds(3)
+    for peers, failure in ((3, ""), (2, ""), (1, "TimeoutError"), (0, "")):
+        rounds.current.peers, rounds.current.failure = peers, failure
+        rounds.end()
+    failures = [each.failure for each in rounds.since(0)]
+    assert failures == ["", "2 of 3 peers took part", "TimeoutError", "nothing was averaged with anybody"]
+    assert [each.failure for each in rounds.since(-2)] == failures[-2:]
+
+
+@pytest.mark.parametrize(("late", "failed"), [(0, [True, True]), (1, [True, False]), (None, [False, False])])
+def test_only_what_is_late_may_still_be_averaged(late: int | None, failed: list[bool]) -> None:
+    """Synchronous updates wait for it, of delayed ones the last may be under way, local ones need none."""
+    rounds = AveragingRounds(2, late)
+    for _ in failed:
+        rounds.end()
+    assert [bool(each.failure) for each in rounds.since(0)] == failed
+
+
+@pytest.mark.parametrize(
+    ("peers", "failures"),
+    [
+        ((None, 3, 2), ["", "", "weights: 2 of 3 peers took part"]),
+        ((3, 0, 0), ["", "", ""]),  # under way, or waited for just now
+        ((0, 3, 3), ["weights: what came of averaging them is not known", "", ""]),
+    ],
+)
+def test_weights_without_everybody_fail_the_round(peers: tuple[int | None, ...], failures: list[str]) -> None:
+    rounds = AveragingRounds(3)
+    for count in peers:
+        rounds.current.peers, rounds.current.weights_peers = 3, count
+        rounds.end()
+    assert [each.failure for each in rounds.since(0)] == failures
