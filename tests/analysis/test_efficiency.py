@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from drawings import untidy
 from planted_trainings import CRITICAL, SMALLEST_STEPS, Trained, plant_trainings
 from simulations import Seen, times
 
-from analysis import outputs
 from analysis.frames import results
 from analysis.statistics import batch_size
 from analysis.statistics.batch_size import Curve, Needed, recipes
-from analysis.statistics.estimates import LogEstimate, between, censored_mean, exactly, of_censored, of_values
+from analysis.statistics.estimates import between, censored_mean, of_censored, of_values
 from analysis.views import batch_efficiency, figures
 from analysis.views.batch_efficiency import paying
 
@@ -45,15 +43,6 @@ def test_a_ratio_of_log_means_is_welchs() -> None:
     expected = welch.confidence_interval(0.95)
     assert found.freedom == pytest.approx(welch.df)
     assert found.bounds() == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
-
-
-def test_powers_swap_the_sides_and_what_is_exact_adds_no_doubt() -> None:
-    one = LogEstimate(math.log(10), 0.1, 0.2, 5)
-    assert one**-1 == LogEstimate(-math.log(10), 0.2, 0.1, 5)
-    assert (exactly(2.0) * one).value == pytest.approx(20) and (exactly(2.0) * one).bounds()[0] == pytest.approx(
-        2 * (one.bounds()[0] or 0)
-    )
-    assert (exactly(2.0) * exactly(3.0)).bounds() == pytest.approx((6, 6))
 
 
 def test_a_side_that_is_open_or_unknown_stays_so() -> None:
@@ -121,11 +110,6 @@ def test_seeds_that_were_stopped_before_are_no_reason_for_a_smaller_batch() -> N
     assert at_512[1] < at_512[0] - 0.02 and abs(at_512[0] - math.log(most)) < 0.06
 
 
-def test_the_fit_without_spread_is_the_truth() -> None:
-    curve = fitted(needed(np.random.default_rng(0), 0.0))
-    assert [curve.critical, curve.steps] == pytest.approx([CRITICAL, SMALLEST_STEPS], rel=1e-3)
-
-
 def test_batches_far_below_the_critical_one_bound_it_from_below_only() -> None:
     rng = np.random.default_rng(1)
     curve = fitted([replace(one, samples=1e5 * math.exp(0.02 * rng.standard_normal())) for one in needed(rng, 0)])
@@ -155,26 +139,12 @@ def test_the_planted_study_is_read_back(tmp_path: Path) -> None:
     assert rows.smallest_steps.iloc[0] == pytest.approx(SMALLEST_STEPS, rel=0.1)
 
 
-def test_one_global_batch_needs_the_same_samples_whatever_shares_it(tmp_path: Path) -> None:
-    rows = batch_efficiency.efficiency_table(of(tmp_path, *ALONE, *PAIRS))
-    assert (rows.groupby("global_batch").measured_steps.nunique() == 1).all()
-    assert not rows.measured_steps_low.isna().any()
-
-
 def test_predicted_are_the_other_batches_and_from_the_noise_of_the_two_smallest(tmp_path: Path) -> None:
     rows = batch_efficiency.efficiency_table(of(tmp_path, *ALONE)).set_index("global_batch")
     assert set(rows.predicted_from) == {"64;128"}
     assert rows.predicted_steps.notna().tolist() == [False, False, True, True]
     assert (rows.error_low.loc[256:] < 0).all() and (rows.error_high.loc[256:] > 0).all()
     assert rows.predicted_seconds[512] == pytest.approx(rows.predicted_steps[512] * 512 / rows.samples_per_second[512])
-
-
-def test_a_noise_scale_that_is_not_the_critical_batch_shows_as_an_error(tmp_path: Path) -> None:
-    """Planted at a tenth of it: samples are overrated, by 1.73 at 512."""
-    rows = batch_efficiency.efficiency_table(of(tmp_path, *ALONE, noise_scale=CRITICAL / 10)).set_index("global_batch")
-    ratio = (512 + 20) / (512 + 200) * math.sqrt((64 + 200) * (128 + 200) / ((64 + 20) * (128 + 20)))
-    assert 1 + rows.error[512] == pytest.approx(ratio, rel=0.15)
-    assert rows.error_low[512] > 0.2
 
 
 def test_what_never_reached_the_target_is_there_and_claims_nothing(tmp_path: Path) -> None:
@@ -192,13 +162,6 @@ def test_a_recipe_of_its_own_has_a_curve_of_its_own(tmp_path: Path) -> None:
     assert sorted(set(batch_efficiency.efficiency_table(read).recipe)) == [1, 2]
     said = batch_efficiency.listing(read)
     assert said is not None and sum("critical batch size" in note for note in said.notes) == 2
-
-
-def test_sixteen_bits_on_the_wire_are_another_recipe_beside_the_same_single_process(tmp_path: Path) -> None:
-    narrow = [replace(one, framework="horovod", allreduce="fp16") for one in PAIRS]
-    found = recipes(of(tmp_path, *ALONE, *PAIRS, *narrow))
-    assert [(len(recipe.trained), len(recipe.borrowed)) for recipe in found] == [(8, 0), (4, 4)]
-    assert len(batch_efficiency.efficiency_table(results.read(tmp_path))) == 12
 
 
 # --- how many workers pay ---
@@ -225,13 +188,6 @@ def test_worker_counts_that_seeds_do_not_tell_apart_are_tied(tmp_path: Path) -> 
     assert one.hours.of.row["workers"] == 1 and one.hours.tied == ()
 
 
-def test_of_one_batch_size_only_throughputs_are_compared(tmp_path: Path) -> None:
-    """The samples are the same, so their wide spread tells nothing and hides nothing."""
-    trained = [Trained(64, speed=1000.0), Trained(32, workers=2, speed=1100.0)]
-    (one,) = paying(recipes(of(tmp_path, *trained, spread=0.4))[0])
-    assert one.seconds.of.row["workers"] == 2 and one.seconds.tied == ()
-
-
 def test_single_seeds_are_not_told_apart(tmp_path: Path) -> None:
     trained = [replace(one, seeds=(1,)) for one in (ALONE[0], PAIRS[1])]
     (one,) = paying(recipes(of(tmp_path, *trained))[0])
@@ -244,8 +200,7 @@ def test_single_seeds_are_not_told_apart(tmp_path: Path) -> None:
 def test_why_there_is_no_noise_scale_is_said(tmp_path: Path) -> None:
     read = of(tmp_path, *ALONE[:2], *[replace(one, noise=False) for one in PAIRS[:2]])
     said = batch_efficiency.listing(read)
-    assert said is not None
-    assert any("2 workers, fp32: a rank holds only shards of the gradients." in note for note in said.notes)
+    assert said is not None and any("a rank holds only shards of the gradients" in note for note in said.notes)
     assert [row[5] for row in said.rows[2:]] == ["unknown", "unknown"]
 
 
@@ -254,41 +209,16 @@ def test_older_records_and_trainings_without_a_target_have_no_table(tmp_path: Pa
     assert figures.draw(results.read(tmp_path / "one")).get("efficiency-resnet8") is None
 
 
-@pytest.mark.parametrize(
-    ("said", "why"),
-    [
-        ([1, 2], "training.noise is no mapping"),
-        ({"small_batch": 64, "big_batch": 64, "every": 1, "rows": []}, "small_batch 64 is not below big_batch 64"),
-        ({"small_batch": 32, "big_batch": 64, "every": 1, "rows": [[1, 2]]}, "is not whole"),
-        ({"small_batch": 32, "big_batch": 64, "every": 1, "rows": [[1, "a", "b"]]}, "is not whole"),
-    ],
-)
-def test_noise_of_no_right_shape_is_skipped_by_name(tmp_path: Path, said: Any, why: str) -> None:
-    with pytest.warns(UserWarning, match=why):
-        of(tmp_path, replace(ALONE[0], seeds=(1,), said=said))
-
-
-def test_norms_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
-    noted = [[1, 2.0, 1.5], [2, None, 1.5]]
-    said = {"small_batch": 32, "big_batch": 64, "every": 1, "rows": noted}
-    noise = of(tmp_path, replace(ALONE[0], seeds=(1,), said=said)).details.noise
+def test_noise_of_no_right_shape_is_skipped_by_name_and_norms_that_are_no_numbers_left_out(tmp_path: Path) -> None:
+    said = {"small_batch": 32, "big_batch": 64, "every": 1}
+    with pytest.warns(UserWarning, match="is not whole"):
+        of(tmp_path / "a", replace(ALONE[0], seeds=(1,), said=said | {"rows": [[1, 2]]}))
+    rows = [[1, 2.0, 1.5], [2, None, 1.5]]
+    noise = of(tmp_path / "b", replace(ALONE[0], seeds=(1,), said=said | {"rows": rows})).details.noise
     assert noise[["step", "small_sqr", "big_sqr"]].to_numpy().tolist() == [[1.0, 2.0, 1.5]]
 
 
 # --- what is written ---
-
-
-def test_files_and_page_have_it(tmp_path: Path, draw_only: Any) -> None:
-    draw_only("efficiency")
-    read = of(tmp_path, *ALONE, *PAIRS)
-    paths = {path.name for path in outputs.write(tmp_path, page=True)}
-    assert {"efficiency.md", "efficiency.csv", "efficiency-resnet8.png", "efficiency-resnet8.svg"} <= paths
-    assert "Statistical efficiency and goodput" in (tmp_path / "report.html").read_text()
-    table = pd.read_csv(tmp_path / "tables" / "efficiency.csv")
-    assert (
-        tuple(table.columns) == batch_efficiency.COLUMNS
-        and len(table) == len(batch_efficiency.efficiency_table(read)) == 8
-    )
 
 
 @pytest.mark.parametrize("study", ["pairs", "two recipes", "few seeds"])

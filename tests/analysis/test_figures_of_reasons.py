@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from planted_reasons import PEAKS, STUDIES, plant_reasons
 
-from analysis import outputs
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.statistics.scaling_laws import Comparison, comparisons
@@ -52,13 +51,6 @@ def test_every_figure_is_tidy(name: str) -> None:
         assert not untidy(figure), title
 
 
-@pytest.mark.slow
-def test_what_there_is_to_show_is_drawn() -> None:
-    every = {"waterfall-resnet18", "steps-resnet18", "roofline", "frontier", "pareto", "scaling-law-resnet18"}
-    assert every <= set(planted("data parallel")[1])
-    assert "scaling-law-resnet18" not in planted("superlinear")[1], "two worker counts have no law"
-
-
 # --- waterfall ---
 
 
@@ -78,23 +70,12 @@ def test_the_parts_lead_from_the_ideal_to_the_efficiency() -> None:
         assert low <= min(100.0, ends) and max(100.0, ends) <= high
 
 
-def test_one_scale_for_all_panels() -> None:
-    axes = planted("data parallel")[1]["waterfall-resnet18"].axes
-    assert len({axis.get_xlim() for axis in axes}) == 1
-
-
 def test_a_gain_goes_the_other_way_in_another_colour() -> None:
     made = planted("superlinear")[1]["waterfall-resnet18"]
     colours = {to_hex(bar.get_facecolor()): bar.get_width() for axis in made.axes for bar in bars(axis) if
                abs(bar.get_width()) > 1}  # fmt: skip
     assert set(colours) == {attribution.LOST, attribution.GAINED}
     assert colours[attribution.LOST] < 0 < colours[attribution.GAINED]
-
-
-@pytest.mark.slow
-def test_without_repeats_no_interval_is_drawn() -> None:
-    assert "±" in shown(planted("data parallel")[1]["waterfall-resnet18"])
-    assert "±" not in shown(planted("once each")[1]["waterfall-resnet18"])
 
 
 # --- shares of a step ---
@@ -130,18 +111,6 @@ def test_points_stand_under_the_measured_roof() -> None:
 
 
 # --- memory ---
-
-
-@pytest.mark.slow
-def test_what_did_not_fit_is_a_cross_and_what_was_not_run_a_hollow_one() -> None:
-    read, made = planted("out of memory")
-    for one in families(read, "resnet50"):
-        assert one.out and one.implied and min(one.implied) > max(one.out)
-    text = shown(made["frontier"])
-    assert "single: oom at 256; oom (implied) at 512, 1024" in text
-    assert "Hollow: not run, as a smaller batch was out of memory" in text.replace("\n", " ")
-    crosses = [line for axis in made["frontier"].axes for line in axis.lines if line.get_marker() == "X"]
-    assert crosses and all(line.get_markerfacecolor() == "white" for line in crosses)
 
 
 def test_points_are_the_measured_peaks() -> None:
@@ -191,25 +160,4 @@ def test_law_ideal_points_and_knee_are_those_of_the_tables() -> None:
         assert at == ([turn] if turn <= x[-1] else [])
 
 
-def test_a_band_needs_repeats() -> None:
-    assert planted("data parallel")[1]["scaling-law-resnet18"].axes[0].collections
-    assert not any(
-        type(one).__name__ in ("PolyCollection", "FillBetweenPolyCollection")
-        for axis in planted("once each")[1]["scaling-law-resnet18"].axes for one in axis.collections
-    )  # fmt: skip
-
-
 # --- files ---
-
-
-@pytest.mark.slow
-def test_all_of_it_is_written_by_the_command(tmp_path: Path) -> None:
-    folder = plant_reasons(tmp_path, "superlinear")
-    made = {path.relative_to(folder).as_posix() for path in outputs.write(folder, page=False)}
-    for name in ("waterfall-resnet18", "steps-resnet18", "roofline", "pareto"):
-        assert {f"figures/{name}.png", f"figures/{name}.svg"} <= made
-    for name in ("attribution", "bottleneck", "remedies", "utilisation", "cost", "scaling-laws"):
-        assert {f"tables/{name}.md", f"tables/{name}.csv"} <= made
-    assert "tables/next.md" in made
-    written = [path.rpartition("/")[2] for path in made if path.startswith(("tables/", "figures/"))]
-    assert all(outputs.ours().fullmatch(name) for name in written), "what a later run no longer makes is taken away"

@@ -45,9 +45,10 @@ def test_the_line_has_the_planted_slope_and_offset(tmp_path: Path) -> None:
 def test_the_bracket_is_what_fitted_and_what_did_not(tmp_path: Path) -> None:
     made = only(tmp_path, [*sizes(32, 64), out(128), out(256, implied_by=128)])
     assert (made.largest, made.smallest_out, made.out, made.implied) == (64, 128, (128,), (256,))
-    said = memory.frontier_listing(results.read(tmp_path))
+    said = memory.frontier_listing(read := results.read(tmp_path))
     assert said and said.rows[0][:3] == ("single", "64", "128")
     assert said.rows[0][5] == f"{(STATE + 64 * 456_000) / 1e6:.0f} to {(STATE + 128 * 456_000) / 1e6:.0f}"
+    assert "single: oom at 128; oom (implied) at 256" in shown(drawn_by(memory.draw, read))
 
 
 def test_an_unlucky_smaller_batch_is_no_frontier(tmp_path: Path) -> None:
@@ -89,12 +90,3 @@ def test_memory_that_was_never_measured_is_no_family(tmp_path: Path) -> None:
     report = {"peak_memory_bytes": None, "memory": {}}
     read = results.read(plant_phased(tmp_path, [Phased(ONE, STEP, report=report)]))
     assert families(read) == [] and memory.frontier_listing(read) is None and drawn_by(memory.draw, read) is None
-
-
-def test_the_figure_shows_what_did_not_fit(tmp_path: Path) -> None:
-    read = results.read(plant(tmp_path, [*sizes(32, 64), out(128), out(256, implied_by=128)]))
-    made = drawn_by(memory.draw, read)
-    assert made is not None
-    assert "peak memory of a worker (MB)" in shown(made)
-    assert "single: oom at 128; oom (implied) at 256" in shown(made)
-    assert "What memory can hold lies between" in shown(made).replace("\n", " ")

@@ -58,7 +58,7 @@ def idle_of_the_step(done: Results) -> float:
 
 
 @pytest.mark.parametrize("one", PIPELINES, ids=lambda one: f"{one.framework}-{one.schedule}-{one.waits_in}-{one.p}")
-def test_the_bubble_is_the_timelines_idle_share_of_the_step(tmp_path: Path, one: Pipeline) -> None:
+def test_the_bubble_is_the_timelines_idle_share_and_in_no_other_phase(tmp_path: Path, one: Pipeline) -> None:
     done = read(tmp_path, one)
     lost, spent = said(done)
     truth = idle_of_the_step(done)
@@ -68,14 +68,7 @@ def test_the_bubble_is_the_timelines_idle_share_of_the_step(tmp_path: Path, one:
     assert sum(part.lost for part in lost.parts) == pytest.approx(lost.lost)
     cure = next(each for each in remedies(done)[str(spent.row["configuration"])] if "bubble" in each.name)
     assert cure.gain == pytest.approx(1 / (1 - truth) - 1)
-
-
-@pytest.mark.parametrize("one", PIPELINES, ids=lambda one: f"{one.framework}-{one.schedule}-{one.waits_in}-{one.p}")
-def test_what_is_waited_in_another_phase_is_neither_communication_nor_the_update(tmp_path: Path, one: Pipeline) -> None:
-    lost, spent = said(done := read(tmp_path, one))
-    assert spent.shares.get("communication", 0.0) == pytest.approx(0.0, abs=1e-9)
-    assert lost.part("within") == 0.0
-    truth = idle_of_the_step(done)
+    assert spent.shares.get("communication", 0.0) == pytest.approx(0.0, abs=1e-9) and lost.part("within") == 0.0
     row = next(row for row in done.rows if pipelines.is_cut(row))
     makespan = bubble.of_steps(events_of(row, done), pipelines.shape_of(row).stages).makespan_seconds.mean()
     assert spent.shares["memory"] == pytest.approx(UPDATE / (makespan + UPDATE)), "each rank's own update is left"

@@ -11,8 +11,6 @@ from planted import PARAMETERS, Planted, plant, plant_gates
 
 from analysis import outputs
 from analysis.frames import results
-from analysis.show import layout
-from analysis.text import megabytes
 from analysis.views import memory
 
 WHOLE = 4 * PARAMETERS["resnet18"]
@@ -86,7 +84,6 @@ def test_a_framework_that_failed_parity_is_nobodys_reference(tmp_path: Path) -> 
     listing = memory.listing(done, "resnet18")
     assert listing
     assert [row[0] for row in listing.rows if "†" in row[0]] == ["torch_ddp, 2 workers, fp32 †"]
-    assert any("NOT COMPARABLE: parity failed: another shape" in note for note in listing.notes)
     assert set(memory.table(done.configurations).parity) == {"passed", "another shape of fc.weight"}
 
 
@@ -95,18 +92,12 @@ def test_a_series_stands_once_at_the_batch_that_most_have(tmp_path: Path) -> Non
     done = read(tmp_path, [DDP, replace(DDP, batch_per_worker=64), FSDP, lost])
     listing = memory.listing(done, "resnet18")
     assert listing
-    header, *_ = layout.markdown(listing).splitlines()[2:]
-    assert header == (
-        "| configuration (MB a worker) | batch | parameters | gradients | optimizer | buffers | activations | peak "
-        "| resident | saved | theory |"
-    )
     assert [row[:2] for row in listing.rows] == [
         ("torch_ddp, 2 workers, fp32", "32"),
         ("torch_fsdp2, 2 workers, fp32", "32"),
     ]
     assert listing.rows[1][2:5] == ("22.4", "22.4", "22.4")
     assert listing.rows[1][-2:] == ("50 %", "50 %")
-    assert any("against torch_ddp" in note and "arXiv 1910.02054" in note for note in listing.notes)
     assert len(memory.table(done.configurations)) == 3, "the CSV has every batch size"
 
 
@@ -115,10 +106,3 @@ def test_where_memory_was_not_counted_there_is_no_table(tmp_path: Path) -> None:
     assert memory.listing(done, "resnet18") is None
     made = outputs.write_tables(done, tmp_path / "tables")
     assert not [path for path in made if path.name.startswith("memory")]
-
-
-@pytest.mark.parametrize(
-    ("size", "text"), [(44_726_568, "44.7"), (38_560, "0.039"), (1_300, "0.0013"), (0, "0.00"), (None, ""), (pd.NA, "")]
-)
-def test_megabytes(size: object, text: str) -> None:
-    assert megabytes(size) == text

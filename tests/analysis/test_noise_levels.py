@@ -72,19 +72,6 @@ def test_each_level_has_the_noise_that_was_planted(study: results.Results) -> No
     assert sum(parts.values()) == pytest.approx(1) and max(parts, key=lambda name: parts[name]) == "processes"
 
 
-def test_the_page_says_where_the_noise_is(study: results.Results) -> None:
-    said = noise.machine(study)[-1]
-    assert said.startswith("Levels of noise (one standard deviation, 12 launches in rounds): steps of a block ±")
-    assert "more launches narrow" in said and "cancels in ratios" in said
-
-
-def test_what_helps_is_of_the_largest_part() -> None:
-    noisy = Levels(0.1, 0.08, 0.03, 0.005, 0.02, 8, 3)
-    assert "rounds, which more of them or longer blocks narrow" in noise.levels_text(noisy)
-    unknown = Levels(math.nan, math.nan, math.nan, math.nan, 0.02, 1, 2)
-    assert "Most of" not in noise.levels_text(unknown)
-
-
 def test_what_a_launch_and_a_round_cost_says_how_many_rounds_are_cheapest(study: results.Results) -> None:
     """Kalibera and Jones: the root of the costs' ratio times that of the variances."""
     mean_of_four = math.hypot(0.03, 0.02 / 2)  # of launches that do 3 % to each, and of rounds
@@ -93,8 +80,7 @@ def test_what_a_launch_and_a_round_cost_says_how_many_rounds_are_cheapest(study:
     )  # fmt: skip
     of_launches = mean_of_four**2 + costly.alone**2 * 3 / 4 - 0.04**2 / 4
     assert costly.cheapest_rounds == round(3 * 0.04 / math.sqrt(of_launches)) == 3
-    said = noise.levels_text(costly)
-    assert "Cheapest are 3 rounds a launch, as one takes 36 s to start and 4.0 s a round; here there were 4." in said
+    assert "Cheapest are 3 rounds a launch" in noise.levels_text(costly)
     free = replace(costly, alone=0.02, processes=0.009)  # rounds are all that there is
     assert free.cheapest_rounds == 0 and "Cheapest" not in noise.levels_text(free)
     levels = noise_levels.levels(study)
@@ -123,18 +109,12 @@ def test_the_canary_is_first_and_last_and_what_changed_over_a_launch_shows_on_it
     assert canary.changes["1/0"] == pytest.approx(-math.log(1.01))
     assert canary.noise == pytest.approx(math.log(102 / 99)) and canary.freedom == 3
     assert canary.changed == (["2/0"] if changed else [])
-    text = noise.machine(study)[-1]
-    assert "launch to its last, throughput changed by -0.99 %, " in text and "(noise ±3 %)" in text
-    assert ("In 2/0 that is more than noise" in text) == changed
-
-
-def test_a_study_without_a_canary_says_nothing_of_it(study: results.Results) -> None:
-    assert noise_levels.canary(study) is None
+    assert ("In 2/0 that is more than noise" in noise.machine(study)[-1]) == changed
 
 
 def test_a_study_of_launches_of_their_own_has_no_levels(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, [Planted()]))
-    assert noise_levels.levels(read) is None and len(noise.machine(read)) == 2
+    assert noise_levels.levels(read) is None and noise_levels.canary(read) is None and len(noise.machine(read)) == 2
 
 
 def test_a_block_has_its_own_steps(tmp_path: Path) -> None:

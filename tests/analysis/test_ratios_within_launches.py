@@ -17,7 +17,6 @@ from simulations import Seen, times
 from analysis.frames import configurations, results
 from analysis.frames.configurations import KEYS, over
 from analysis.frames.results import Results
-from analysis.show import notes
 from analysis.statistics import ranking
 from analysis.statistics.ranking import Uncertainty
 from analysis.views import allreduce_gain
@@ -88,17 +87,6 @@ def test_the_start_of_their_processes_falls_on_both_alike(study: Results) -> Non
     assert wide and narrow and narrow < wide
 
 
-def test_words_say_what_intervals_are_of(study: Results) -> None:
-    half, full = (row(study, batch_per_worker=64, allreduce=wire) for wire in ("fp16", "fp32"))
-    alone = {**half, "repeat_launches": ""}
-    assert configurations.interval_of([(half, full)]) == "within launches that both shared"
-    assert configurations.interval_of([(half, full), (alone, full)]).endswith(", else between repeats, Welch")
-    assert (
-        configurations.interval_of([(alone, full)]) == "between repeats, Welch"
-        and configurations.p_value(alone, full) is None
-    )
-
-
 @pytest.mark.parametrize("launch", ["", "1/0;2/0-0-x", "../../etc", "gates-1"])
 def test_what_names_no_launch_shared_none(launch: str, tmp_path: Path) -> None:
     folder = plant(tmp_path / "planted", [SINGLE], baseline=None)
@@ -106,10 +94,6 @@ def test_what_names_no_launch_shared_none(launch: str, tmp_path: Path) -> None:
     store.write_record(folder / "trials" / record.id, replace(record, launch=launch))
     (only,) = results.read(folder).rows
     assert only["n"] == 3 and only["repeat_launches"] == "" and not configurations.launches_names(only)
-
-
-def test_the_legend_says_what_intervals_are_of(study: Results) -> None:
-    assert "95 % interval within launches that both shared]" in notes.legend_of_speedup(study)[0]
 
 
 def test_launches_that_were_not_shared_say_nothing_of_a_ratio(study: Results) -> None:
@@ -149,21 +133,6 @@ def test_a_launch_that_ended_early_is_one_by_itself(tmp_path: Path) -> None:
     )
     assert configurations.launches_ratio(whole[0], whole[1]) is not None
     assert configurations.launches_ratio(early[0], whole[0]) is None, "two launches are too few"
-
-
-def test_a_study_of_one_configuration_has_its_throughput(tmp_path: Path) -> None:
-    (only,) = read(tmp_path / "one", [SINGLE]).rows
-    assert only["n"] == 3 and only["launch_freedom"] == 0
-
-
-def test_the_spread_rests_on_the_launches_that_were_planned(tmp_path: Path) -> None:
-    drift = (*DRIFT, 0.05, -0.05)
-    more = [replace(each, repeats=5, drift=drift, planned_repeats=3) for each in STUDY]
-    first = read(tmp_path / "first", [replace(each, repeats=3) for each in more], seed=4)
-    staged = read(tmp_path / "staged", more, seed=4)
-    one = row(staged, framework="horovod", batch_per_worker=32, allreduce="fp32")
-    assert len(one["repeat_launches"].split(";")) == 5
-    assert one["launch_freedom"] == pytest.approx(row(first, framework="horovod")["launch_freedom"], rel=0.5)
 
 
 @pytest.mark.slow

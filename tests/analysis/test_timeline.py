@@ -74,14 +74,6 @@ def test_stages_of_one_worker_stand_together_and_share_its_idle_time() -> None:
     assert len(boxes(axis, timeline.IDLE)) == 2
 
 
-def test_halves_of_a_backward_have_colours_and_names_of_their_own() -> None:
-    (figure,) = timeline.draw(read(Pipeline("interleaved_zero_bubble", p=2, m=4))).values()
-    text = shown(figure)
-    assert "backward: input" in text and "backward: weights" in text and "forward" in text and "idle" in text
-    assert "backward\n" not in text
-    assert len({*timeline.COLOURS.values(), timeline.IDLE}) == 5
-
-
 @pytest.mark.slow
 def test_schedules_of_a_model_stand_below_each_other_on_one_scale() -> None:
     made = timeline.draw(read(GPIPE, Pipeline("1f1b", p=2, m=8), Pipeline("gpipe", p=4, m=8)))
@@ -105,20 +97,6 @@ def test_two_that_differ_in_nothing_their_names_say_have_a_file_each() -> None:
     assert sum(name.startswith("timeline-transformer_lm-gpipe-p2-m4-") for name in made) == 2
     text = shown(made["timelines-transformer_lm"])
     assert "cut even" in text and "cut 3,1" in text
-
-
-def test_of_replicas_the_first_is_shown() -> None:
-    (figure,) = timeline.draw(read(replace(GPIPE, replicas=2))).values()
-    assert len(boxes(figure.axes[0], timeline.COLOURS["forward"])) == 2 * 4
-    assert "Of several replicas, the first." in shown(figure)
-
-
-@pytest.mark.slow
-def test_too_many_are_counted() -> None:
-    many = [replace(GPIPE, batch=batch, steps=1, repeats=1) for batch in range(16, 16 + timeline.MOST_PANELS + 2)]
-    figure = timeline.draw(read(*many))["timelines-transformer_lm"]
-    assert len(figure.axes) == timeline.MOST_PANELS
-    assert f"The first {timeline.MOST_PANELS} of {timeline.MOST_PANELS + 2}" in shown(figure)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from drawings import drawn_by, shown
+from drawings import drawn_by
 from planted import Planted, plant
 from planted_phases import STEP, Phased, plant_phased
 
@@ -30,11 +30,6 @@ def test_a_step_is_three_forwards(tmp_path: Path) -> None:
     assert made.ridge == pytest.approx(20.0) and made.roof == 2e12 and not made.under_memory
 
 
-def test_workers_are_held_against_one_device_each(tmp_path: Path) -> None:
-    two = Phased(Planted("torch_ddp", workers=2, allreduce="fp32"), STEP, report=KNOWN)
-    assert utilisations(results.read(plant_phased(tmp_path, [two])))[0].share == pytest.approx(0.48)
-
-
 def test_the_highest_peak_of_a_device_is_its_roof(tmp_path: Path) -> None:
     other = Phased(replace(ONE, batch_per_worker=64), STEP, report=KNOWN | {"peak_flops_per_second": 4e12})
     half = Phased(replace(ONE, keys=(("precision", "bf16"),)), STEP, report=KNOWN | {"peak_flops_per_second": 8e12})
@@ -51,12 +46,15 @@ def test_older_records_have_none(tmp_path: Path) -> None:
     assert drawn_by(roofline.draw, read) is None
 
 
-@pytest.mark.parametrize("nonsense", [0.0, -1.0])
-def test_what_is_no_peak_is_none(tmp_path: Path, nonsense: float) -> None:
-    made = utilisations(
-        results.read(plant_phased(tmp_path, [Phased(ONE, STEP, report=KNOWN | {"peak_flops_per_second": nonsense})]))
-    )
-    assert made[0].share is None
+@pytest.mark.parametrize(("peak", "share"), [(0.0, None), (-1.0, None), (1e11, 9.6)])
+def test_what_is_no_peak_is_none_and_more_than_the_peak_is_pointed_out(
+    tmp_path: Path, peak: float, share: float | None
+) -> None:
+    report = KNOWN | {"peak_flops_per_second": peak}
+    read = results.read(plant_phased(tmp_path, [Phased(ONE, STEP, report=report)]))
+    assert utilisations(read)[0].share == (share and pytest.approx(share))
+    said = roofline.listing(read)
+    assert said and any("1 above their peak" in note for note in said.notes) == bool(share)
 
 
 @pytest.mark.parametrize(
@@ -69,21 +67,3 @@ def test_bytes_that_were_not_all_counted_make_no_intensity(
     sharded = Planted("torch_fsdp2", workers=2, allreduce="fp32", keys=keys)
     made = utilisations(results.read(plant_phased(tmp_path, [Phased(sharded, STEP, report=KNOWN)])))[0]
     assert made.intensity is None and made.share is not None
-
-
-def test_more_than_the_peak_is_pointed_out(tmp_path: Path) -> None:
-    read = results.read(plant_phased(tmp_path, [Phased(ONE, STEP, report=KNOWN | {"peak_flops_per_second": 1e11})]))
-    said = roofline.listing(read)
-    assert said and any("1 above their peak" in note for note in said.notes)
-
-
-def test_the_figure_has_the_roof_and_its_units(tmp_path: Path) -> None:
-    slow = KNOWN | {"forward_flops_per_sample": 1e5}
-    read = results.read(
-        plant_phased(
-            tmp_path, [Phased(ONE, STEP, report=KNOWN), Phased(replace(ONE, batch_per_worker=64), STEP, report=slow)]
-        )
-    )
-    made = drawn_by(roofline.draw, read)
-    assert made is not None
-    assert "arithmetic intensity (FLOP/byte)" in shown(made) and "model FLOP/s of a worker" in shown(made)

@@ -11,8 +11,6 @@ from planted import Planted, plant
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.report.answer import cheapest, fastest
-from analysis.report.page import Material
-from analysis.report.trust import section
 from analysis.statistics import ranking
 from analysis.views import cost, throughput
 
@@ -56,9 +54,7 @@ def test_the_fastest_is_the_fastest_of_the_same_work(read: Results) -> None:
     best = ranking.best(read)
     assert list(best.configuration) == [TWO.trial().configuration, SMALL.trial().configuration]
     assert [text.split(",")[0] for text in best.work] == ["224 px", "32 px"] and list(best.among) == [2, 1]
-    card = fastest(read, "resnet18")
-    assert card.name.startswith("horovod, 2 workers, fp32") and "among 224 px" in card.note
-    assert "among 224 px" in cheapest(read, "resnet18").note
+    assert "among 224 px" in fastest(read, "resnet18").note and "among 224 px" in cheapest(read, "resnet18").note
     assert {one.row["image_size"] for one in cost.points(read, "resnet18")} == {224}
 
 
@@ -67,15 +63,3 @@ def test_a_table_marks_the_fastest_of_each_work(read: Results) -> None:
     best = [name for name, cell in cells.items() if cell.mark == throughput.BEST]
     assert best == ["horovod, 2 workers, fp32, 224 px"]
     assert throughput.throughput(read, "resnet18").best_row == 32
-
-
-def test_the_page_says_that_work_is_unlike(read: Results) -> None:
-    said = str(section(Material(read, "", {})))
-    assert "resnet18 does different work: 224 px, cifar10 data (2); 32 px, cifar10 data (1)." in said
-
-
-def test_of_one_work_nothing_is_said(tmp_path: Path) -> None:
-    read = results.read(plant(tmp_path, [LARGE, TWO]))
-    assert list(ranking.best(read).work) == [""]
-    assert "different work" not in str(section(Material(read, "", {})))
-    assert "only" not in fastest(read, "resnet18").note
