@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ COMPLETE = replace(MACHINE, libraries={**MACHINE.libraries, "torchvision": "1.0"
 IN_JOB = replace(ALONE, in_job=True)
 
 
-def test_a_missing_library_is_not_here_and_the_extra_is_named() -> None:
+def test_a_missing_library_is_not_here_and_the_extra_is_named():
     trial = next(trial for trial in doctor.cases(COMPLETE) if trial.framework == "fairscale_oss")
     without = replace(COMPLETE, libraries={k: v for k, v in COMPLETE.libraries.items() if k != "fairscale"})
     assert doctor.reason(trial, COMPLETE, ALONE) == ""
@@ -32,9 +31,7 @@ def test_a_missing_library_is_not_here_and_the_extra_is_named() -> None:
     assert doctor.libraries(without) == ["fairscale"] and doctor.libraries(COMPLETE) == []
 
 
-def test_without_the_scripts_it_says_where_trials_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_scripts_it_says_where_trials_run(tmp_path, monkeypatch, capsys):
     """As where the package was installed as a wheel."""
     monkeypatch.setattr(doctor, "CHECKOUT", tmp_path)
     assert doctor.main() == 1
@@ -54,22 +51,20 @@ def test_without_the_scripts_it_says_where_trials_run(
         ("/usr/bin/srun", IN_JOB, ""),
     ],
 )
-def test_srun_is_tried_only_in_a_job(
-    monkeypatch: pytest.MonkeyPatch, program: str | None, cluster: object, reason: str
-) -> None:
+def test_srun_is_tried_only_in_a_job(monkeypatch, program, cluster, reason):
     monkeypatch.setattr(shutil, "which", lambda name, path=None: program)
     trial = next(trial for trial in doctor.cases(COMPLETE) if trial.launcher == "srun")
     assert doctor.reason(trial, COMPLETE, cluster) == reason  # type: ignore[arg-type]
 
 
-def test_what_needs_a_gpu_is_not_here_without_one_and_tried_with_one() -> None:
+def test_what_needs_a_gpu_is_not_here_without_one_and_tried_with_one():
     for name in ("torch_dp", "lightning_fsdp"):
         for machine, here in ((COMPLETE, False), (replace(COMPLETE, gpus=("a GPU", "a GPU")), True)):
             trial = next(trial for trial in doctor.cases(machine) if trial.framework == name)
             assert (doctor.reason(trial, machine, ALONE) == "") is here and trial.device == "cuda"
 
 
-def test_dali_is_tried_where_it_is_and_else_the_pip_line_is_said() -> None:
+def test_dali_is_tried_where_it_is_and_else_the_pip_line_is_said():
     (trial,) = (trial for trial in doctor.cases(COMPLETE) if trial.input)
     assert doctor._name(trial) == "single: python, input dali"
     why = "nvidia-dali-cuda130 is not installed (pip install 'scaling-study[dali]')"
@@ -78,7 +73,7 @@ def test_dali_is_tried_where_it_is_and_else_the_pip_line_is_said() -> None:
         assert doctor.reason(trial, replace(COMPLETE, libraries={**COMPLETE.libraries, build: "2.4"}), ALONE) == ""
 
 
-def test_launches_are_shared_only_by_trials_that_are_launched_alike() -> None:
+def test_launches_are_shared_only_by_trials_that_are_launched_alike():
     by_launch: dict[object, list[tuple[str, str | None]]] = {}
     for trial in doctor.cases(COMPLETE):
         by_launch.setdefault(launchers.alike(trial), []).append((trial.launcher, trial.controller))
@@ -97,14 +92,7 @@ def test_launches_are_shared_only_by_trials_that_are_launched_alike() -> None:
         ([NOT_HERE], 1, "python run_sweep.py sweeps.yaml"),
     ],
 )
-def test_exit_code_and_next_command(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    answers: list[str],
-    code: int,
-    next_command: str,
-) -> None:
+def test_exit_code_and_next_command(tmp_path, monkeypatch, capsys, answers, code, next_command):
     planted = [Answer(f"a framework {a}", a, "why " * 60, log="log.txt:3" if a == FAILS else "") for a in answers]
     monkeypatch.setattr(doctor, "examine", lambda *_: iter(planted))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # a failure's folder is kept
@@ -115,7 +103,7 @@ def test_exit_code_and_next_command(
     assert [line.split("  ")[0] for line in lines] == answers and all("why " * 59 in line for line in lines)
 
 
-def test_the_line_of_a_log_is_the_last_with_the_reason(tmp_path: Path) -> None:
+def test_the_line_of_a_log_is_the_last_with_the_reason(tmp_path):
     log = tmp_path / "log.txt"
     assert doctor.line_of(log, "no log was written") == f"{log}:1"
     log.write_text("starting\nValueError: a bug\nat 1\nValueError: a bug\nended\n\n")
@@ -126,18 +114,11 @@ def test_the_line_of_a_log_is_the_last_with_the_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "there"),
     [
-        (
-            "WikiText2/wikitext-2/wiki.train.tokens",
-            {"wikitext2", "wikitext2_bpe"},
-        ),  # a sweep reads it there
-        ("cola_public/raw/in_domain_train.tsv", {"cola"}),
+        ("WikiText2/wikitext-2/wiki.train.tokens", {"wikitext2", "wikitext2_bpe"}),  # a sweep reads it there
         ("cola/readme.txt", set()),  # a sweep would download it
-        ("wikitext-2/wiki.test.tokens", set()),
     ],
 )
-def test_data_are_there_where_a_sweep_would_read_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, there: set[str]
-) -> None:
+def test_data_are_there_where_a_sweep_would_read_them(tmp_path, monkeypatch, file, there):
     """What --dry-run and the doctor say of data."""
     monkeypatch.setenv("DATA_ROOT", str(tmp_path))
     monkeypatch.delenv("DATA_PATH", raising=False)

@@ -40,7 +40,7 @@ def set_up(venv: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True)
 
 
-def test_a_missing_compiler_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_compiler_is_one_sentence(tmp_path):
     path = tools(tmp_path / "bin", make="", patch="")
     ended = set_up(tmp_path / "venv", PATH=path, CXX="g++")
     assert ended.returncode == 2
@@ -51,7 +51,7 @@ def test_a_missing_compiler_is_one_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "venv").exists()
 
 
-def test_an_old_python_is_one_sentence() -> None:
+def test_an_old_python_is_one_sentence():
     pretend = "import sys; sys.version_info = (3, 9, 2); import environment"
     ended = subprocess.run([sys.executable, "-c", pretend], cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 2
@@ -59,7 +59,7 @@ def test_an_old_python_is_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("module", [bootstrap, machine, progress])
-def test_examples_in_docstrings(module: object) -> None:
+def test_examples_in_docstrings(module):
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
@@ -72,9 +72,7 @@ def test_examples_in_docstrings(module: object) -> None:
         ("exit 1", "echo -lmpi", False),
     ],
 )
-def test_the_machines_mpi_is_taken_when_it_compiles_and_launches(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mpirun: str, mpicxx: str | None, system: bool
-) -> None:
+def test_the_machines_mpi_is_taken_when_it_compiles_and_launches(monkeypatch, tmp_path, mpirun, mpicxx, system):
     scripts = {"mpirun": mpirun} | ({"mpicxx": mpicxx} if mpicxx else {})
     monkeypatch.setenv("PATH", tools(tmp_path / "bin", **scripts))
     monkeypatch.delenv("SCALING_STUDY_MPI", raising=False)
@@ -82,7 +80,7 @@ def test_the_machines_mpi_is_taken_when_it_compiles_and_launches(
 
 
 @pytest.mark.parametrize("whose", ["venv", "another"])
-def test_an_environments_mpi_is_not_the_machines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whose: str) -> None:
+def test_an_environments_mpi_is_not_the_machines(monkeypatch, tmp_path, whose):
     """Neither its own, left by an earlier set-up, nor that of another one which is active."""
     (tmp_path / whose).mkdir()
     if whose == "another":  # its own is known before it is made
@@ -94,9 +92,7 @@ def test_an_environments_mpi_is_not_the_machines(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("smi", "architectures"), [("exit 9", None), ("echo 9.0; echo 9.0; echo 8.0", "80,90")])
-def test_cuda_needs_a_gpu_beside_the_toolkit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, smi: str, architectures: str | None
-) -> None:
+def test_cuda_needs_a_gpu_beside_the_toolkit(monkeypatch, tmp_path, smi, architectures):
     tools(tmp_path / "cuda")
     tools(tmp_path / "cuda" / "bin", nvcc="echo 'Cuda compilation tools, release 13.0, V13.0.88'")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
@@ -106,7 +102,7 @@ def test_cuda_needs_a_gpu_beside_the_toolkit(
     assert (found and (found.version, found.architectures)) == (architectures and ("13.0", architectures))
 
 
-def test_a_wheel_is_for_one_torch_mpi_and_cuda() -> None:
+def test_a_wheel_is_for_one_torch_mpi_and_cuda():
     venv = Path(sys.prefix)
     keys = {
         horovod_wheel.Recipe(venv, torch, mpi, cuda).key()
@@ -118,9 +114,7 @@ def test_a_wheel_is_for_one_torch_mpi_and_cuda() -> None:
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_packages_are_installed_with_uv_or_else_with_pip(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], works: bool
-) -> None:
+def test_packages_are_installed_with_uv_or_else_with_pip(monkeypatch, tmp_path, capsys, works):
     ran: list[list[str]] = []
     settings: list[str] = []
 
@@ -144,9 +138,7 @@ def test_packages_are_installed_with_uv_or_else_with_pip(
 
 
 @pytest.mark.parametrize("own_mpi", [True, False])
-def test_what_was_carried_is_installed_without_asking_for_more(
-    own_mpi: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_was_carried_is_installed_without_asking_for_more(own_mpi, monkeypatch, tmp_path):
     """The machine's MPI is left to itself where it has one."""
     commands: list[list[str]] = []
     monkeypatch.setattr(offline, "run", lambda command, *_, **__: commands.append([str(part) for part in command]))
@@ -170,7 +162,7 @@ def test_what_was_carried_is_installed_without_asking_for_more(
     assert (tmp_path / "cache" / "sources" / archive).exists()
 
 
-def test_a_tampered_archive_is_refused(tmp_path: Path) -> None:
+def test_a_tampered_archive_is_refused(tmp_path):
     archive = tmp_path / f"horovod-{horovod_wheel.VERSION}.tar.gz"
     archive.write_bytes(b"not what was published")
     with pytest.raises(progress.SetupFailed, match="SHA-256"):
@@ -182,9 +174,7 @@ PATCH = "What it is for.\n\n--- a/notes.txt\n+++ b/notes.txt\n@@ -1 +1 @@\n-befo
 
 
 @pytest.mark.parametrize("tool", ["patch", "git"])
-def test_the_patch_is_applied_inside_another_repository_too(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tool: str
-) -> None:
+def test_the_patch_is_applied_inside_another_repository_too(monkeypatch, tmp_path, tool):
     if not (found := shutil.which(tool)):
         pytest.skip(f"no {tool} on this machine")
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
@@ -204,7 +194,7 @@ def pins() -> dict[str, str]:
 
 
 @set_up_here
-def test_the_pinned_set_is_the_installed_one() -> None:
+def test_the_pinned_set_is_the_installed_one():
     installed = {re.sub(r"[-_]+", "-", d.name).lower(): d.version for d in importlib.metadata.distributions()}
     wrong = {
         name: (version, installed[name].split("+")[0])
@@ -214,14 +204,14 @@ def test_the_pinned_set_is_the_installed_one() -> None:
     assert not wrong, f"(pinned, installed): {wrong}"
 
 
-def test_the_floors_are_those_of_setup_cfg_and_none_is_newer_than_its_pin() -> None:
+def test_the_floors_are_those_of_setup_cfg_and_none_is_newer_than_its_pin():
     oldest = floors.floors()
     assert oldest["torch"].startswith("2.") and oldest["pyyaml"] == "6.0.2" and len(oldest) > 30
     newer = {name: version for name, version in oldest.items() if Version(version) > Version(pins()[name.lower()])}
     assert not newer, f"above constraints.txt: {newer}"
 
 
-def test_set_up_again_takes_no_time() -> None:
+def test_set_up_again_takes_no_time():
     venv = Path(sys.prefix)
     stamp = venv / ".made-from"
     now = bootstrap.fingerprint(machine.find_mpi(venv), machine.find_cuda())
@@ -236,7 +226,7 @@ def test_set_up_again_takes_no_time() -> None:
     assert min(took) < 20, "made anew it takes minutes"
 
 
-def test_a_failing_command_names_its_log_and_what_went_wrong(tmp_path: Path) -> None:
+def test_a_failing_command_names_its_log_and_what_went_wrong(tmp_path):
     log = tmp_path / "build.log"
     with pytest.raises(progress.SetupFailed) as failure:
         progress.run(["sh", "-c", "echo 'x.c:3: error: no mpi.h'; echo make: leaving; exit 2"], log, os.environ)

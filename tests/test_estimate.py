@@ -41,15 +41,15 @@ def finished(trial: Trial, seconds: float | None, status: str = "ok") -> Record:
                   total_seconds=seconds)  # fmt: skip
 
 
-def test_a_search_is_some_starts_with_few_steps() -> None:
+def test_a_search_is_some_starts_with_few_steps():
     assert estimate(find="max_batch") == pytest.approx(SEARCH_STARTS * (LAUNCH_SECONDS["python"] + 4 * STEP))
 
 
-def test_an_unseen_trial_is_launching_and_its_three_windows() -> None:
+def test_an_unseen_trial_is_launching_and_its_three_windows():
     assert estimate() == pytest.approx(LAUNCH_SECONDS["python"] + 4 * STEP + 10 * STEP * 1.25)
 
 
-def test_the_timed_window_is_at_least_min_seconds_and_at_most_max_seconds() -> None:
+def test_the_timed_window_is_at_least_min_seconds_and_at_most_max_seconds():
     launched = LAUNCH_SECONDS["python"] + 4 * STEP
     long = MEASURE.model_copy(update={"min_seconds": 20.0})
     assert estimate(measure=long) == pytest.approx(launched + 20 * 1.25)
@@ -57,13 +57,13 @@ def test_the_timed_window_is_at_least_min_seconds_and_at_most_max_seconds() -> N
     assert estimate(measure=short) == pytest.approx(launched + 1.5 * 1.25)
 
 
-def test_whole_epochs_take_as_long_as_their_samples() -> None:
+def test_whole_epochs_take_as_long_as_their_samples():
     one_epoch = 50_000 * STEP_SECONDS_PER_SAMPLE["resnet18"]
     assert estimate(epochs=1) > one_epoch
     assert estimate(epochs=1, workers=2, launcher="mpirun", allreduce="fp32") > one_epoch / 2
 
 
-def test_rounds_take_their_blocks_and_a_step_before_each() -> None:
+def test_rounds_take_their_blocks_and_a_step_before_each():
     measure = Measure(warm=True, rounds=10, block_seconds=0.5, warmup_steps=4, min_steps=10, min_seconds=1.0)
     assert estimate(measure=measure, warm=True) == pytest.approx(SHARE_SECONDS + (4 + 8 + 10) * STEP + 10 * 0.5)
     longer = measure.model_copy(update={"min_seconds": 60.0, "max_seconds": 60.0})
@@ -72,7 +72,7 @@ def test_rounds_take_their_blocks_and_a_step_before_each() -> None:
     assert estimate(measure=short, warm=True) == pytest.approx(SHARE_SECONDS + (1 + 3 + 10) * STEP), "none before each"
 
 
-def test_rounds_on_a_gpu_take_what_is_asked_to_be_timed() -> None:
+def test_rounds_on_a_gpu_take_what_is_asked_to_be_timed():
     """How long its steps take is not known."""
     for min_seconds, timed in ((2.0, 5.0), (6.0, 6.0)):
         measure = Measure(warm=True, rounds=10, block_seconds=0.5, min_steps=10, min_seconds=min_seconds)
@@ -80,26 +80,26 @@ def test_rounds_on_a_gpu_take_what_is_asked_to_be_timed() -> None:
         assert estimate(measure=measure, warm=True, device="cuda") == expected
 
 
-def test_a_training_on_a_tree_takes_as_long_as_its_images_and_their_pixels() -> None:
+def test_a_training_on_a_tree_takes_as_long_as_its_images_and_their_pixels():
     trial = replace(TRIAL, data="images", image_size=64, train_epochs=2)
     seconds = Estimate(tree_images=lambda: 500)(trial, Planned(trial, MEASURE, ""))
     each = 4 * STEP_SECONDS_PER_SAMPLE["resnet18"] + DECODE_SECONDS  # 64 pixels a side are four times CIFAR-10's 32
     assert seconds == pytest.approx(LAUNCH_SECONDS["python"] + 2 * 500 * each)
 
 
-def test_no_trial_takes_longer_than_its_time_out() -> None:
+def test_no_trial_takes_longer_than_its_time_out():
     impatient = MEASURE.model_copy(update={"timeout_seconds": 5.0})
     assert estimate(measure=impatient, batch_per_worker=100_000) == 5.0
 
 
-def test_every_launcher_has_its_seconds() -> None:
+def test_every_launcher_has_its_seconds():
     assert set(LAUNCH_SECONDS) == set(LAUNCHERS)
     assert estimate(launcher="horovodrun") - estimate() == pytest.approx(
         LAUNCH_SECONDS["horovodrun"] - LAUNCH_SECONDS["python"]
     )
 
 
-def test_a_configuration_that_was_seen_takes_its_median() -> None:
+def test_a_configuration_that_was_seen_takes_its_median():
     seen = [finished(replace(TRIAL, repeat=n), seconds) for n, seconds in enumerate([10.0, 100.0, 12.0], 1)]
     planned = Planned(TRIAL, MEASURE)
     learned = Estimate(seen)

@@ -29,7 +29,7 @@ def asked(run: Path, **keys: Any) -> Path:
     return run
 
 
-def test_a_folder_without_a_best_model_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_best_model_is_one_clear_line(tmp_path, capsys):
     said = {
         tmp_path / "no": "no such folder",
         asked(tmp_path / "timed"): "was timed, not trained to a result",
@@ -45,7 +45,7 @@ def test_a_folder_without_a_best_model_is_one_clear_line(tmp_path: Path, capsys:
     assert "has kept no model" in evaluate.nothing_in(trial.parent), "its record says what was asked"
 
 
-def test_a_studys_folder_names_one_of_its_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_studys_folder_names_one_of_its_trials(tmp_path, capsys):
     run = asked(tmp_path / "trials" / "a", train_epochs=2, train_keep="best")
     assert "give one of its trials, none of which has kept a best model so far" in error_of(tmp_path, capsys)
     (run / "best.pt").write_bytes(b"PK")
@@ -53,9 +53,7 @@ def test_a_studys_folder_names_one_of_its_trials(tmp_path: Path, capsys: pytest.
     assert f"{run / 'best.pt'} cannot be read" in error_of(run, capsys)
 
 
-def test_weights_of_another_model_and_code_in_a_file_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_of_another_model_and_code_in_a_file_are_refused(tmp_path, capsys):
     keys = {"train_epochs": 2, "train_keep": "best", "data": "cifar10", "device": "cpu"}
     with tiny_cifar(tmp_path / "data"):
         other = load(Trial(model="resnet8_groupnorm", **keys), Ranks()).model.state_dict()

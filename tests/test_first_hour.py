@@ -16,7 +16,7 @@ from scaling_study.records import store
 
 @pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
-def test_all_steps_run_on_a_cpu(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_all_steps_run_on_a_cpu(tmp_path, capfd):
     # test_launches.py runs the doctor, and test_benchmarks.py rounds.
     code = main(["gpu", "--out", str(tmp_path), "--device", "cpu", "--skip", "doctor", "--skip", "rounds"])
     printed = capfd.readouterr().out
@@ -30,9 +30,7 @@ def test_all_steps_run_on_a_cpu(tmp_path: Path, capfd: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_rounds_are_held_against_launches_of_their_own(
-    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounds_are_held_against_launches_of_their_own(device, tmp_path, monkeypatch):
     steps: dict[str, list[str]] = {}
 
     def planted(name: str, folder: Path, argv: Sequence[str]) -> int:
@@ -50,9 +48,7 @@ def test_rounds_are_held_against_launches_of_their_own(
     ]  # fmt: skip
 
 
-def test_a_step_that_has_passed_is_not_run_again_and_one_that_failed_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_step_that_has_passed_is_not_run_again_and_one_that_failed_is(tmp_path, capsys):
     """It fails the first time, passes the second, and would fail the third."""
     ran = str(tmp_path / "ran")
     program = f"import os; n = os.path.exists({ran!r}) and len(open({ran!r}).read()); open({ran!r}, 'a').write('x')"
@@ -61,7 +57,7 @@ def test_a_step_that_has_passed_is_not_run_again_and_one_that_failed_is(
     assert "checks: passed before" in capsys.readouterr().out
 
 
-def test_what_fails_is_named_on_the_page(tmp_path: Path) -> None:
+def test_what_fails_is_named_on_the_page(tmp_path):
     (tmp_path / "doctor.txt").write_text("a machine\nworks     single: python\nfails     horovod: mpirun  why\n1 works")
     (tmp_path / "checks.txt").write_text("FAILED tests/gpu/test_on_a_gpu.py::test_energy - AssertionError\n1 failed")
     (tmp_path / "one-gpu").mkdir()

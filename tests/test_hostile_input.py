@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -146,9 +146,7 @@ def mutated(draw: st.DrawFn) -> Any:
 
 @pytest.mark.slow
 @given(mutated(), st.booleans(), st.sampled_from([(2, 0), (64, 0), (8, 2)]))
-def test_any_mutated_study_gives_a_plan_or_a_few_clear_lines(
-    study_file: Callable[..., Path], machine: Callable[..., Machine], value: Any, small: bool, size: tuple[int, int]
-) -> None:
+def test_any_mutated_study_gives_a_plan_or_a_few_clear_lines(study_file, machine, value, small, size):
     answer(study_file(dumped(value)), machine(*size), small)
 
 
@@ -184,9 +182,7 @@ def extreme(draw: st.DrawFn) -> Any:
 
 
 @given(extreme(), st.sampled_from([(1, 0), (2, 0), (64, 0), (8, 2)]))
-def test_any_values_at_their_limits_give_a_plan_or_a_few_clear_lines(
-    study_file: Callable[..., Path], machine: Callable[..., Machine], value: Any, size: tuple[int, int]
-) -> None:
+def test_any_values_at_their_limits_give_a_plan_or_a_few_clear_lines(study_file, machine, value, size):
     answer(study_file(dumped(value)), machine(*size))
 
 
@@ -195,7 +191,7 @@ NAMES = ["", "..", ".hidden", "-rf", "a/b", "/etc", "a b", "a\n", "$(id)", "a\x1
 
 
 @given(st.sampled_from(NAMES) | st.text(max_size=5) | st.from_regex(SAFE, fullmatch=True))
-def test_a_study_is_named_like_a_folder_that_can_be_nowhere_else(study_file: Callable[..., Path], name: str) -> None:
+def test_a_study_is_named_like_a_folder_that_can_be_nowhere_else(study_file, name):
     text = dumped({"study": name, "sweeps": [{"framework": "single"}]})
     try:
         made = study.load(study_file(text)).name
@@ -208,7 +204,7 @@ def test_a_study_is_named_like_a_folder_that_can_be_nowhere_else(study_file: Cal
 
 
 @given(st.sampled_from(NAMES) | st.text(max_size=200))
-def test_a_trial_has_one_folder_of_its_own_whatever_users_call_their_model(model: str) -> None:
+def test_a_trial_has_one_folder_of_its_own_whatever_users_call_their_model(model):
     trial = Trial(model=model)
     assert re.fullmatch(r"[\w.-]+", trial.id, re.ASCII) and len(trial.id) < 200 and trial.id[0].isalpha()
     assert trial.id != Trial(model=f"{model}.").id, "the hash tells apart what the words do not"
@@ -224,7 +220,7 @@ def test_a_trial_has_one_folder_of_its_own_whatever_users_call_their_model(model
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_command_line_is_quoted_short_and_printable(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_a_command_line_is_quoted_short_and_printable(tmp_path, arguments, said):
     (tmp_path / "a.yaml").write_text("study: a\nparity: false\nsweeps: [{framework: single, data: synthetic}]\n")
     argv = [sys.executable, str(CHECKOUT / "run_sweep.py"), "a.yaml", *arguments]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
@@ -233,7 +229,7 @@ def test_a_command_line_is_quoted_short_and_printable(tmp_path: Path, arguments:
     assert said in line and line.isprintable() and len(line) < 3000
 
 
-def test_what_ranks_say_reaches_the_terminal_as_text_alone() -> None:
+def test_what_ranks_say_reaches_the_terminal_as_text_alone():
     said = "\x1b[2J\x1b]0;mine\x07[/red] a\rb\nc \u202e" + "x" * 10_000
     made = outcome.Outcome("failed", said, said)
     assert made.reason.isprintable() and len(made.reason) <= 500

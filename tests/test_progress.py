@@ -22,7 +22,7 @@ PIPELINE = Trial(
 )  # fmt: skip
 
 
-def test_a_line_says_what_sets_trials_apart() -> None:
+def test_a_line_says_what_sets_trials_apart():
     assert describe(Trial(allreduce="none")) == "single resnet18 batch 32, 1 worker, allreduce none"
     assert describe(PIPELINE) == "torch_pipeline resnet8 batch 32, 2 workers, 1f1b, m = 4, cut time"
     wide = replace(PIPELINE, workers=4, replicas=2, allreduce="fp16", virtual_stages=2, schedule="interleaved_1f1b")
@@ -32,7 +32,7 @@ def test_a_line_says_what_sets_trials_apart() -> None:
     )
 
 
-def test_times_are_said_in_two_units_at_most() -> None:
+def test_times_are_said_in_two_units_at_most():
     assert [clock(seconds) for seconds in (42, 320, 10_980)] == ["42 s", "5 min 20 s", "3 h 03 min"]
 
 
@@ -40,7 +40,7 @@ trials_that_end = st.tuples(st.integers(1, 4), st.integers(1, 3), st.floats(0.5,
 
 
 @given(st.lists(trials_that_end, max_size=12, unique_by=lambda one: one[:2]))
-def test_what_is_left_is_the_sum_over_what_waits_however_much_was_learned(done: list[tuple[int, int, float]]) -> None:
+def test_what_is_left_is_the_sum_over_what_waits_however_much_was_learned(done):
     """Kept up to date one configuration at a time, as a sweep of thousands must not add them all up at each trial."""
     planned = planted_sweeps.plan("single", batches=(1, 2, 3), repeats=2, max_repeats=2)
     trials = list(planned.trials())
@@ -57,7 +57,7 @@ def test_what_is_left_is_the_sum_over_what_waits_however_much_was_learned(done: 
     assert shown.total >= shown.done == len(done)
 
 
-def test_a_launch_says_how_far_it_is_and_what_it_has_found() -> None:
+def test_a_launch_says_how_far_it_is_and_what_it_has_found():
     planned = planted_sweeps.plan("single", batches=(1, 2), repeats=2, max_repeats=2)
     trials, screen = list(planned.trials()), io.StringIO()
     shown = Progress(Console(file=screen, width=200), planned, trials, Estimate(), quiet=False)
@@ -80,7 +80,7 @@ def test_a_launch_says_how_far_it_is_and_what_it_has_found() -> None:
     assert "launch 1" not in drawn(shown) and "99.0" in drawn(shown) and "over its blocks" not in drawn(shown)
 
 
-def test_repeats_that_the_spread_asks_for_are_in_what_is_left() -> None:
+def test_repeats_that_the_spread_asks_for_are_in_what_is_left():
     planned = planted_sweeps.plan("single", batches=(1, 2), repeats=2, max_repeats=4)
     trials, estimate = list(planned.trials()), Estimate()
     shown = Progress(Console(file=io.StringIO()), planned, trials, estimate, quiet=True)
@@ -95,7 +95,7 @@ def test_repeats_that_the_spread_asks_for_are_in_what_is_left() -> None:
     assert shown.waiting[trial.configuration] == 1 and shown.total == len(trials) + 2
 
 
-def test_what_is_measured_alone_after_all_has_a_row_of_its_own() -> None:
+def test_what_is_measured_alone_after_all_has_a_row_of_its_own():
     planned = planted_sweeps.plan("single", batches=(1, 2), repeats=1)
     trials = list(planned.trials())
     shown = Progress(Console(file=io.StringIO()), planned, trials, Estimate(), quiet=True)

@@ -23,9 +23,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     return found
 
 
-def test_the_environment_wins_then_the_current_folder_then_the_checkout(
-    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_wins_then_the_current_folder_then_the_checkout(places, monkeypatch):
     (places["checkout"] / ".env").write_text("THING=checkout\n")
     assert setting("THING", "default") == "checkout"
     (places["here"] / ".env").write_text("THING=here\n")
@@ -39,28 +37,22 @@ def test_the_environment_wins_then_the_current_folder_then_the_checkout(
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("THING=/a/b", "/a/b"),
         ("# a comment\n\nOTHER=x\nTHING=/a/b\n", "/a/b"),
         ("THING = /a b \n", "/a b"),
         ("export THING=/a", "/a"),
         ("THING='/a b'", "/a b"),
         ('THING="/a=b"', "/a=b"),
-        ("THING=/ä", "/ä"),
         ("THING=/a\r\n", "/a"),
         ("# THING=/no", "default"),
-        ("THINGS=/no\nSOMETHING=/no", "default"),
-        ("THING", "default"),
-        ("", "default"),
+        ("THINGS=/no\nTHING", "default"),
     ],
 )
-def test_a_line_of_the_env_file(places: dict[str, Path], text: str, value: str) -> None:
+def test_a_line_of_the_env_file(places, text, value):
     (places["here"] / ".env").write_bytes(text.encode())
     assert setting("THING", "default") == value
 
 
-def test_data_lies_in_the_checkout_unless_told_otherwise(
-    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_lies_in_the_checkout_unless_told_otherwise(places, monkeypatch):
     assert data_root() == places["checkout"] / "data"
     (places["here"] / ".env").write_text("DATA_ROOT=/big/disk\n")
     assert data_root() == Path("/big/disk")
@@ -69,9 +61,7 @@ def test_data_lies_in_the_checkout_unless_told_otherwise(
     assert data_root() == Path("/home/me/data")
 
 
-def test_a_tree_of_images_is_where_it_is_said_to_be_and_nowhere_else(
-    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tree_of_images_is_where_it_is_said_to_be_and_nowhere_else(places, monkeypatch):
     assert data_path() is None
     (places["here"] / ".env").write_text("DATA_PATH=/big/images\n")
     assert data_path() == Path("/big/images")

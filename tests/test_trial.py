@@ -45,14 +45,14 @@ ANOTHER_WINDOW: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_every_key_has_another_value_to_be_tested_with() -> None:
+def test_every_key_has_another_value_to_be_tested_with():
     assert set(ANOTHER) == {f.name for f in fields(Trial)}
     assert set(ANOTHER_WINDOW) == {f.name for f in fields(Window)} - set(OF_ROUNDS)  # no script has flags for those
     assert all(getattr(Trial(), name) != value for name, value in ANOTHER.items())
     assert all(getattr(Window(), name) != value for name, value in ANOTHER_WINDOW.items())
 
 
-def test_ids_are_stable() -> None:
+def test_ids_are_stable():
     """They name folders of results that people have: change one, and no finished trial is found again."""
     assert Trial(**LATER).id == "single-resnet18-b32-fp32-w1-ce5c5c474e39.r1"
     first = {name: ANOTHER[name] for name in FIRST_KEYS} | LATER
@@ -61,18 +61,18 @@ def test_ids_are_stable() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ANOTHER))
-def test_a_trial_that_differs_in_any_key_has_another_id(name: str) -> None:
+def test_a_trial_that_differs_in_any_key_has_another_id(name):
     assert replace(Trial(), **{name: ANOTHER[name]}).id != Trial().id
 
 
 @pytest.mark.parametrize("name", sorted(ANOTHER_WINDOW))
-def test_a_trial_that_is_timed_otherwise_has_another_id(name: str) -> None:
+def test_a_trial_that_is_timed_otherwise_has_another_id(name):
     assert Trial(window=replace(Window(), **{name: ANOTHER_WINDOW[name]})).id != Trial().id
 
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(*[st.sampled_from([None, value]) for value in ANOTHER.values()]), max_size=20, unique=True))
-def test_no_two_trials_share_an_id(choices: list[tuple[Any, ...]]) -> None:
+def test_no_two_trials_share_an_id(choices):
     trials = [
         replace(Trial(), **{name: value for name, value in zip(ANOTHER, choice, strict=True) if value is not None})
         for choice in choices
@@ -84,25 +84,23 @@ def test_no_two_trials_share_an_id(choices: list[tuple[Any, ...]]) -> None:
     ("--train-target", "accuracy=1.6", "'accuracy=1.6': a target of accuracy is between 0 and 1"),
     ("--train-log", "mlflow", "'mlflow' is no log: it is one of tensorboard, wandb, or both with a comma"),
 ])  # fmt: skip
-def test_what_is_wrong_about_a_training_is_one_line_by_hand_too(
-    flag: str, value: str, problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_wrong_about_a_training_is_one_line_by_hand_too(flag, value, problem, capsys):
     with pytest.raises(SystemExit) as ended:
         Trial.from_argv("single", ["--train-epochs", "1", flag, value])
     assert ended.value.code == 2 and problem in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_global_batch_is_that_of_all_workers() -> None:
+def test_global_batch_is_that_of_all_workers():
     assert Trial(batch_per_worker=32, workers=3).global_batch == 96
     assert Trial(batch_per_worker=32, workers=3).to_dict()["global_batch"] == 96
 
 
-def test_the_workers_of_a_pipeline_share_one_batch() -> None:
+def test_the_workers_of_a_pipeline_share_one_batch():
     assert Trial(batch_per_worker=32, workers=4, stages=4).global_batch == 32
     assert Trial(batch_per_worker=32, workers=4, stages=2).global_batch == 64
 
 
-def test_to_dict_has_every_key_but_the_window() -> None:
+def test_to_dict_has_every_key_but_the_window():
     keys = Trial(**ANOTHER).to_dict()
     assert {**keys, "window": ANOTHER["window"]} == {**ANOTHER, "global_batch": ANOTHER["target_batch_size"]}
 
@@ -117,7 +115,7 @@ def test_to_dict_has_every_key_but_the_window() -> None:
         ),
     ],
 )  # fmt: skip
-def test_command_lines_are_short_and_say_what_matters(trial: Trial, argv: list[str]) -> None:
+def test_command_lines_are_short_and_say_what_matters(trial, argv):
     assert trial.to_argv() == argv
 
 
@@ -136,7 +134,7 @@ def another(name: str, framework: str) -> Any:
 
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
-def test_every_flag_of_a_script_comes_back_as_it_was(framework: str) -> None:
+def test_every_flag_of_a_script_comes_back_as_it_was(framework):
     for name in script_keys(framework):
         value = another(name, framework)
         trial = Trial(framework=framework, **{name: value})
@@ -185,18 +183,18 @@ def trials(draw: st.DrawFn) -> Trial:
 
 
 @given(trials())
-def test_a_command_line_gives_its_trial_back(trial: Trial) -> None:
+def test_a_command_line_gives_its_trial_back(trial):
     again, record = Trial.from_argv(trial.framework, trial.to_argv())
     assert (again, record) == (as_the_script_sees_it(trial), None)
     assert again.to_argv() == trial.to_argv()
 
 
-def test_steps_time_exactly_so_many() -> None:
+def test_steps_time_exactly_so_many():
     trial, _ = Trial.from_argv("single", ["--steps", "7", "--warmup-steps", "2"])
     assert trial.window == Window(warmup_steps=2, min_steps=7, min_seconds=0.0, max_seconds=None, max_steps=7)
 
 
-def test_the_folder_of_the_record_is_no_part_of_the_trial() -> None:
+def test_the_folder_of_the_record_is_no_part_of_the_trial():
     assert Trial.from_argv("single", ["--record", "/some where"]) == (Trial(), "/some where")
 
 
@@ -211,9 +209,7 @@ def test_the_folder_of_the_record_is_no_part_of_the_trial() -> None:
         (["--workers", "2"], "unrecognized arguments: --workers 2"),
     ],
 )
-def test_a_wrong_command_line_ends_with_2_and_one_clear_line(
-    capsys: pytest.CaptureFixture[str], argv: list[str], said: str
-) -> None:
+def test_a_wrong_command_line_ends_with_2_and_one_clear_line(capsys, argv, said):
     with pytest.raises(SystemExit) as end:
         Trial.from_argv("horovod", argv)
     assert end.value.code == 2
@@ -221,7 +217,7 @@ def test_a_wrong_command_line_ends_with_2_and_one_clear_line(
 
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
-def test_help_explains_every_flag(framework: str) -> None:
+def test_help_explains_every_flag(framework):
     text = " ".join(parser(framework).format_help().split())
     assert FRAMEWORKS[framework].title in text
     for name in [*script_keys(framework), *ANOTHER_WINDOW, "steps", "record"]:
@@ -230,7 +226,7 @@ def test_help_explains_every_flag(framework: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["accuracy=0.6", "loss=1.5", "perplexity=120", "matthews=-0.1"])
-def test_a_target_is_written_as_it_is_read(text: str) -> None:
+def test_a_target_is_written_as_it_is_read(text):
     assert str(Target.parse(text)) == text
 
 
@@ -247,19 +243,19 @@ def test_a_target_is_written_as_it_is_read(text: str) -> None:
         ("loss=nan", "above 0"),
     ],
 )
-def test_what_is_no_target_says_what_would_be(text: str, message: str) -> None:
+def test_what_is_no_target_says_what_would_be(text, message):
     with pytest.raises(ValueError, match=r"target|number") as refused:
         Target.parse(text)
     assert message in str(refused.value)
 
 
-def test_accuracy_is_reached_from_below_and_loss_from_above() -> None:
+def test_accuracy_is_reached_from_below_and_loss_from_above():
     assert Target("accuracy", 0.35).reached(0.35) and not Target("accuracy", 0.35).reached(0.3499)
     assert Target("loss", 1.5).reached(1.5) and not Target("loss", 1.5).reached(1.51)
     assert not Target("accuracy", 0.1).reached(math.nan) and not Target("loss", 9.0).reached(math.nan)
 
 
-def test_the_first_number_is_better_than_none_and_nan_is_never() -> None:
+def test_the_first_number_is_better_than_none_and_nan_is_never():
     assert better("accuracy", 0.1, None) and not better("accuracy", math.nan, None)
     assert better("accuracy", 0.2, 0.1) and not better("accuracy", 0.1, 0.1)
     assert better("loss", 0.1, 0.2) and not better("loss", math.nan, 0.2)

@@ -150,7 +150,7 @@ def changed(site: Path, tmp_path: Path, optimizer: str, further: Mapping[str, st
     return folder
 
 
-def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site: Path, tmp_path: Path) -> None:
+def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site, tmp_path):
     """Of nineteen configurations in one process, seventeen change a setting for all, each another one, and one leaves a
     hook that every model of its process would run, so that it is measured alone."""
     leaking = changed(site, tmp_path, "planted_leaks.Leaking", {"chosen =": HOOK.strip()})
@@ -197,7 +197,7 @@ sweeps:
 
 
 @pytest.mark.long
-def test_what_fails_in_a_block_is_its_own_fault_and_no_others(site: Path, tmp_path: Path) -> None:
+def test_what_fails_in_a_block_is_its_own_fault_and_no_others(site, tmp_path):
     """An out-of-memory is one only where a launch of its own repeats it. Whatever else fails among others is measured
     alone, and these keep the rounds that they had."""
     failing = changed(site, tmp_path, "planted_failures.Failing")
@@ -235,7 +235,7 @@ def test_without_the_package_its_model_is_unknown():
 
 
 @pytest.mark.parametrize("former", sorted(scaling_study.MOVED))
-def test_a_module_that_moved_is_found_under_its_former_name(former: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_moved_is_found_under_its_former_name(former, monkeypatch):
     now = importlib.import_module(scaling_study.MOVED[former])
     spec = now.__spec__
     monkeypatch.delitem(sys.modules, former, raising=False)
@@ -244,7 +244,7 @@ def test_a_module_that_moved_is_found_under_its_former_name(former: str, monkeyp
     assert now.__spec__ is spec and now.__name__ == scaling_study.MOVED[former]
 
 
-def test_names_that_users_imported_before_are_there() -> None:
+def test_names_that_users_imported_before_are_there():
     for former, names in {
         "scaling_study.measure.phases": ("Phase",),
         "scaling_study.measure.rounds": ("Rounds",),

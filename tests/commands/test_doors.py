@@ -39,14 +39,14 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_explains_itself(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_explains_itself(command, capsys):
     assert cli.main([*command, "--help"]) == 0
     shown = capsys.readouterr()
     assert f"scaling-study {' '.join(command)}" in shown.out and not shown.err
 
 
 @pytest.mark.parametrize("command", DOORS, ids=" ".join)
-def test_a_door_shows_the_options_of_its_command(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_door_shows_the_options_of_its_command(command, capsys):
     door, words = DOORS[command]
     assert cli.main([*command, "--help"]) == door([*(words or command if door is cli.analysis else words), "--help"])
     named, alone = capsys.readouterr().out.split("Usage:")[1:]
@@ -54,9 +54,7 @@ def test_a_door_shows_the_options_of_its_command(command: tuple[str, ...], capsy
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_an_unknown_option_is_one_line_and_exit_code_2(
-    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_option_is_one_line_and_exit_code_2(command, capsys):
     called = [(cli.main, [*command, "--colour"])]
     if command in DOORS:
         door, words = DOORS[command]
@@ -84,15 +82,13 @@ def test_an_unknown_option_is_one_line_and_exit_code_2(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_is_wrong_with_a_command_line_is_one_line(
-    study: Path, capsys: pytest.CaptureFixture[str], words: list[str], problem: str
-) -> None:
+def test_what_is_wrong_with_a_command_line_is_one_line(study, capsys, words, problem):
     assert cli.main(words) == 2
     shown = capsys.readouterr()
     assert shown.err.startswith(f"error: {problem}") and shown.err.count("\n") == 1 and not shown.out
 
 
-def test_every_door_to_a_plan_shows_the_same_plan(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_door_to_a_plan_shows_the_same_plan(study, capsys):
     plans = []
     for door, words in ((cli.run_sweep, []), (cli.main, ["run"]), (cli.main, [])):
         assert door([*words, "tiny.yaml", "--dry-run", "--json"]) == 0
@@ -100,7 +96,7 @@ def test_every_door_to_a_plan_shows_the_same_plan(study: Path, capsys: pytest.Ca
     assert plans[0] == plans[1] == plans[2] and len(plans[0]["trials"]) == 6
 
 
-def test_slurm_has_a_command_for_each_option_of_a_sweep(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_slurm_has_a_command_for_each_option_of_a_sweep(study, capsys):
     assert cli.main(["slurm", "status", "tiny.yaml"]) == cli.run_sweep(["tiny.yaml", "--status"])
     by_command, by_option = capsys.readouterr().out.splitlines()
     assert by_command == by_option == "No Slurm job was submitted into results/tiny."
@@ -116,7 +112,7 @@ def test_slurm_has_a_command_for_each_option_of_a_sweep(study: Path, capsys: pyt
 
 
 @pytest.mark.slow
-def test_what_runs_no_analysis_loads_none(tmp_path: Path) -> None:
+def test_what_runs_no_analysis_loads_none(tmp_path):
     """pandas and matplotlib take longer to load than a plan takes to make. A plan of results says more."""
     program = (
         "import sys; from scaling_study import cli\n"
@@ -130,7 +126,7 @@ def test_what_runs_no_analysis_loads_none(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == "[0, 0, 0, 0, 0] []"
 
 
-def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_word(capsys):
     def app() -> typer.Typer:
         raise KeyboardInterrupt
 

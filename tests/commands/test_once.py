@@ -34,9 +34,7 @@ sys.addaudithook(note_open)
 
 
 @pytest.mark.parametrize("words", [["--dry-run"], ["--where", "batch_per_worker=9"]], ids=["dry run", "sweep"])
-def test_a_command_makes_its_plan_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
+def test_a_command_makes_its_plan_once(tmp_path, monkeypatch, capsys, words):
     calls: Counter[str] = Counter()
 
     def counted(owner: Any, name: str) -> None:
@@ -58,9 +56,7 @@ def test_a_command_makes_its_plan_once(
     assert calls == {"combinations": 2, "draft": 1, "_gates": 1}
 
 
-def test_nothing_is_downloaded_for_a_study_whose_baseline_matches_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_downloaded_for_a_study_whose_baseline_matches_nothing(tmp_path, monkeypatch, capsys):
     (tmp_path / "tiny.yaml").write_text(STUDY.replace("{framework: single}\nsweeps", "{framework: horovod}\nsweeps"))
     monkeypatch.setattr(datasets, "prepare", lambda names: pytest.fail("data was prepared"))
     assert cli.run_sweep([str(tmp_path / "tiny.yaml")]) == 2
@@ -68,7 +64,7 @@ def test_nothing_is_downloaded_for_a_study_whose_baseline_matches_nothing(
 
 
 @pytest.mark.slow
-def test_the_end_of_a_sweep_reads_every_record_once(planted_results: Path) -> None:
+def test_the_end_of_a_sweep_reads_every_record_once(planted_results):
     global opened
     opened = []
     try:

@@ -15,9 +15,7 @@ from scaling_study.settings import CHECKOUT
 
 
 @pytest.mark.slow
-def test_it_prints_what_a_record_depends_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_prints_what_a_record_depends_on(monkeypatch, capsys):
     monkeypatch.setenv("OMP_PROC_BIND", "true")
     assert cli.run_sweep(["--print-environment"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -29,13 +27,13 @@ def test_it_prints_what_a_record_depends_on(
         assert printed["horovod"]["mpi"] or printed["horovod"]["gloo"]
 
 
-def test_where_torch_cannot_be_imported_the_reason_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_torch_cannot_be_imported_the_reason_is_printed(monkeypatch):
     failed = subprocess.CompletedProcess([], 1, "", "Traceback ...\nModuleNotFoundError: No module named 'torch'\n")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     assert doctor.asked_of("any") == {"error": "ModuleNotFoundError: No module named 'torch'"}
 
 
-def test_a_launcher_that_is_not_there_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launcher_that_is_not_there_is_empty(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sys, "executable", str(CHECKOUT / "nowhere" / "python"))
     assert doctor.launcher_paths()["torchrun"] == ""

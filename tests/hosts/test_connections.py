@@ -54,7 +54,7 @@ def begin(connection: AgentConnection, tmp_path: Path) -> None:
     connection.ask({"ask": "begin", "mark": str(tmp_path), "temporary": str(tmp_path / "scaling-study-abc-1")}, 30)
 
 
-def test_an_agent_describes_its_host() -> None:
+def test_an_agent_describes_its_host():
     connection = AgentConnection("here", elsewhere=False)
     facts = connection.ask({"ask": "describe", "checkout": str(CHECKOUT), "paths": [str(CHECKOUT), "/no/such"]}, 30)
     connection.close()
@@ -64,7 +64,7 @@ def test_an_agent_describes_its_host() -> None:
     assert len(facts["code"]) > 100 and facts["machine"]["libraries"]["torch"]
 
 
-def test_a_trial_begins_and_ends_clean(tmp_path: Path, marked: subprocess.Popen[bytes]) -> None:
+def test_a_trial_begins_and_ends_clean(tmp_path, marked):
     connection, folder = AgentConnection("here", elsewhere=False), tmp_path / "scaling-study-abc-1"
     (older := tmp_path / "scaling-study-abc-0").mkdir()
     begin(connection, tmp_path)
@@ -80,7 +80,7 @@ def test_a_trial_begins_and_ends_clean(tmp_path: Path, marked: subprocess.Popen[
     connection.close()
 
 
-def test_a_connection_that_is_closed_ends_the_ranks(tmp_path: Path, marked: subprocess.Popen[bytes]) -> None:
+def test_a_connection_that_is_closed_ends_the_ranks(tmp_path, marked):
     connection = AgentConnection("here", elsewhere=False)
     begin(connection, tmp_path)
     rank = subprocess.Popen(["sleep", "600"], env={leftovers.MARK: str(tmp_path)})
@@ -88,7 +88,7 @@ def test_a_connection_that_is_closed_ends_the_ranks(tmp_path: Path, marked: subp
     assert gone(rank)
 
 
-def test_silence_ends_the_ranks_too(tmp_path: Path, marked: subprocess.Popen[bytes]) -> None:
+def test_silence_ends_the_ranks_too(tmp_path, marked):
     """As when the network fails: nothing is closed, and nothing more is heard."""
     connection = AgentConnection("here", elsewhere=False)
     begin(connection, tmp_path)
@@ -98,7 +98,7 @@ def test_silence_ends_the_ranks_too(tmp_path: Path, marked: subprocess.Popen[byt
     connection.close()
 
 
-def test_a_heartbeat_keeps_a_connection_alive(no_ssh: None, tmp_path: Path, interruption: Interruption) -> None:
+def test_a_heartbeat_keeps_a_connection_alive(no_ssh, tmp_path, interruption):
     with AgentConnections() as opened, opened.trial(["a"], str(tmp_path), str(tmp_path / "t-1"), interruption) as trial:
         rank = subprocess.Popen(["sleep", "600"], env={leftovers.MARK: str(tmp_path)})
         time.sleep(agent.SILENCE_SECONDS + 2.0)
@@ -106,9 +106,7 @@ def test_a_heartbeat_keeps_a_connection_alive(no_ssh: None, tmp_path: Path, inte
     assert gone(rank) and trial.with_failed_host(Exit(0, 1.0)) == Exit(0, 1.0)
 
 
-def test_a_host_that_is_away_is_named_and_nothing_begins(
-    no_ssh: None, tmp_path: Path, interruption: Interruption
-) -> None:
+def test_a_host_that_is_away_is_named_and_nothing_begins(no_ssh, tmp_path, interruption):
     with (
         AgentConnections() as opened,
         pytest.raises(ConnectionLost, match="away: "),
@@ -125,9 +123,7 @@ def command_line(process: psutil.Process) -> list[str]:
         return []
 
 
-def test_a_host_that_fails_wakes_who_waits_and_is_named(
-    no_ssh: None, tmp_path: Path, interruption: Interruption
-) -> None:
+def test_a_host_that_fails_wakes_who_waits_and_is_named(no_ssh, tmp_path, interruption):
     with AgentConnections() as opened:
         with opened.trial(["a", "b"], str(tmp_path), str(tmp_path / "t-1"), interruption) as trial:
             rank = subprocess.Popen(["sleep", "600"], env={leftovers.MARK: str(tmp_path)})
@@ -143,5 +139,5 @@ def test_a_host_that_fails_wakes_who_waits_and_is_named(
         assert again.with_failed_host(Exit(0, 1.0)).node == ""
 
 
-def test_who_is_here_is_no_other() -> None:
+def test_who_is_here_is_no_other():
     assert other_hosts(["localhost", "127.0.0.1", "no.such.host.example"]) == ["no.such.host.example"]

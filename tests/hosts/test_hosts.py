@@ -6,7 +6,6 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from scaling_study.errors import StudyError
 from scaling_study.hosts import hosts
 from scaling_study.hosts.hosts import Allocation, Host, current, env_without_job, expand
-from scaling_study.study.study import Study
 
 FOUR = (Host("h1", 4), Host("h2", 4), Host("h3", 4), Host("h4", 2))
 
@@ -33,7 +31,7 @@ def refused(read: Callable[[], object]) -> list[str]:
         (" gpu-01.cluster.org:8 , 10.0.0.17", (Host("gpu-01.cluster.org", 8), Host("10.0.0.17", 1))),
     ],
 )
-def test_an_option_names_hosts_with_their_slots(text: str, said: tuple[Host, ...]) -> None:
+def test_an_option_names_hosts_with_their_slots(text, said):
     assert hosts.parse_option(text) == said
 
 
@@ -51,7 +49,7 @@ def test_an_option_names_hosts_with_their_slots(text: str, said: tuple[Host, ...
         ("h1:2,H1:3", "host H1 is listed twice; list it once, with all its slots"),
     ],
 )
-def test_what_is_no_host_is_refused_with_what_would_be_right(text: str, said: str) -> None:
+def test_what_is_no_host_is_refused_with_what_would_be_right(text, said):
     (problem,) = refused(lambda: hosts.parse_option(text))
     assert problem.startswith(f"--hosts: {said}")
 
@@ -59,13 +57,13 @@ def test_what_is_no_host_is_refused_with_what_would_be_right(text: str, said: st
 @pytest.mark.parametrize(
     "text", ["h1 slots=2\nh2 slots=2\n", "# two\n\n  h1:2 # the first\nh2:2", "h1 slots=2 max_slots=4\nh2 slots=2\r\n"]
 )
-def test_a_hostfile_of_any_launcher_is_understood(text: str, tmp_path: Path) -> None:
+def test_a_hostfile_of_any_launcher_is_understood(text, tmp_path):
     file = tmp_path / "hostfile"
     file.write_bytes(text.encode())
     assert hosts.read_hostfile(file) == (Host("h1", 2), Host("h2", 2))
 
 
-def test_what_is_wrong_in_a_hostfile_is_said_with_its_line(tmp_path: Path) -> None:
+def test_what_is_wrong_in_a_hostfile_is_said_with_its_line(tmp_path):
     text = "h1 slots=2\nh2 slot=2\n# nothing\nh3 slots=0\nh1:4\nh4:2 slots=3\n"
     assert refused(lambda: hosts.parse_hostfile(text, "hostfile")) == [
         "hostfile:2: 'slot=2' is not understood; expected `h1 slots=2` or `h1:2`",
@@ -83,7 +81,7 @@ def test_what_is_wrong_in_a_hostfile_is_said_with_its_line(tmp_path: Path) -> No
 @given(st.text(max_size=60))
 @example(":")
 @example(":2")
-def test_any_text_gives_hosts_that_every_shell_takes_or_a_problem(text: str) -> None:
+def test_any_text_gives_hosts_that_every_shell_takes_or_a_problem(text):
     for read in (hosts.parse_option, lambda said: hosts.parse_hostfile(said, "f")):
         try:
             for host in read(text):
@@ -92,7 +90,7 @@ def test_any_text_gives_hosts_that_every_shell_takes_or_a_problem(text: str) -> 
             assert wrong.problems
 
 
-def test_a_study_names_its_hosts(study_of: Callable[..., Study], problems_of: Callable[[str], list[str]]) -> None:
+def test_a_study_names_its_hosts(study_of, problems_of):
     sweeps = "sweeps: [{framework: single, model: resnet8}]\n"
     assert study_of(f"study: a\nhosts: [h1:2, h2:2]\n{sweeps}").hosts == (Host("h1", 2), Host("h2", 2))
     assert problems_of(f"study: a\nhosts:\n  - h1:2\n  - h1:3\n  - h 2\n{sweeps}") == [
@@ -109,7 +107,7 @@ def test_a_study_names_its_hosts(study_of: Callable[..., Study], problems_of: Ca
         (5, 5, "hosts=5, but 4 are listed (h1:4, h2:4, h3:4, h4:2)"),
     ],
 )
-def test_too_few_hosts_or_slots_are_said(count: int, workers: int, why: str) -> None:
+def test_too_few_hosts_or_slots_are_said(count, workers, why):
     assert hosts.capacity_problem(FOUR, count, workers) == why
     assert "but no hosts are listed" in hosts.capacity_problem((), count, workers)
 
@@ -123,25 +121,25 @@ def test_too_few_hosts_or_slots_are_said(count: int, workers: int, why: str) -> 
         ("a-[9-11].b,c", ["a-9.b", "a-10.b", "a-11.b", "c"]),
     ],
 )
-def test_a_list_of_slurms_is_written_out(text: str, said: list[str]) -> None:
+def test_a_list_of_slurms_is_written_out(text, said):
     assert expand(text) == said
 
 
 @pytest.mark.parametrize("text", ["", "node[1-3", "node1]", "node[a-c]", "node[]", "a,,b", "no de", "n[[1]]", "$(id)"])
-def test_what_is_no_list_is_refused(text: str) -> None:
+def test_what_is_no_list_is_refused(text):
     with pytest.raises(ValueError, match=r"host|expected numbers"):
         expand(text)
 
 
 @pytest.mark.parametrize("text", ["n[0-999999999]", "n[0-999][0-999]", "n[0-99999],m[0-99999]"])
-def test_a_few_letters_do_not_fill_the_memory(text: str) -> None:
+def test_a_few_letters_do_not_fill_the_memory(text):
     with pytest.raises(ValueError, match="more than 100,000 hosts"):
         expand(text)
 
 
 @pytest.mark.skipif(not shutil.which("scontrol"), reason="no scontrol on this machine")
 @pytest.mark.parametrize("text", ["node[1-3]", "gpu[08-11,7],login", "r[1-2]n[01-02]", "n[099-101]"])
-def test_scontrol_says_the_same(text: str, tmp_path: Path) -> None:
+def test_scontrol_says_the_same(text, tmp_path):
     (tmp_path / "slurm.conf").write_text(
         "ClusterName=x\nSlurmctldHost=localhost\nAuthType=auth/none\nCredType=cred/none\n"
         "NodeName=x\nPartitionName=x Nodes=x\n"
@@ -157,7 +155,7 @@ JOB = {  # of a real one (Slurm 22.05)
 }  # fmt: skip
 
 
-def test_the_job_around_a_process_is_known_by_its_variables() -> None:
+def test_the_job_around_a_process_is_known_by_its_variables():
     found = current(JOB)
     assert found == Allocation("41", "tiny.fcea7bd1", "planted", "main", ("node1", "node2"), (1, 1))
     assert found.to_dict() == {
@@ -168,11 +166,11 @@ def test_the_job_around_a_process_is_known_by_its_variables() -> None:
 
 
 @pytest.mark.parametrize(("said", "cores"), [("4(x2)", (4, 4)), ("16,8", (16, 8)), ("2(x9)", (2, 2)), ("many", ())])
-def test_cores_on_each_host(said: str, cores: tuple[int, ...]) -> None:
+def test_cores_on_each_host(said, cores):
     assert current({**JOB, "SLURM_JOB_CPUS_PER_NODE": said}).cores == cores  # type: ignore[union-attr]
 
 
-def test_a_trial_on_one_host_sees_no_job() -> None:
+def test_a_trial_on_one_host_sees_no_job():
     job = {"SLURM_JOB_ID": "41", "SLURMD_NODENAME": "n", "SLURM_CONF": "/x", "PATH": "/bin"}
     assert env_without_job(job) == ["env", "-u", "SLURMD_NODENAME", "-u", "SLURM_JOB_ID"]
     assert env_without_job({"SLURM_CONF": "/x", "PATH": "/bin"}) == []
@@ -184,13 +182,13 @@ HERE = {
 }  # fmt: skip
 
 
-def test_what_decides_speed_and_where_things_are_travels() -> None:
+def test_what_decides_speed_and_where_things_are_travels():
     travels = ["DATA_ROOT", "NCCL_DEBUG", "OMP_NUM_THREADS", "PYTHONPATH"]
     assert hosts.exported_names(HERE) == travels
     assert hosts.exported_names(HERE, also=["MY_SETTING", "NOT_SET"]) == sorted([*travels, "MY_SETTING"])
 
 
-def test_a_launcher_is_started_without_what_is_nobodys_business() -> None:
+def test_a_launcher_is_started_without_what_is_nobodys_business():
     without = ["env", "-u", "AWS_SECRET_ACCESS_KEY", "-u", "MY_SETTING"]
     assert hosts.env_without_private(HERE) == without
     assert hosts.env_without_private(HERE, also=["MY_SETTING"]) == without[:3]
@@ -198,7 +196,7 @@ def test_a_launcher_is_started_without_what_is_nobodys_business() -> None:
     assert "s3cret" not in seen and "DATA_ROOT=/data" in seen and "SSH_AUTH_SOCK" in seen
 
 
-def test_a_host_of_the_job_is_reached_by_srun_and_every_other_by_ssh() -> None:
+def test_a_host_of_the_job_is_reached_by_srun_and_every_other_by_ssh():
     assert hosts.command("node2", ["python", "-c", "print('a b')"], JOB) == [
         "srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", "--mem=0", "--unbuffered", "--quiet",
         "--nodelist=node2", "python", "-c", "print('a b')",
@@ -210,14 +208,14 @@ def test_a_host_of_the_job_is_reached_by_srun_and_every_other_by_ssh() -> None:
     )
 
 
-def test_what_went_wrong_is_said_in_the_words_of_what_was_used() -> None:
+def test_what_went_wrong_is_said_in_the_words_of_what_was_used():
     said = "srun: error: Unable to create step for job 41: Invalid node name specified\n"
     assert hosts.failure("node2", 1, said, JOB) == "srun: Unable to create step for job 41: Invalid node name specified"
     assert hosts.failure("node2", 1, "first\nlast\n", JOB) == "last"
     assert hosts.failure("node3", 255, "ssh: Connection refused", JOB).startswith("ssh: Connection refused: ")
 
 
-def test_nothing_is_asked_of_a_person_and_the_shell_there_gets_one_command() -> None:
+def test_nothing_is_asked_of_a_person_and_the_shell_there_gets_one_command():
     made = hosts.ssh_command("h2", ["/venv/bin/python", "-c", "print('a b')", "$HOME"])
     assert made[0] == "ssh" and made[-2] == "h2"
     assert "BatchMode=yes" in made and not any("StrictHostKeyChecking" in word for word in made)
@@ -239,5 +237,5 @@ def test_nothing_is_asked_of_a_person_and_the_shell_there_gets_one_command() -> 
         (3, "", "ended with exit code 3", ""),
     ],
 )  # fmt: skip
-def test_each_failure_is_one_clause_with_what_helps(code: int, said: str, line: str, remedy: str) -> None:
+def test_each_failure_is_one_clause_with_what_helps(code, said, line, remedy):
     assert hosts.ssh_failure("h2", code, said).startswith(f"{line}: {remedy}" if remedy else line)

@@ -24,7 +24,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *words], env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
-def test_each_host_gets_its_number_and_the_same_hostfile() -> None:
+def test_each_host_gets_its_number_and_the_same_hostfile():
     done = run(HERE, "sh", "-c", 'echo "$0 $1" $(cat $1 | tr "\\n" ";")', "{node}", "{hostfile}")
     first, second = sorted(line.split(maxsplit=2) for line in done.stdout.splitlines())
     assert (first[0], second[0]) == ("0", "1") and done.returncode == 0
@@ -32,12 +32,12 @@ def test_each_host_gets_its_number_and_the_same_hostfile() -> None:
     assert not Path(first[1]).exists(), "it goes with the command"
 
 
-def test_only_variables_that_travel_are_seen() -> None:
+def test_only_variables_that_travel_are_seen():
     seen = run("-x", "MINE", "localhost:1", "env", OMP_NUM_THREADS="1", MINE="2").stdout
     assert "OMP_NUM_THREADS=1\n" in seen and "MINE=2\n" in seen
 
 
-def test_commands_run_where_this_one_does(tmp_path: Path) -> None:
+def test_commands_run_where_this_one_does(tmp_path):
     done = subprocess.run(
         [*COMMAND, "localhost:1", "pwd"], cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(CHECKOUT)},
         capture_output=True, text=True, check=True,
@@ -45,7 +45,7 @@ def test_commands_run_where_this_one_does(tmp_path: Path) -> None:
     assert done.stdout == f"{tmp_path}\n"
 
 
-def test_the_first_to_fail_ends_the_others_and_gives_its_code() -> None:
+def test_the_first_to_fail_ends_the_others_and_gives_its_code():
     start = time.monotonic()
     done = run(HERE, "sh", "-c", "[ $0 = 0 ] && exec sleep 600; exit 7", "{node}")
     assert (done.returncode, done.stderr) == (7, "127.0.0.1: ended with exit code 7\n")
@@ -61,13 +61,13 @@ def test_the_first_to_fail_ends_the_others_and_gives_its_code() -> None:
         (["localhost:1", "no-such-command"], "no-such-command: No such file or directory"),
     ],
 )
-def test_what_cannot_be_run_is_said_in_one_line(words: list[str], said: str) -> None:
+def test_what_cannot_be_run_is_said_in_one_line(words, said):
     done = run(*words)
     assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_nothing_outlives_it(number: signal.Signals, tmp_path: Path) -> None:
+def test_nothing_outlives_it(number, tmp_path):
     """Not even what a command has put into a session of its own, deaf to TERM, or stopped."""
     ranks = "setsid sh -c 'trap \"\" TERM; touch $0; sleep 600' %s & setsid sleep 600 & kill -STOP $!; wait" % (
         tmp_path / "deaf"

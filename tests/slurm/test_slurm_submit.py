@@ -79,7 +79,7 @@ def test_options_in_it_are_checked_like_those_on_the_command_line(tmp_path):
         _ = Request(RESULTS, file, machine="mine").options
 
 
-def test_a_job_of_one_trial_shares_no_launch() -> None:
+def test_a_job_of_one_trial_shares_no_launch():
     planned = SimpleNamespace(trial=SimpleNamespace(warm=True))
     run: Any = SimpleNamespace(plan=SimpleNamespace(configurations=[planned]))
     with pytest.raises(StudyError, match="warm is true"):

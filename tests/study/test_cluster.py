@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,8 @@ from scaling_study.hosts.hosts import Host
 from scaling_study.launch.launchers import LAUNCHERS, Command, command
 from scaling_study.machine import Machine
 from scaling_study.records import outcome
-from scaling_study.records.store import RankReport
 from scaling_study.study import plan, support
 from scaling_study.study.machine_file import MachineFile
-from scaling_study.study.plan import Plan
 from scaling_study.study.study import Study
 from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
@@ -85,13 +82,11 @@ def trial(**keys: Any) -> Trial:
         ),
     ],
 )  # fmt: skip
-def test_each_launchers_command_line_over_hosts(
-    launcher: str, keys: dict[str, Any], cluster: Cluster, argv: list[str]
-) -> None:
+def test_each_launchers_command_line_over_hosts(launcher, keys, cluster, argv):
     assert LAUNCHERS[launcher](trial(**keys), PROGRAM, BIN, 23456, cluster) == Command(tuple(argv))
 
 
-def test_the_environment_of_the_machine_file_is_on_the_command_line() -> None:
+def test_the_environment_of_the_machine_file_is_on_the_command_line():
     over = trial(launcher="mpirun")
     assert command(over, cluster=TOLD).env == {**IFNAMES, "NCCL_DEBUG": "WARN"}
     assert command(replace(over, hosts=None), cluster=TOLD).env == {"NCCL_DEBUG": "WARN"}, "no network is used"
@@ -108,7 +103,7 @@ def planned(study: Study, machine: Machine, cluster: Cluster = ALONE) -> dict[tu
     return {(p.trial.hosts, p.trial.workers): p.unsupported for p in made.configurations}
 
 
-def test_hosts_are_an_axis_as_any_other(study_of: Callable[..., Study], machine: Callable[..., Machine]) -> None:
+def test_hosts_are_an_axis_as_any_other(study_of, machine):
     asked = study_of(STUDY % "workers: [4], hosts: [1, 2, 4]")
     assert planned(asked, machine(cores=2), Cluster((Host("h1", 2), Host("h2", 2)))) == {
         (1, 4): "hosts=1 needs 4 slots on each, but h1 has slots=2",
@@ -117,7 +112,7 @@ def test_hosts_are_an_axis_as_any_other(study_of: Callable[..., Study], machine:
     }
 
 
-def test_cores_are_those_of_each_host(study_of: Callable[..., Study], machine: Callable[..., Machine]) -> None:
+def test_cores_are_those_of_each_host(study_of, machine):
     many = Cluster((Host("h1", 8), Host("h2", 8)))
     asked = study_of(STUDY % "workers: [8], hosts: [2], cores_per_worker: [1]")
     assert planned(asked, machine(cores=4), many) == {(2, 8): ""}
@@ -127,14 +122,12 @@ def test_cores_are_those_of_each_host(study_of: Callable[..., Study], machine: C
 
 
 @pytest.mark.parametrize("keys", ["workers: [3], hosts: [2]", "hosts: [2]"])
-def test_workers_that_cannot_be_spread_evenly_are_wrong_everywhere(
-    problems_of: Callable[[str], list[str]], keys: str
-) -> None:
+def test_workers_that_cannot_be_spread_evenly_are_wrong_everywhere(problems_of, keys):
     workers = 3 if "3" in keys else 1
     assert problems_of(STUDY % keys) == [f"study.yaml:5: workers={workers} cannot be spread evenly over hosts=2"]
 
 
-def test_what_decides_speed_on_a_machine_is_part_of_every_id(plan_of: Callable[..., Plan]) -> None:
+def test_what_decides_speed_on_a_machine_is_part_of_every_id(plan_of):
     made = plan_of(STUDY % "workers: [2]")
     again = plan.make(made.study, made.machine, cluster=Cluster(TWO, MachineFile(price_per_worker_hour=1.0)))
     other = plan.make(made.study, made.machine, cluster=Cluster((), MachineFile(interface="ib0")))
@@ -142,9 +135,7 @@ def test_what_decides_speed_on_a_machine_is_part_of_every_id(plan_of: Callable[.
     assert ids[0] == ids[1] and not ids[0] & ids[2]
 
 
-def test_a_gate_over_hosts_is_a_gate_of_its_own(
-    study_of: Callable[..., Study], machine: Callable[..., Machine]
-) -> None:
+def test_a_gate_over_hosts_is_a_gate_of_its_own(study_of, machine):
     asked = study_of((STUDY % "workers: [2], hosts: [1, 2]").replace("parity: false\n", ""))
     made = plan.make(asked, machine(cores=2), cluster=PLAIN)
     assert sorted((gate.trial.hosts or 1, gate.trial.workers) for gate in made.gates) == [(1, 2), (2, 2)]
@@ -159,8 +150,6 @@ def test_a_gate_over_hosts_is_a_gate_of_its_own(
         (["a", "b", "c", "d"], "asked for 2 hosts with 2 workers each, found 1 on a, 1 on b, 1 on c, 1 on d"),
     ],
 )
-def test_ranks_on_other_hosts_than_asked_for_are_a_contradiction(
-    rank_report: Callable[..., RankReport], seen: list[str], said: str
-) -> None:
+def test_ranks_on_other_hosts_than_asked_for_are_a_contradiction(rank_report, seen, said):
     reports = [rank_report(rank=rank, world_size=4, host=host) for rank, host in enumerate(seen)]
     assert outcome.first_problem(trial(), reports) == said

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -37,7 +36,7 @@ def document(study_file: Callable[[str | bytes], Path]) -> Callable[[str | bytes
     return lambda text: read(study_file(text))
 
 
-def test_values_come_with_the_line_on_which_each_stands(document: Callable[[str], Document]) -> None:
+def test_values_come_with_the_line_on_which_each_stands(document):
     made = document(
         "study: a\n"  # 1
         "\n"
@@ -68,7 +67,7 @@ def test_values_come_with_the_line_on_which_each_stands(document: Callable[[str]
     }
 
 
-def test_a_place_that_is_not_in_the_file_is_shown_as_what_surrounds_it(document: Callable[[str], Document]) -> None:
+def test_a_place_that_is_not_in_the_file_is_shown_as_what_surrounds_it(document):
     made = document("study: a\nmeasure:\n  repeats: 3\n")
     assert made.at(("measure", "repeats")) == f"{made.path}:3"
     assert made.at(("measure", "repeets", "x")) == f"{made.path}:2"
@@ -76,9 +75,7 @@ def test_a_place_that_is_not_in_the_file_is_shown_as_what_surrounds_it(document:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 5)), min_size=1, max_size=30))
-def test_every_keys_line_is_right_whatever_stands_between(
-    study_file: Callable[[str | bytes], Path], entries: list[tuple[int, int]]
-) -> None:
+def test_every_keys_line_is_right_whatever_stands_between(study_file, entries):
     lines: list[str] = []
     expected = {(): 1}
     for index, (blank, value) in enumerate(entries):
@@ -89,7 +86,7 @@ def test_every_keys_line_is_right_whatever_stands_between(
     assert read(study_file("\n".join(lines))).lines == expected
 
 
-def test_duplicate_keys_are_refused_with_both_lines(study_file: Callable[[str], Path]) -> None:
+def test_duplicate_keys_are_refused_with_both_lines(study_file):
     path = study_file("a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\na: 2\n'a': 3\n")
     with pytest.raises(StudyError) as wrong:
         read(path)
@@ -115,16 +112,14 @@ def test_duplicate_keys_are_refused_with_both_lines(study_file: Callable[[str], 
         (b"a: 1\nb: 2001-02-30\n", "study.yaml:2: '2001-02-30' cannot be read as tag:yaml.org,2002:timestamp"),
     ],
 )
-def test_what_is_not_yaml_is_one_clear_line(complaint: Callable[[bytes], str], text: bytes, said: str) -> None:
+def test_what_is_not_yaml_is_one_clear_line(complaint, text, said):
     assert complaint(text) == said
 
 
 @pytest.mark.parametrize(
     "tagged", ["!!python/object/apply:os.system ['touch {marker}']", "!!python/name:os.system", "!mine word"]
 )
-def test_tags_beyond_plain_yaml_are_refused_and_nothing_is_executed(
-    complaint: Callable[[str], str], tmp_path: Path, tagged: str
-) -> None:
+def test_tags_beyond_plain_yaml_are_refused_and_nothing_is_executed(complaint, tmp_path, tagged):
     marker = tmp_path / "executed"
     assert complaint(f"study: a\nsweeps: {tagged.format(marker=marker)}\n").startswith("study.yaml:2: ")
     assert not marker.exists()
@@ -145,11 +140,11 @@ LAUGHS = "a0: &a0 [lol, lol]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}
     ],
     ids=["laughs", "values", "list of itself", "never closed", "a megabyte", "digits"],
 )
-def test_too_much_is_refused(complaint: Callable[[str], str], text: str, said: str) -> None:
+def test_too_much_is_refused(complaint, text, said):
     assert complaint(text).endswith(said)
 
 
-def test_a_missing_file_a_folder_and_a_file_used_as_one_are_said_by_name(tmp_path: Path) -> None:
+def test_a_missing_file_a_folder_and_a_file_used_as_one_are_said_by_name(tmp_path):
     file = tmp_path / "file"
     file.write_text("a: 1")
     os.mkfifo(tmp_path / "pipe.yaml")
@@ -164,7 +159,7 @@ def test_a_missing_file_a_folder_and_a_file_used_as_one_are_said_by_name(tmp_pat
         assert wrong.value.problems == [f"{path}: {said}"]
 
 
-def test_aliases_within_reason_are_fine(document: Callable[[str], Document]) -> None:
+def test_aliases_within_reason_are_fine(document):
     assert document("a: &models [resnet8]\nb: *models\n").value == {"a": ["resnet8"], "b": ["resnet8"]}
 
 
@@ -176,7 +171,7 @@ plain = st.recursive(
 
 
 @given(plain)
-def test_plain_data_is_read_back_as_it_was_written(study_file: Callable[[str], Path], value: Any) -> None:
+def test_plain_data_is_read_back_as_it_was_written(study_file, value):
     text = yaml.safe_dump(value)
     if value is None:
         assert read(study_file(text)).value is None

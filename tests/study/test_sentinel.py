@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import planted_sweeps
 import pytest
@@ -31,7 +29,7 @@ def places(made: Plan) -> list[int]:
 
 
 @given(st.integers(0, 400), st.integers(0, 30))
-def test_it_stands_at_equal_distances_first_and_last(others: int, runs: int) -> None:
+def test_it_stands_at_equal_distances_first_and_last(others, runs):
     spread = list(plan.spread([("other", i) for i in range(others)], [("S", i) for i in range(runs)]))
     assert [one for one in spread if one[0] == "S"] == [("S", i) for i in range(runs)]
     assert [one for one in spread if one[0] == "other"] == [("other", i) for i in range(others)]
@@ -43,12 +41,12 @@ def test_it_stands_at_equal_distances_first_and_last(others: int, runs: int) -> 
 
 
 @given(st.integers(1, 1000), st.integers(0, 200_000))
-def test_it_costs_at_most_a_tenth(planned: int, others: int) -> None:
+def test_it_costs_at_most_a_tenth(planned, others):
     total = plan.repeats(planned, others)
     assert planned <= total <= max(planned, plan.MOST) and total - planned <= others / 10
 
 
-def test_it_is_repeated_through_the_whole_sweep(plan_of: Callable[..., Plan]) -> None:
+def test_it_is_repeated_through_the_whole_sweep(plan_of):
     made = plan_of(WATCHED)
     assert made.sentinel.startswith("horovod-resnet8-b4-none-w1-")
     assert len(places(made)) == 3 + 45 // 10 and len(order(made)) == 45 + 7
@@ -58,7 +56,7 @@ def test_it_is_repeated_through_the_whole_sweep(plan_of: Callable[..., Plan]) ->
     assert any("has 7 repeats, at equal distances" in note for note in made.notes)
 
 
-def test_nothing_else_is_changed_by_it(plan_of: Callable[..., Plan]) -> None:
+def test_nothing_else_is_changed_by_it(plan_of):
     plain, watched = plan_of(MANY), plan_of(WATCHED)
     assert {t.id for t, _ in plain.trials()} < {t.id for t, _ in watched.trials()}
     others = [one for one in order(watched) if one[:2] != (4, 1)]
@@ -68,14 +66,14 @@ def test_nothing_else_is_changed_by_it(plan_of: Callable[..., Plan]) -> None:
     assert results.manifest_of(watched).measure == results.manifest_of(plain).measure
 
 
-def test_of_several_that_match_the_first_that_can_run_here_is_taken(plan_of: Callable[..., Plan]) -> None:
+def test_of_several_that_match_the_first_that_can_run_here_is_taken(plan_of):
     assert plan_of(f"sentinel: {{model: resnet8}}\n{MANY}").sentinel.startswith("horovod-resnet8-b1-none-w1-")
     sixteen = MANY.replace("workers: [1, 2]", "workers: [16, 2]")
     assert plan_of(f"sentinel: {{model: resnet8}}\n{sixteen}").sentinel.startswith("horovod-resnet8-b1-fp32-w2-")
     assert plan_of(f"sentinel: {{workers: 16}}\n{sixteen}").sentinel == "", "none of these can run here"
 
 
-def test_one_that_matches_nothing_is_refused_with_its_line(plan_of: Callable[..., Plan]) -> None:
+def test_one_that_matches_nothing_is_refused_with_its_line(plan_of):
     with pytest.raises(StudyError, match=r"study.yaml:1: sentinel workers=3 matches no trial of this study"):
         plan_of(f"sentinel: {{workers: 3}}\n{MANY}")
 
@@ -83,16 +81,14 @@ def test_one_that_matches_nothing_is_refused_with_its_line(plan_of: Callable[...
 @pytest.mark.parametrize(
     ("given", "said"), [("{}", "it is empty"), ("~", "it is empty"), ("{worker: 1}", "did you mean 'workers'?")]
 )
-def test_one_that_says_nothing_is_refused(given: str, said: str, study_file: Callable[[str], Path]) -> None:
+def test_one_that_says_nothing_is_refused(given, said, study_file):
     with pytest.raises(StudyError) as refused:
         study.load(study_file(f"{MANY}sentinel: {given}\n"))
     assert "study.yaml:5: " in str(refused.value) and said in str(refused.value)
 
 
 @pytest.mark.slow
-def test_the_driver_runs_it_as_planned_and_records_how_often_it_was_meant_to(
-    plan_for: Callable[..., Plan], tmp_path: Path
-) -> None:
+def test_the_driver_runs_it_as_planned_and_records_how_often_it_was_meant_to(plan_for, tmp_path):
     plain = plan_for("take_a_second", batches=tuple(range(1, 22)))
     made = plan._with_sentinel(replace(plain, study=replace(plain.study, sentinel={"batch_per_worker": 4})))
     seen, _ = planted_sweeps.run(made, tmp_path)

@@ -15,7 +15,7 @@ def lines(train: str, sweep: str = SWEEP) -> str:
     return f"{HEAD}train: {train}\n{sweep}"
 
 
-def test_its_keys_are_trial_keys_and_flags(plan_of) -> None:
+def test_its_keys_are_trial_keys_and_flags(plan_of):
     train = "{epochs: 5, target: {metric: accuracy, value: 0.6}, optimizer: nesterov, seeds: [7, 8]}"
     (planned,) = plan_of(lines(train)).configurations
     assert planned.trial.train_epochs == 5 and planned.trial.train_target == "accuracy=0.6"
@@ -25,7 +25,7 @@ def test_its_keys_are_trial_keys_and_flags(plan_of) -> None:
     assert Trial.from_argv("single", argv)[0].train_optimizer == "nesterov"
 
 
-def test_a_sweeps_own_keys_come_first_and_a_matrix_before_both(plan_of) -> None:
+def test_a_sweeps_own_keys_come_first_and_a_matrix_before_both(plan_of):
     sweep = """sweeps:
   - {framework: single, model: resnet8, learning_rate: 0.1, train: {epochs: 2}}
   - {framework: single, model: resnet8, learning_rate: 0.1, matrix: {train_epochs: [3, 4]}}
@@ -35,7 +35,7 @@ def test_a_sweeps_own_keys_come_first_and_a_matrix_before_both(plan_of) -> None:
     assert {p.trial.train_schedule for p in plan.configurations} == {"cosine"}
 
 
-def test_an_id_has_the_seed_and_a_configuration_has_none(plan_of) -> None:
+def test_an_id_has_the_seed_and_a_configuration_has_none(plan_of):
     def ids(seeds: str) -> list[str]:
         return [trial.id for trial, _ in plan_of(lines(f"{{epochs: 5, seeds: {seeds}}}")).trials()]
 
@@ -46,12 +46,12 @@ def test_an_id_has_the_seed_and_a_configuration_has_none(plan_of) -> None:
     assert sorted(name.split(".", 1)[1] for name in before) == ["s1.r1", "s2.r2"]
 
 
-def test_without_a_list_seeds_count_from_the_trials_own(plan_of) -> None:
+def test_without_a_list_seeds_count_from_the_trials_own(plan_of):
     plan = plan_of(f"{HEAD}measure: {{repeats: 3}}\ntrain: {{epochs: 1}}\n{SWEEP}")
     assert [trial.seed for trial, _ in sorted(plan.trials(), key=lambda pair: pair[0].repeat)] == [42, 43, 44]
 
 
-def test_its_gates_are_those_of_the_timed_trial() -> None:
+def test_its_gates_are_those_of_the_timed_trial():
     timed = support.needed([Trial("torch_ddp", workers=2, allreduce="fp32", launcher="torchrun", device="cpu")])
     trained = Trial(
         "torch_ddp", workers=2, allreduce="fp32", launcher="torchrun", device="cpu", seed=3,
@@ -63,89 +63,62 @@ def test_its_gates_are_those_of_the_timed_trial() -> None:
 @pytest.mark.parametrize(
     ("train", "problem"),
     [
-        ("{epochs: 2, steps: 5}", ":3: give train epochs or steps, not both: one follows from the other"),
-        ("{patience: 3}", ":3: train_patience=3 without an end: give train one of epochs, steps or max_seconds"),
+        ("epochs: 2, steps: 5", "give train epochs or steps, not both"),
+        ("patience: 3", "train_patience=3 without an end"),
+        ("epochs: 2, target: {metric: accuracy, value: 1.5}", "'accuracy=1.5': a target of accuracy is between 0"),
+        ("epochs: 2, target: {metric: perplexity, value: 9}", "resnet8 has no perplexity; it has accuracy,"),
+        ("epochs: 2, patience: 3, validation: 0", "patience needs validation data: validation=0"),
+        ("epochs: 2, seeds: [1, 2, 1]", "train.seeds: 1 is there twice"),
+        ("epochs: 2, seeds: []", "train.seeds"),
+        ("epochs: 2, scale_learning_rate: linear", "scale_learning_rate=linear needs a reference_batch"),
+        ("epochs: 2, reference_batch: 64", "reference_batch=64 without scale_learning_rate"),
+        ("max_seconds: 5, schedule: one_cycle", "schedule=one_cycle needs an end that is known"),
+        ("epochs: 2, schedule: one_cycle, warmup_steps: 3", "schedule=one_cycle has a warm-up of its own"),
+        ("epochs: 2, cycle_steps: 30", "cycle_steps is a key of schedule triangular, not of constant"),
+        ("epochs: 2, schedule: step, start_learning_rate: 0.01", "of schedule one_cycle or triangular, not of step"),
         (
-            "{epochs: 2, target: {metric: accuracy, value: 1.5}}",
-            ":3: 'accuracy=1.5': a target of accuracy is between 0",
+            "epochs: 2, schedule: one_cycle, start_learning_rate: 0.5",
+            "start_learning_rate=0.5 grows to learning_rate: 0.1",
         ),
-        (
-            "{epochs: 2, target: {metric: perplexity, value: 9}}",
-            ":3: model resnet8 has no perplexity; it has accuracy,",
-        ),
-        ("{epochs: 2, patience: 3, validation: 0}", ":3: patience needs validation data: validation=0 holds none out"),
-        ("{epochs: 2, validation: 1}", ":3: train.validation: 1 is not right"),
-        ("{epochs: 2, seeds: [1, 2, 1]}", ":3: train.seeds: 1 is there twice: each repeat has a seed of its own"),
-        ("{epochs: 2, seeds: []}", ":3: train.seeds"),
-        ("{epochs: 2, scale_learning_rate: linear}", ":3: scale_learning_rate=linear needs a reference_batch"),
-        ("{epochs: 2, reference_batch: 64}", ":3: reference_batch=64 without scale_learning_rate: linear or sqrt"),
-        ("{max_seconds: 5, schedule: one_cycle}", ":3: schedule=one_cycle needs an end that is known: epochs or steps"),
-        ("{epochs: 2, schedule: one_cycle, warmup_steps: 3}", ":3: schedule=one_cycle has a warm-up of its own"),
-        ("{max_seconds: 5, schedule: triangular}", ":3: schedule=triangular needs an end that is known: epochs or"),
-        ("{epochs: 2, cycle_steps: 30}", ":3: cycle_steps is a key of schedule triangular, not of constant"),
-        (
-            "{epochs: 2, schedule: step, start_learning_rate: 0.01}",
-            ":3: start_learning_rate is of schedule one_cycle or triangular, not of step",
-        ),
-        (
-            "{epochs: 2, schedule: one_cycle, start_learning_rate: 0.5}",
-            ":3: start_learning_rate=0.5 grows to learning_rate: 0.1 is smaller",
-        ),
-        ("{epochs: 2, keep: best, validation: 0}", ":3: keep needs validation data: validation=0 holds none out"),
-        ("{epochs: 2, keep: last}", ":3: train.keep: 'last' is not right"),
-        ("{epochs: 2, momentum: 0.9}", ":3: momentum is a key of optimizer sgd or nesterov, not of the default"),
-        ("{epochs: 2, weight_decay: 0.1}", ":3: weight_decay needs an optimizer: sgd, nesterov, adam or adamw"),
-        ("{epochs: 2, log: mlflow}", ":3: 'mlflow' is no log: it is one of tensorboard, wandb, or both with a comma"),
-        ("{epoch: 2}", ":3: unknown key 'epoch'; did you mean 'epochs'?"),
-        ("{loop: ours}", ":3: train_loop=ours without an end: give train one of epochs, steps or max_seconds"),
-        ("{epochs: 2, optimizer: sdg}", ":3: train.optimizer: 'sdg' is not right"),
+        ("epochs: 2, momentum: 0.9", "momentum is a key of optimizer sgd or nesterov, not of the default"),
+        ("epochs: 2, weight_decay: 0.1", "weight_decay needs an optimizer"),
+        ("epochs: 2, log: mlflow", "'mlflow' is no log: it is one of tensorboard, wandb"),
+        ("epoch: 2", "unknown key 'epoch'; did you mean 'epochs'?"),
+        ("epochs: 2, optimizer: sdg", "train.optimizer: 'sdg' is not right"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(problems_of, train: str, problem: str) -> None:
-    (said,) = problems_of(lines(train))
-    assert problem in said
+def test_what_is_wrong_is_said_with_its_line(problems_of, train, problem):
+    (said,) = problems_of(lines(f"{{{train}}}"))
+    assert said.startswith("study.yaml:3: ") and problem in said
 
 
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ("model: resnet8, epochs: 3", "epochs=3 measures something else than train does: give one of the two"),
+        ("model: resnet8, epochs: 3", "epochs=3 measures something else than train does"),
         ("model: resnet8, find: max_batch", "find=max_batch measures something else"),
-        ("model: resnet8, seed: 5", "train.seeds: a `seed` is given too; the seeds are those of the repeats"),
-        ("model: iformer_tiny", "model iformer_tiny has no held-out data to be evaluated on: it can only be timed"),
-        (
-            "model: gpt2_tiny, train: {validation: 0.2}",
-            ":5: validation=0.2: model gpt2_tiny is validated on the published validation text, and nothing of the",
-        ),
-        (
-            "model: transformer_lm, train: {target: {metric: accuracy, value: 0.5}}",
-            ":5: model transformer_lm has no accuracy; it has loss, perplexity",
-        ),
+        ("model: resnet8, seed: 5", "train.seeds: a `seed` is given too"),
+        ("model: iformer_tiny", "model iformer_tiny has no held-out data to be evaluated on"),
+        ("model: gpt2_tiny, train: {validation: 0.2}", "gpt2_tiny is validated on the published validation text"),
         (
             "model: albert_tiny, train: {target: {metric: perplexity, value: 5}}",
-            ":5: model albert_tiny has no perplexity; it has matthews, accuracy, loss",
+            "albert_tiny has no perplexity; it has matthews",
         ),
         (
             "model: gpt2_tiny, train: {augmentation: crop_flip}",
-            ":5: augmentation=crop_flip is for images, which model gpt2_tiny does not have",
+            "crop_flip is for images, which model gpt2_tiny does not",
         ),
-        (
-            "model: resnet8, dropout: 0",
-            "model resnet8 has no 'dropout': it has image_size, memory_format, input, damaged_images",
-        ),
-        (
-            "model: resnet8, train: {loop: native}",
-            "loop=native: single has no training loop of its own; lightning_ddp, lightning_fsdp and deepspeed_zero",
-        ),
-        ("model: resnet8, train: {optimizer: adam}", "optimizer=adam needs a learning_rate: the default is another's"),
+        ("model: resnet8, dropout: 0", "model resnet8 has no 'dropout': it has image_size"),
+        ("model: resnet8, train: {loop: native}", "single has no training loop of its own; lightning_ddp"),
+        ("model: resnet8, train: {optimizer: adam}", "optimizer=adam needs a learning_rate"),
     ],
 )
-def test_and_so_is_what_does_not_go_with_it(problems_of, keys: str, problem: str) -> None:
+def test_and_so_is_what_does_not_go_with_it(problems_of, keys, problem):
     said = problems_of(lines("{epochs: 2, seeds: [1]}", f"sweeps:\n  - {{framework: single, {keys}}}\n"))
     assert any(problem in line for line in said), said
 
 
-def test_our_loop_by_name_is_our_loop(plan_of) -> None:
+def test_our_loop_by_name_is_our_loop(plan_of):
     keys = "framework: lightning_ddp, model: resnet8, workers: 2, matrix: {train_loop: [ours, native]}"
     sweep = f"sweeps:\n  - {{{keys}}}\n"
     assert [p.trial.train_loop for p in plan_of(lines("{epochs: 2}", sweep)).configurations] == [None, "native"]
@@ -153,7 +126,7 @@ def test_our_loop_by_name_is_our_loop(plan_of) -> None:
 
 
 @pytest.mark.parametrize(("framework", "clips"), [("deepspeed_zero", True), ("lightning_fsdp", False)])
-def test_deepspeeds_own_loop_clips_over_all_shards(plan_of, framework: str, clips: bool) -> None:
+def test_deepspeeds_own_loop_clips_over_all_shards(plan_of, framework, clips):
     sweep = f"sweeps:\n  - {{framework: {framework}, model: resnet8, workers: 2}}\n"
     (planned,) = plan_of(lines("{epochs: 2, clip_norm: 1, loop: native}", sweep)).configurations
     assert ("shards" in planned.unsupported) != clips
@@ -166,28 +139,19 @@ def test_deepspeeds_own_loop_clips_over_all_shards(plan_of, framework: str, clip
 @pytest.mark.parametrize(
     ("sweep", "why"),
     [
-        (
-            "{framework: torch_dp, model: resnet8, workers: 2}",
-            "it needs a GPU, and training to a result by it was",
-        ),
-        (
-            "{framework: lightning_fsdp, model: resnet8, workers: 2}",
-            "lightning is not installed (pip install 'scaling-study[lightning]')",
-        ),
-        ("{framework: single, model: resnet8, data: synthetic}", "there is no result to train to on synthetic data"),
-        ("{framework: deepspeed_zero, model: resnet8, workers: 2, train: {clip_norm: 1}}", "knows only its shards"),
-        (
-            "{framework: single, model: resnet8, train: {log: wandb}}",
-            "wandb is not installed (pip install 'scaling-study[export]')",
-        ),
+        ("torch_dp, model: resnet8, workers: 2", "it needs a GPU, and training to a result by it was"),
+        ("lightning_fsdp, model: resnet8, workers: 2", "lightning is not installed (pip install"),
+        ("single, model: resnet8, data: synthetic", "there is no result to train to on synthetic data"),
+        ("deepspeed_zero, model: resnet8, workers: 2, train: {clip_norm: 1}", "knows only its shards"),
+        ("single, model: resnet8, train: {log: wandb}", "wandb is not installed (pip install 'scaling-study[export]')"),
     ],
 )
-def test_what_cannot_be_trained_is_unsupported_with_the_reason(plan_of, sweep: str, why: str) -> None:
-    (planned,) = plan_of(lines("{epochs: 2}", f"sweeps:\n  - {sweep}\n")).configurations
+def test_what_cannot_be_trained_is_unsupported_with_the_reason(plan_of, sweep, why):
+    (planned,) = plan_of(lines("{epochs: 2}", f"sweeps:\n  - {{framework: {sweep}}}\n")).configurations
     assert why in planned.unsupported
 
 
-def test_parts_are_frozen_by_a_key_and_not_by_a_rate_of_0(problems_of, plan_of) -> None:
+def test_parts_are_frozen_by_a_key_and_not_by_a_rate_of_0(problems_of, plan_of):
     head = f"{HEAD}sweeps:\n  - framework: single\n    model: tripnet_resnet18\n"
     assert problems_of(f"{head}    part_learning_rates: backbone=0\n    train: {{epochs: 1}}\n") == [
         "study.yaml:6: backbone=0: a part at learning rate 0 does not train (F11); freeze: backbone says so"
@@ -204,7 +168,7 @@ def test_parts_are_frozen_by_a_key_and_not_by_a_rate_of_0(problems_of, plan_of) 
     ]  # fmt: skip
 
 
-def test_what_cannot_train_a_part_by_itself_is_unsupported(plan_of) -> None:
+def test_what_cannot_train_a_part_by_itself_is_unsupported(plan_of):
     sweep = "sweeps:\n  - {{framework: {}, model: tripnet_{}, workers: 2, {}}}\n"
     (flat,) = plan_of(HEAD + sweep.format("fairscale_fsdp", "resnet18", "freeze: backbone")).configurations
     assert flat.unsupported.startswith("FairScale's FSDP makes one flat parameter of a block's weights")
