@@ -61,16 +61,11 @@ class Attempt:
         seconds = self.outcome.ranks[0].first_step_at - self.started_at
         return seconds if 0 <= seconds <= self.exit.seconds + CLOCK_SLACK_SECONDS else None
 
-    @property
-    def all_notes(self) -> list[str]:
-        """The notes for the record, in the order of what happened."""
-        stepped = self.outcome.ranks and not self.launch and self.launch_seconds is None
-        clock = ["the clock was stepped while it was starting: launch_seconds is unknown"] if stepped else []
-        return [*self.notes, *clock, *self.outcome.notes]
-
     def completed(self, record: Record, verdict: str = "") -> Record:
         """The record of a trial with what came of it. `verdict`: of a parity gate; what trains otherwise has failed."""
         outcome = self.outcome
+        stepped = self.outcome.ranks and not self.launch and self.launch_seconds is None
+        clock = ["the clock was stepped while it was starting: launch_seconds is unknown"] if stepped else []
         if verdict not in ("", "passed"):
             outcome = replace(outcome, status="failed", reason=f"parity: {verdict}")
         return replace(
@@ -80,7 +75,7 @@ class Attempt:
             status=outcome.status,
             reason=outcome.reason,
             error=outcome.error,
-            notes=self.all_notes,
+            notes=[*self.notes, *clock, *outcome.notes],
             ranks=list(outcome.ranks),
             exit_code=self.exit.code,
             total_seconds=self.exit.seconds + self.other_seconds,

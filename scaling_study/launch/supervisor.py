@@ -63,7 +63,7 @@ class SupervisorClient:
 
     def __exit__(self, *_: object) -> None:
         if self._supervisor:
-            self._supervisor.dismiss()
+            self._supervisor.end(ANSWER_SECONDS)
 
     @property
     def signal(self) -> Signals | None:
@@ -138,26 +138,17 @@ class _SupervisorProcess:
                 return Exit(**json.loads(connection.recv_bytes()))
         except (OSError, EOFError):
             pass
-        raise _SupervisorLost(self._how_it_ended())
+        raise _SupervisorLost(self.end(1.0))
 
-    def dismiss(self) -> None:
-        """Close the connection, at which the supervisor ends."""
-        self._connection.close()
+    def end(self, patience: float) -> str:
+        """Close the connection, at which the supervisor ends; how it ended, or that it was killed after so long."""
         try:
-            self._process.wait(ANSWER_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _how_it_ended(self) -> str:
-        try:
-            code = self._process.wait(1.0)
+            self._connection.close()
+            code = self._process.wait(patience)
         except subprocess.TimeoutExpired:  # stopped, or hanging
             self._process.kill()
             self._process.wait()
             return "did not answer"
-        finally:
-            self._connection.close()
         return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
@@ -178,16 +169,10 @@ class _Request:
 
 
 def main() -> None:
-    """Serve one driver until it closes the connection or dies."""
-    with Connection(int(sys.argv[1])) as connection:
-        os.set_inheritable(connection.fileno(), False)  # or the trial's processes would keep it open too
-        serve(connection)
-
-
-def serve(driver: Connection) -> None:
-    """Answer each request with how its command ended."""
+    """Serve one driver until it closes the connection or dies: answer each request with how its command ended."""
     # Suppressed: the driver is done, or has died, and no trial is left to supervise.
-    with contextlib.suppress(EOFError, OSError), AgentConnections() as agents:
+    with Connection(int(sys.argv[1])) as driver, contextlib.suppress(EOFError, OSError), AgentConnections() as agents:
+        os.set_inheritable(driver.fileno(), False)  # or the trial's processes would keep it open too
         while message := driver.recv_bytes():
             if message != STOP:  # which came too late: the trial had already ended
                 exit = _run(_Request(**json.loads(message)), driver, agents)

@@ -70,31 +70,28 @@ class _Rank:
     host: str  # as it calls itself
 
 
+@dataclasses.dataclass
 class WarmGroup:
     """The processes of one group. Entering starts them; after leaving none of them lives.
 
-    They are stopped except within `turn`, in which they build configurations and time blocks. `folder`: for
-    request.json, log.txt and blocks.jsonl. `folders`: of the trials, into which ranks write their reports after
-    every block. Methods raise GroupFailed, and Interrupted once `stop` is readable.
+    They are stopped except within `turn`, in which they build configurations and time blocks. Methods raise
+    GroupFailed, and Interrupted once `asked_to_stop` is readable.
     """
 
-    def __init__(
-        self,
-        trials: Sequence[Trial],
-        folder: Path,
-        folders: Sequence[Path],
-        timeout_seconds: float,
-        cluster: Cluster = ALONE,
-        stop: process.Stop | None = None,
-        attempt: int = 1,
-    ) -> None:
-        self.trials, self.folder, self.folders = trials, folder, folders
-        self.timeout_seconds, self.cluster, self._attempt = timeout_seconds, cluster, attempt
-        self._stop = [stop.fileno()] if stop else []
+    trials: Sequence[Trial]
+    folder: Path  # for request.json, log.txt and blocks.jsonl
+    folders: Sequence[Path]  # of the trials, into which ranks write their reports after every block
+    timeout_seconds: float  # of each request
+    cluster: Cluster = ALONE
+    asked_to_stop: process.Stop | None = None
+    attempt: int = 1  # at starting these configurations
+
+    def __post_init__(self) -> None:
+        self._stop = [self.asked_to_stop.fileno()] if self.asked_to_stop else []
         self.ranks: list[_Rank] = []
         self.exit: Exit | None = None
         self.changed: dict[int, set[str]] = {}  # index -> settings of the process that its blocks changed; put back
-        self._others, self._agents = attempts.elsewhere(trials[0], cluster), AgentConnections()
+        self._others, self._agents = attempts.elsewhere(self.trials[0], self.cluster), AgentConnections()
         self._ending = process.Ending()
         self._launch: threading.Thread | None = None
 
@@ -148,7 +145,13 @@ class WarmGroup:
 
     def _start(self) -> None:
         first, key = self.trials[0], secrets.token_hex(32)
-        with self._server() as server:
+        try:  # ranks connect from any host of the group
+            address = address_for(self._others[0]) if self._others else launchers.LOOPBACK
+            server = socket.create_server((address, 0), backlog=first.processes)
+        except OSError as error:  # a name that only ssh knows
+            why = f"{self._others[0]}: no address here by which its ranks could call: {error.strerror}"
+            raise GroupFailed(f"{why}; `warm: false` needs none", self.trials) from error
+        with server:
             self.folder.mkdir(parents=True, exist_ok=True)
             asked = self.folder / REQUEST
             trials = [
@@ -158,30 +161,19 @@ class WarmGroup:
                 }
                 for trial, each in zip(self.trials, self.folders, strict=True)
             ]
-            script = str(CHECKOUT / FRAMEWORKS[first.framework].script)
-            called: dict[str, Any] = {"script": script, "trials": trials}
+            called = {"script": str(CHECKOUT / FRAMEWORKS[first.framework].script), "trials": trials}
             asked.touch(mode=0o600)  # whoever has the key can tell our ranks what to do
-            told = {**called, "address": server.getsockname(), "key": key}
-            asked.write_text(json.dumps(told), encoding="utf-8")
+            asked.write_text(json.dumps({**called, "address": server.getsockname(), "key": key}), encoding="utf-8")
             self._launch = threading.Thread(target=self._run, args=[first, asked], name="launch", daemon=True)
             self._launch.start()
             self._meet(server, key, first.processes)
         store.write_json(asked, called)  # all have read it
 
-    def _server(self) -> socket.socket:
-        """The socket that ranks connect to, from any host of the group."""
-        try:
-            address = address_for(self._others[0]) if self._others else launchers.LOOPBACK
-            return socket.create_server((address, 0), backlog=self.trials[0].processes)
-        except OSError as error:  # a name that only ssh knows
-            why = f"{self._others[0]}: no address here by which its ranks could call: {error.strerror}"
-            raise GroupFailed(f"{why}; `warm: false` needs none", self.trials) from error
-
     def _run(self, first: Trial, asked: Path) -> None:
         """Run the launcher from its start to its end (in a thread)."""
         with SupervisorClient(self.folder, self._ending, alone=False) as supervisor:
             program = [sys.executable, str(CHECKOUT / IN_BLOCKS), str(asked.resolve())]
-            argv, environment, _ = attempts.launch_line(first, program, supervisor, self.cluster, self._attempt)
+            argv, environment, _ = attempts.launch_line(first, program, supervisor, self.cluster, self.attempt)
             own, log = {**environment, **PATIENT}, self.folder / "log.txt"
             self.exit = supervisor.run(argv, own, log, LONGEST_SECONDS, self._others)
 

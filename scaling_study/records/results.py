@@ -93,7 +93,14 @@ def open_results(results: Path, plan: Plan) -> Opened:
             before = _checked_manifest(results, plan)
         now.model_copy(update={"stopped": before.stopped if before else ""}).write(results)
         (results / "study.yaml").write_text(plan.study.document.text, encoding="utf-8")
-        _remove_halves(results)
+        # What was being written when a driver, a rank or the machine died. A trial that is not finished may be a job's,
+        # which writes there now; whoever runs it again begins with nothing.
+        finished_trials = [path.parent for path in results.glob("trials/*/record.json")]
+        places = [results.glob(f"{place}{HALF}") for place in ("", "tables/", "figures/")]
+        places += [folder.rglob(HALF) for folder in (results / "launches", *finished_trials)]
+        for path in itertools.chain(*places):
+            if HALF_WRITTEN.fullmatch(path.name):
+                path.unlink(missing_ok=True)
         for aside in (results / "trials").glob(".*.before"):  # a retry that a killed driver did not finish
             restore(aside)
     except OSError as error:
@@ -200,18 +207,6 @@ def set_aside(folder: Path, keep: Sequence[str] = ()) -> Path | None:
     aside = aside_of(folder)
     shutil.rmtree(aside, ignore_errors=True)
     return folder.rename(aside)
-
-
-def _remove_halves(results: Path) -> None:
-    """Remove what was being written, beside its place, when a driver, a rank or the machine died.
-
-    A trial that is not finished may be a job's, which writes there now; whoever runs it again begins with nothing.
-    """
-    finished = (path.parent for path in results.glob("trials/*/record.json"))
-    everywhere = itertools.chain((results / "launches").rglob(HALF), *(folder.rglob(HALF) for folder in finished))
-    for path in itertools.chain(*(results.glob(f"{place}{HALF}") for place in ("", "tables/", "figures/")), everywhere):
-        if HALF_WRITTEN.fullmatch(path.name):
-            path.unlink(missing_ok=True)
 
 
 def aside_of(folder: Path) -> Path:

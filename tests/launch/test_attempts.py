@@ -23,7 +23,7 @@ from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes.process import Exit, Interruption
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
-from scaling_study.records.store import RankReport
+from scaling_study.records.schema import RankReport, Record
 from scaling_study.study.study import Measure
 from scaling_study.trial import Trial
 
@@ -69,7 +69,7 @@ def test_a_port_that_is_given_back_meanwhile(
     threading.Thread(target=soon).start()
     attempt = running("listen")
     assert (attempt.outcome.status, attempt.number) == ("ok", 2)
-    assert attempt.all_notes == ["tried again after: port: rank 0: [Errno 98] Address already in use"]
+    assert list(attempt.notes) == ["tried again after: port: rank 0: [Errno 98] Address already in use"]
     assert attempt.launch_seconds is not None and 0 <= attempt.launch_seconds <= attempt.exit.seconds, (
         "of the last attempt"
     )
@@ -85,7 +85,7 @@ def test_a_port_that_stays_taken_fails_with_its_kind_after_the_retries(
     attempt = running("listen", retries=1)
     assert (attempt.outcome.status, attempt.number) == ("failed", 2)
     assert attempt.outcome.reason == "port: rank 0: [Errno 98] Address already in use"
-    assert attempt.all_notes == [f"tried again after: {attempt.outcome.reason}"]
+    assert list(attempt.notes) == [f"tried again after: {attempt.outcome.reason}"]
     assert running("listen", retries=0).outcome.reason == attempt.outcome.reason
 
 
@@ -133,15 +133,15 @@ def test_a_launcher_is_told_a_port_that_is_free(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_clock_that_is_stepped_makes_the_launch_unknown_and_says_so(rank_report: Callable[..., RankReport]) -> None:
-    report = rank_report(first_step_at=1000.0)
+    trial, report = Trial(), rank_report(first_step_at=1000.0)
+    begun = Record("a", trial.id, trial.configuration, trial, "cancelled")
     attempt = Attempt(Exit(0, 10.0), Outcome("ok", ranks=(report,)), started_at=995.5)
-    assert (attempt.launch_seconds, attempt.all_notes) == (4.5, [])
-    for started_at in (1000.1, 5000.0, 985.0, 0.0):  # back by 0.1 s and more, on by 5 s and more
-        stepped = replace(attempt, started_at=started_at)
-        assert stepped.launch_seconds is None
-        assert stepped.all_notes == ["the clock was stepped while it was starting: launch_seconds is unknown"]
-    nothing = Attempt(Exit(1, 10.0), Outcome("failed", "a bug"), started_at=995.5)
-    assert (nothing.launch_seconds, nothing.all_notes) == (None, [])
+    for started_at in (995.5, 1000.1, 5000.0, 985.0):  # right; back by 0.1 s and more, on by 5 s
+        record = replace(attempt, started_at=started_at).completed(begun)
+        assert record.launch_seconds == (4.5 if started_at == 995.5 else None)
+        assert ["clock was stepped" in note for note in record.notes] == [True] * (started_at != 995.5)
+    nothing = Attempt(Exit(1, 10.0), Outcome("failed", "a bug"), started_at=995.5).completed(begun)
+    assert (nothing.launch_seconds, nothing.notes) == (None, [])
 
 
 # --- what launchers say before any rank could speak ---
