@@ -44,28 +44,23 @@ def test_a_good_trial_is_recorded_with_all_that_reproduces_it(plan_for, tmp_path
     assert store.throughput(record) == pytest.approx(320.0)
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("forked_starts")
-def test_the_largest_batch_that_fits_is_found_by_really_running_out_of_memory(plan_for, tmp_path):
-    plan = plan_for("fit_forty")
-    planned = plan.configurations[0]
-    looking = dataclasses.replace(planned, trial=dataclasses.replace(planned.trial, find="max_batch"))
-    record = outcome_of(dataclasses.replace(plan, configurations=(looking,)), tmp_path)
-    assert record.status == "ok" and record.found["max_batch"] == 40
-    tries = {32: "ok", 64: "oom", 48: "oom", 40: "ok", 44: "oom", 42: "oom", 41: "oom"}
-    assert record.found["tries"] == {str(batch): status for batch, status in tries.items()}
-    assert record.ranks[0].samples_per_step == 40
-    assert record.total_seconds > 3 * (record.launch_seconds or math.inf), "all seven starts count"
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_starts")
-def test_a_failure_of_another_kind_ends_the_search_for_the_largest_batch(plan_for, tmp_path):
-    plan = plan_for("crash")
+@pytest.mark.parametrize("script", [pytest.param("fit_forty", marks=pytest.mark.long), "crash"])
+def test_the_largest_batch_is_searched_by_really_running_out_of_memory(plan_for, tmp_path, script):
+    """A failure of another kind ends the search."""
+    plan = plan_for(script)
     planned = plan.configurations[0]
     looking = dataclasses.replace(planned, trial=dataclasses.replace(planned.trial, find="max_batch"))
     record = outcome_of(dataclasses.replace(plan, configurations=(looking,)), tmp_path)
-    assert (record.status, record.reason, record.found) == ("failed", "rank 0: the planted bug", {})
+    if script == "crash":
+        assert (record.status, record.reason, record.found) == ("failed", "rank 0: the planted bug", {})
+        assert "ValueError: the planted bug" in record.error and record.ranks == []
+        return
+    tries = {32: "ok", 64: "oom", 48: "oom", 40: "ok", 44: "oom", 42: "oom", 41: "oom"}
+    assert record.found == {"max_batch": 40, "tries": {str(batch): status for batch, status in tries.items()}}
+    assert (record.status, record.ranks[0].samples_per_step) == ("ok", 40)
+    assert record.total_seconds > 3 * (record.launch_seconds or math.inf), "all seven starts count"
 
 
 @pytest.mark.slow
@@ -76,23 +71,10 @@ def test_a_hang_is_a_time_out_and_leaves_nothing_behind(plan_for, tmp_path):
     assert not psutil.pid_exists(grandchild)
 
 
-def test_a_whole_report_stands_even_if_the_process_then_dies(plan_for, tmp_path, monkeypatch):
-    monkeypatch.setenv("EXIT_CODE", "134")
-    record = outcome_of(plan_for("take_a_second"), tmp_path)
-    assert record.status == "ok" and record.notes == ["complete; its processes then exited with 134"]
-
-
 def test_unsupported_is_recorded_once_and_starts_nothing(plan_for, tmp_path):
     plan = plan_for("take_a_second", unsupported="no such device", repeats=3, max_repeats=3)
     record = outcome_of(plan, tmp_path)
     assert (record.status, record.reason, record.total_seconds) == ("unsupported", "no such device", None)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked_starts")
-def test_a_failure_does_not_stop_the_others(plan_for, tmp_path):
-    seen, _ = run(plan_for("crash", "take_a_second", "say_nothing"), tmp_path)
-    assert sorted(r.status for r in seen.ended) == ["failed", "failed", "ok"]
 
 
 def test_a_second_run_runs_nothing_again(plan_for, tmp_path):
@@ -202,20 +184,6 @@ def test_extra_repeats_are_run(plan_for, tmp_path):
     assert [trial.repeat for trial, _ in seen.expected] == [4, 5, 6], "the time left has them"
 
 
-@pytest.mark.slow
-def test_a_retry_that_is_interrupted_loses_nothing(plan_for, tmp_path, monkeypatch):
-    plan = plan_for("take_a_second")
-    first, _ = run(plan, tmp_path)
-    monkeypatch.setenv("SECONDS", "30")
-
-    def soon(interruption: process.Interruption) -> None:
-        threading.Timer(1.0, os.kill, (os.getpid(), 2)).start()
-
-    run(plan, tmp_path, after=soon, retry=frozenset({"ok"}))
-    again, _ = run(plan, tmp_path)
-    assert again.kept == first.started and again.started == []
-
-
 def test_a_retry_during_which_the_driver_is_killed_loses_nothing(plan_for, tmp_path):
     plan = plan_for("take_a_second")
     first, _ = run(plan, tmp_path)
@@ -230,10 +198,13 @@ def test_a_retry_during_which_the_driver_is_killed_loses_nothing(plan_for, tmp_p
 
 @pytest.mark.parametrize(
     "written",
-    [".study.json.a1_b2c3d", "tables/.speed.csv.a1_b2c3d", "trials/a/ranks/.rank-0.json.a1_b2c3d",
-     "trials/a/alone/ranks/.rank-0.json.a1_b2c3d", "launches/2/.launch.json.a1_b2c3d",
-     "launches/2/begun/.a.json.a1_b2c3d", "launches/2/0-0-torch_ddp/ranks/.error-0.json.a1_b2c3d"],
-)  # fmt: skip
+    [
+        ".study.json.a1_b2c3d",
+        "tables/.speed.csv.a1_b2c3d",
+        "trials/a/ranks/.rank-0.json.a1_b2c3d",
+        "launches/2/0-0-torch_ddp/ranks/.error-0.json.a1_b2c3d",
+    ],
+)
 def test_what_was_being_written_when_a_driver_or_a_rank_was_killed_is_removed(plan_for, tmp_path, written):
     half, near = tmp_path / written, tmp_path / written.replace(".json.", ".text.").replace(".csv.", ".text.")
     half.parent.mkdir(parents=True, exist_ok=True)
@@ -325,18 +296,13 @@ def test_what_was_implied_is_run_once_what_it_rests_on_is_ok(plan_for, tmp_path,
     "spoil",
     [
         lambda path: path.write_text(path.read_text()[:-3]),
-        lambda path: path.write_text(path.read_text().replace('"total_seconds": ', '"total_seconds": NaN, "x": ')),
         lambda path: path.write_text(path.read_text().replace('"step_seconds": [', '"step_seconds": [-0.01, ')),
-        lambda path: path.write_text(
-            path.read_text().replace('"status": "ok"', '"status": "oom"').replace("b32", "b64")
-        ),
-        lambda path: path.write_text(path.read_text().replace('"samples_seen": 320', '"samples_seen": "320"')),
-        lambda path: path.write_text('{"schema": 1, "status": "ok"}'),
+        lambda path: path.write_text(path.read_text().replace("b32", "b64")),
         lambda path: (path.rename(path.with_name("elsewhere.json")), path.symlink_to("elsewhere.json")),
         lambda path: (path.unlink(), path.mkdir()),
         lambda path: (path.parent.rename(path.parent.with_name("other")), path.parent.symlink_to("other")),
     ],
-    ids=["half", "nan", "negative", "another trial's", "words", "too little", "link", "folder", "folder is a link"],
+    ids=["half", "negative", "another trial's", "link", "folder", "folder is a link"],
 )
 def test_a_record_that_cannot_be_believed_is_measured_again(plan_for, tmp_path, spoil):
     plan = plan_for("take_a_second")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from scaling_study.frameworks import FRAMEWORKS, Framework
-from scaling_study.launch import attempts, decisions, launchers
+from scaling_study.launch import attempts, decisions
 from scaling_study.launch.attempts import Attempt, Attempts
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes.process import Exit, Interruption
@@ -105,31 +105,6 @@ def test_who_asks_the_sweep_to_end_is_not_kept_waiting(
     start = time.monotonic()
     attempt = running("listen")
     assert attempt.outcome.status == "cancelled" and time.monotonic() - start < 300
-
-
-@pytest.mark.slow
-def test_a_launcher_is_told_a_port_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted launcher prints what it is told, and its own port is taken."""
-    table = Framework("told", str(HERE / "scripts_that" / "crash.py"), ("told",), (), FRAMEWORKS["single"].axes)
-    monkeypatch.setitem(FRAMEWORKS, "told", table)  # type: ignore[arg-type]
-    monkeypatch.setitem(
-        launchers.LAUNCHERS, "told", lambda trial, program, bin, port, *over: launchers.Command(("echo", str(port)))
-    )  # type: ignore[index]
-    monkeypatch.setattr(launchers, "NEED_PORT", ("told",))
-    monkeypatch.setattr("scaling_study.processes.leftovers.WAIT_SECONDS", 0.5)
-    trial = Trial(framework="told", launcher="told", device="cpu", allreduce="none")
-    own = launchers.preferred_port(trial)
-    with Interruption() as interruption, SupervisorClient(tmp_path, interruption) as supervisor:
-        with socket.create_server(("", own)):
-            attempt = Attempts(supervisor).run_once(trial, tmp_path, 30.0)
-        told = int((tmp_path / "log.txt").read_text())
-        assert told != own and told in launchers.PORTS
-        assert len(attempt.notes) == 1 and attempt.notes[0].startswith(
-            f"port {own} is in use by process {os.getpid()} ("
-        )
-        (tmp_path / "log.txt").unlink()
-        attempt = Attempts(supervisor).run_once(trial, tmp_path, 30.0)
-    assert (int((tmp_path / "log.txt").read_text()), attempt.notes) == (own, ())
 
 
 def test_a_clock_that_is_stepped_makes_the_launch_unknown_and_says_so(rank_report: Callable[..., RankReport]) -> None:

@@ -74,11 +74,6 @@ def test_without_an_interface_a_hosts_own_name_must_lead_to_it() -> None:
         assert line.startswith(f"h2: its hostname resolves to {address or 'nothing'} there, ")
 
 
-def test_a_clock_that_cannot_be_told_well_is_given_the_benefit() -> None:
-    slow = HostReport("h2", host("h2").facts, 0.7, 0.3)
-    assert problems(slow) == []
-
-
 def test_unlike_hardware_is_a_note() -> None:
     other = host("h2", machine={"cpu": "EPYC", "cores": 4})
     assert problems(other) == []

@@ -205,14 +205,6 @@ def test_what_has_a_record_keeps_it(killed: Killed, tmp_path: Path, rank_report:
     assert [record.status for record in store.read_study(tmp_path)] == ["oom"]
 
 
-def test_what_is_broken_is_run_again(killed: Killed, tmp_path: Path, rank_report: Callable[..., RankReport]) -> None:
-    killed.left(TRIAL, rank_report(), 4)
-    (tmp_path / "launches" / "3" / "begun" / f"{TRIAL.id}.json").write_text('{"schema": 1')
-    other = dataclasses.replace(TRIAL, batch_per_worker=8)
-    killed.left(other, rank_report(samples_per_step=4), 4)  # which did not take what was asked for
-    assert launch_folders.kept(tmp_path) == {} and not list(store.read_study(tmp_path))
-
-
 def test_no_number_is_given_twice(tmp_path: Path) -> None:
     assert launch_folders.next_folder(tmp_path, []).name == "1"
     (tmp_path / "launches" / "2").mkdir(parents=True)

@@ -250,10 +250,3 @@ def test_a_failure_in_the_first_rounds_begins_them_anew_for_all(in_round: int) -
     first = next(call for call in after if call[1] == "torch_ddp")
     assert first[3] == 0
     assert [call[0] for call in log].count("build") == 2 + 2 + 1
-
-
-def test_where_no_group_is_left_there_are_no_more_rounds() -> None:
-    log: list[tuple[Any, ...]] = []
-    failing = Failing(3, log)
-    shared_launch.take_turns([built_of(failing)], "a seed", Watching(log), lambda ended, begin_anew: None)
-    assert [call[2] for call in log if call[0] == "round"] == [1, 2, 3, 4]

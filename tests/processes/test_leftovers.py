@@ -40,14 +40,6 @@ def test_marked_processes_are_found_and_ended_and_others_are_not(tmp_path):
             process.wait()
 
 
-def test_temporary_folders_of_this_results_folder_are_removed(tmp_path):
-    mine, other = leftovers.temporary_folder(tmp_path / "mine"), leftovers.temporary_folder(tmp_path / "other")
-    (mine / "ompi.1").mkdir()
-    leftovers.clean(tmp_path / "mine")
-    assert not mine.exists() and other.exists()
-    other.rmdir()
-
-
 def test_compiled_kernels_outlive_the_trial(tmp_path, monkeypatch):
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     said = leftovers.environment(tmp_path, tmp_path / "t")

@@ -31,11 +31,6 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_record_takes_the_place_of_what_was_asked(results: Path) -> None:
-    assert [path.name for path in (results / "trials" / FIRST.id).iterdir()] == ["record.json"]
-    assert store.asked_of(results / "trials" / SECOND.id) == SECOND
-
-
 def test_an_id_or_its_beginning_names_a_trial(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for trial in (FIRST, SECOND):
         for name in (trial.id, trial.framework):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsons
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from scaling_study.records import manifest
 from scaling_study.records.manifest import Manifest
 from scaling_study.records.store import UnreadableRecord
-from tests.net import examples
 
 KEYS: dict[str, Any] = {
     "scaling": "weak", "baseline": {"framework": "single"}, "order_seed": 0,
@@ -85,15 +83,3 @@ def test_any_shape_of_it_is_read_or_refused_in_one_line(keys: dict[str, Any]) ->
         assert str(error).startswith("study.json is not whole: ") and "\n" not in str(error)
     else:
         assert all(isinstance(line, str) for line in manifest.changes(before, NOW, {"a"}))
-
-
-def test_a_study_json_of_today_is_written_byte_by_byte_as_it_was(tmp_path: Path) -> None:
-    keys = [field.alias or name for name, field in Manifest.model_fields.items()]
-    assert keys[-2:] == ["stopped", "alone"], "which were added after these"
-    paths = [examples.example(study) / "study.json" for study in examples.studies()]
-    of_today = [path for path in paths if list(jsons.loads(path.read_text())) == keys[:-2]]
-    assert of_today, "others are of versions that wrote fewer keys"
-    for example in of_today:
-        manifest.read(example.parent).write(tmp_path)
-        written = (tmp_path / "study.json").read_text()
-        assert written.replace(',\n "stopped": "",\n "alone": []', "") == example.read_text()

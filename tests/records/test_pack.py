@@ -151,12 +151,6 @@ def test_a_folder_that_a_sweep_holds_is_not_packed(results: Path) -> None:
     assert pack.pack(results).file.exists()
 
 
-def test_more_than_may_be_unpacked_is_not_packed(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pack, "MOST_BYTES", 10_000)
-    with pytest.raises(PackError, match="more records and maps than the 10,000"):
-        pack.pack(results)
-
-
 @pytest.mark.parametrize("name", ["study.json", "study.yaml", "trials"])
 def test_nothing_is_unpacked_onto_what_exists(results: Path, tmp_path: Path, name: str) -> None:
     file = pack.pack(results).file
@@ -256,19 +250,6 @@ def test_pack_says_what_it_leaves_out_and_carries(results: Path, capsys: pytest.
         assert line in said
     assert cli.analysis(["pack", str(results), "--out", f"{results}.other", "--anonymous"]) == 0
     assert "replaced: host names: h1, h2" in capsys.readouterr().out
-
-
-def test_unpack_gives_the_folder_back_or_says_why_not(
-    results: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert cli.main(["pack", str(results)]) == 0
-    shutil.rmtree(results)
-    assert cli.main(["unpack", f"{results}.study.zip"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == str(results)
-    assert cli.analysis(["unpack", f"{results}.study.zip"]) == 2
-    assert "study.json exists" in capsys.readouterr().err
-    assert cli.main(["unpack", str(tmp_path / "nowhere.study.zip")]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,27 +60,3 @@ def test_rounds_that_begin_anew_forget_what_was_timed_before(serving: Serving, s
         serving.block(0, block=round, steps=1, untimed=False)
     timed = [each for each in steps if each not in ("barrier", ("a trial", "a report"))]
     assert timed == ["forget", (0, 1), (1, 1), "forget", (0, 1)]
-
-
-def test_what_others_hold_on_a_gpu_is_known_before_it_is_built(
-    serving: Serving, steps: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And what it holds itself, once its steps were looked at; its share of the memory is what the driver is told."""
-
-    def note(name: str, answer: Any = None) -> Callable[..., Any]:
-        return lambda *asked: steps.append((name, *asked)) or answer
-
-    memory = SimpleNamespace(beside=note("beside"), settle=note("settle"))
-    built = SimpleNamespace(
-        memory=memory, warm_up=note("warm up"), inspect=note("inspect"), warmup_seconds=[0.3, 0.2]
-    )  # fmt: skip
-    monkeypatch.setattr(in_blocks, "Measurement", lambda *_: steps.append("built") or built)
-    monkeypatch.setattr(in_blocks.memory, "release_workspaces", note("release"))
-    monkeypatch.setattr(in_blocks.memory, "held_on", note("held", {"a GPU": 100}))
-    monkeypatch.setattr(in_blocks.memory, "used_share", note("used", 0.4))
-    answer = serving.build(0)
-    assert [each if isinstance(each, str) else each[0] for each in steps] == [
-        "release", "held", "built", "beside", "warm up", "inspect", "settle", "used",
-    ]  # fmt: skip
-    assert ("beside", {"a GPU": 100}) in steps
-    assert (answer["gpu_share"], answer["step_seconds"]) == (0.4, 0.2)
