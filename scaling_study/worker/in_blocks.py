@@ -1,4 +1,16 @@
-"""Several configurations in one launch, measured in turn; what each leaves in its process.                [torch]"""
+"""Several configurations in one launch, each built once and measured in turn, as the driver says.          [torch]
+
+    torchrun --standalone --nproc-per-node 2 scaling_study/worker/in_blocks.py LAUNCH.json      (launch/warm_group.py)
+
+    driver --- "build 0" ---> every rank   builds it by its script's own `build`, warms it up; phases, bytes, memory
+           --- "block 0" ---> every rank   a step that is not timed (no long one), a barrier, timed steps; then its
+                                           report of all blocks so far goes into the trial's folder
+           --- "leave" -----> every rank   leaves its peers and ends
+
+A rank waits for what is next on a connection of its own, never inside a collective: it may be stopped there, by a
+signal that it does not see, for as long as another group's turn lasts. `GlobalState` gives each configuration its own
+settings of the process; `Traces` finds what one leaves behind for all.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +48,7 @@ from scaling_study.records import store
 from scaling_study.trial import Trial
 from scaling_study.worker.script import joined, write_error
 
-# Global state of a process, which any configuration may change: each configuration of a launch has its own.
+# --- global state of a process: each configuration of a launch has its own
 #
 #     before a block   what was so when this configuration was built is put back, its random numbers go on
 #     after a block    what the block itself changed is named
@@ -78,11 +90,6 @@ def _set_formats_of_fp32(formats: list[str]) -> None:
         torch._C._set_fp32_precision_setter(*each, format)
 
 
-def _unless_cpu(device: torch.device) -> torch.device | None:
-    """None is the CPU too, without a mode of torch that looks at every call."""
-    return None if device.type == "cpu" else device
-
-
 def _set_environment(variables: Mapping[str, str]) -> None:
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
@@ -103,7 +110,10 @@ SETTINGS: Mapping[str, Setting] = {
     "threads of torch": (torch.get_num_threads, torch.set_num_threads),
     "cores": (lambda: sorted(os.sched_getaffinity(0)), lambda cores: os.sched_setaffinity(0, cores)),
     "default type": (torch.get_default_dtype, torch.set_default_dtype),
-    "default device": (torch.get_default_device, lambda device: torch.set_default_device(_unless_cpu(device))),
+    "default device": (  # None is the CPU too, without a mode of torch that looks at every call
+        torch.get_default_device,
+        lambda device: torch.set_default_device(None if device.type == "cpu" else device),
+    ),
     "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
     "anomaly detection": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
     "autocast on the CPU": (lambda: torch.is_autocast_enabled("cpu"), lambda on: torch.set_autocast_enabled("cpu", on)),
@@ -152,14 +162,12 @@ def changed(settings: Mapping[str, Any]) -> list[str]:
     return [name for name, (read, _) in SETTINGS.items() if read() != settings[name]]
 
 
-# Leftovers of a configuration in its process that nobody can take back: its launch then ends.
+# --- leftovers of a configuration that nobody can take back: its launch then ends
 #
-#     at once      hooks that every model or optimiser runs, modes of torch, tracers; of a block also exit handlers and
-#                  process groups, which building may make
-#     block by     threads, processes and open files that are more after each of several blocks in a row; memory
-#     block        that has grown by a quarter of a gigabyte
-#
-# `GlobalState` restores what can be restored. The rest would be run, held or paid for by all that share the process.
+#     at once           hooks that every model or optimiser runs, modes of torch, tracers; of a block also exit handlers
+#                       and process groups, which building may make
+#     block by block    threads, processes and open files that are more after each of several blocks in a row; memory
+#                       that has grown by a quarter of a gigabyte
 
 GROWING_BLOCKS = 5  # in a row, after which what grew in each is taken for a leak: pools of threads fill by and by
 LEAK_BYTES = 256 << 20  # by which memory has grown over these blocks; a C library keeps half as much of what was freed
@@ -169,12 +177,14 @@ class LeftBehind(RuntimeError):
     """A configuration cannot be measured beside others. It says what it left."""
 
 
-def _sizes(owner: Any, *names: str) -> Callable[[], int]:
-    return lambda: sum(len(getattr(owner, name, ())) for name in names)
+def _hooks(owner: Any, registration: bool = False) -> Callable[[], int]:
+    """Counts the hooks that torch keeps in a module for all that it has or (`registration`) registers."""
 
+    def count() -> int:
+        hooks = {name: kept for name, kept in vars(owner).items() if name.startswith("_global_") and "_hooks" in name}
+        return sum(len(kept) for name, kept in hooks.items() if ("registration" in name) == registration)
 
-def _files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return count
 
 
 def _processes() -> int:
@@ -196,20 +206,9 @@ def _groups() -> int:
 
 
 AT_ONCE: Mapping[str, Callable[[], int]] = {
-    "hooks on every module": _sizes(
-        modules,
-        "_global_forward_pre_hooks",
-        "_global_forward_hooks",
-        "_global_backward_pre_hooks",
-        "_global_backward_hooks",
-    ),
-    "hooks on every module that is made": _sizes(
-        modules,
-        "_global_buffer_registration_hooks",
-        "_global_module_registration_hooks",
-        "_global_parameter_registration_hooks",
-    ),
-    "hooks on every optimizer": _sizes(optimizers, "_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"),
+    "hooks on every module": _hooks(modules),
+    "hooks on every module that is made": _hooks(modules, registration=True),
+    "hooks on every optimizer": _hooks(optimizers),
     "modes of torch's functions": lambda: sum(
         not isinstance(mode, DeviceContext) for mode in overrides._get_current_function_mode_stack()
     ),  # of a default device, which is put back
@@ -224,7 +223,7 @@ IN_A_BLOCK: Mapping[str, Callable[[], int]] = {  # building, which imports much,
 GROWING: Mapping[str, Callable[[], int]] = {
     "threads": lambda: sum(not thread.daemon for thread in threading.enumerate()),
     "processes": _processes,
-    "open files": _files,
+    "open files": lambda: len(os.listdir("/proc/self/fd")),
 }
 
 
@@ -270,18 +269,7 @@ def _refuse(what: str, left: list[str]) -> None:
         )
 
 
-# Several configurations in one launch, each built once and measured in turn, as the driver says.
-#
-#     torchrun --standalone --nproc-per-node 2 scaling_study/worker/in_blocks.py LAUNCH.json
-# (launch/warm_group.py)
-#
-#     driver --- "build 0" ---> every rank   builds it by its script's own `build`, warms it up; phases, bytes, memory
-#            --- "block 0" ---> every rank   a step that is not timed (no long one), a barrier, timed steps; then its
-#                                            report of all blocks so far goes into the trial's folder
-#            --- "leave" -----> every rank   leaves its peers and ends
-#
-# A rank waits for what is next on a connection of its own, never inside a collective: it may be stopped there, by a
-# signal that it does not see, for as long as another group's turn lasts.
+# --- the rank
 
 Job = tuple[Trial, Path]  # a configuration, and the folder of its trial
 
