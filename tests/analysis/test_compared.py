@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -39,7 +38,11 @@ from analysis.statistics.ranking import holm
 from tests.net import examples
 
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0, noise=0.004, repeats=5)
-Change = Callable[[dict[str, Any]], None]
+LARGER = replace(TWO, batch_per_worker=64)
+QUIET = replace(TWO, noise=0.001)
+OOM = replace(TWO, status="oom", speed=None)
+Change = Callable[[dict[str, Any]], Any]
+Capture = pytest.CaptureFixture[str]
 
 
 def changed(folder: Path, change: Change, only: str = "") -> Path:
@@ -60,12 +63,34 @@ def scaled(factor: float) -> Change:
     return change
 
 
+def broken(folder: Path, repeats: Iterable[int], status: str, reason: str) -> Path:
+    """These repeats of everything in `folder`, as runs that were not ok."""
+
+    def change(record: dict[str, Any]) -> None:
+        if record["trial"]["repeat"] in repeats:
+            record.update(status=status, reason=reason, ranks=[])
+
+    return changed(folder, change)
+
+
+def planned(folder: Path, configurations: Iterable[Planted]) -> Path:
+    """The study in `folder`, saying that it plans these."""
+    about = json.loads((folder / "study.json").read_text())
+    about["configurations"] = [one.trial().configuration for one in configurations]
+    (folder / "study.json").write_text(json.dumps(about))
+    return folder
+
+
 def two(tmp_path: Path, a: Iterable[Planted], b: Iterable[Planted], **about: Any) -> tuple[Path, Path]:
     return plant(tmp_path / "a", a, **about), plant(tmp_path / "b", b, seed=1, **about)
 
 
 def verdict(made: Comparison) -> list[str]:
     return list(made.verdicts.table.verdict)
+
+
+def compared(a: Path, b: Path, *options: str) -> int:
+    return main(["compare", str(a), str(b), *options])
 
 
 @pytest.fixture
@@ -78,50 +103,31 @@ def example(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.mark.slow
-def test_results_against_themselves_show_no_regression(
-    example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+def test_real_results_against_themselves_and_against_slower_ones(
+    example: Callable[[str], Path], capsys: Capture
 ) -> None:
-    assert main(["compare", str(example("a")), str(example("b"))]) == commands.NO_REGRESSION
+    a, b = example("a"), example("b")
+    assert compared(a, b) == commands.NO_REGRESSION
     said = capsys.readouterr()
-    assert "0 of 16 configurations slower, 0 faster; 16 not resolved" in said.out
-    assert "48 of the 48 runs of A are in B too: copies, not measured again" in " ".join(said.out.split())
-    assert said.err == ""
-
-
-@pytest.mark.slow
-def test_what_became_slower_is_a_regression(example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = example("a"), changed(example("b"), scaled(0.7), only="resnet18-b64")
-    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == commands.REGRESSION
+    assert "0 of 16 configurations slower, 0 faster; 16 not resolved" in said.out and said.err == ""
+    assert "48 of the 48 runs of A are in B too" in " ".join(said.out.split())
+    changed(b, scaled(0.7), only="resnet18-b64")
+    assert compared(a, b, "--markdown", str(b / "comment.md")) == commands.REGRESSION
     assert "4 of 16 configurations slower, 0 faster" in capsys.readouterr().out
-    comment = (b / "comment.md").read_text()
-    assert comment.startswith("# 4 of 16 configurations slower, 0 faster")
-    shown, _, folded = comment.partition("<details>")
-    assert shown.count("| slower |") == 4 and "not resolved |" not in shown
-    assert folded.count("| not resolved |") == 12
-    assert main(["compare", str(b), str(a)]) == commands.NO_REGRESSION, "the other way round it is a gain"
-    assert main(["compare", str(a), str(a), "--markdown", str(b / "same.md")]) == commands.NO_REGRESSION
-    shown, _, folded = (b / "same.md").read_text().partition("<details>")
-    assert "|" not in shown and "is detected with a power of 90 %" in shown and folded.count("\n| resnet") == 16
+    shown, _, folded = (b / "comment.md").read_text().partition("<details>")
+    assert shown.startswith("# 4 of 16 configurations slower") and shown.count("| slower |") == 4
+    assert "not resolved |" not in shown and folded.count("| not resolved |") == 12
+    assert compared(b, a) == commands.NO_REGRESSION, "the other way round it is a gain"
     assert "0 of 16 configurations slower, 4 faster" in capsys.readouterr().out
+    assert compared(a, b, "--json") == commands.REGRESSION
+    object_ = json.loads(capsys.readouterr().out)
+    assert [object_[key] for key in ("regressed", "regressions", "gains")] == [True, 4, 0]
+    assert len(object_["pairs"]) == 16 and object_["pairs"][0].keys() >= set(verdicts.COLUMNS)
+    assert object_["overall"]["ratio"] == pytest.approx(0.7**0.25, rel=0.01)
 
 
 @pytest.mark.slow
-def test_what_all_share_is_in_the_headline_and_no_regression_of_any(
-    example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    a, b = example("a"), changed(example("b"), scaled(0.95))
-    assert main(["compare", str(a), str(b)]) == commands.NO_REGRESSION
-    said = " ".join(capsys.readouterr().out.split())
-    headline = (
-        r"0 of 16 configurations slower, 0 faster; 16 not resolved; all together 5\.0 % slower \(95 %: \d+\.\d to "
-    )
-    assert re.search(headline, said), said
-
-
-@pytest.mark.slow
-def test_another_machine_is_refused_and_named(
-    example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_machine_or_commit_is_refused_and_named(example: Callable[[str], Path], capsys: Capture) -> None:
     def elsewhere(record: dict[str, Any]) -> None:
         record["machine"] |= {"cpu": "Intel Xeon", "cores": 8}
         record["trial"] |= {"machine": "deadbeef", "cores_per_worker": 4}
@@ -130,48 +136,29 @@ def test_another_machine_is_refused_and_named(
             rank["versions"] |= {"torch": "2.16.0", "transformers": "9.9"}
 
     a, b = example("a"), changed(example("b"), elsewhere)
-    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == commands.COMPARE_REFUSED
+    assert compared(a, b, "--markdown", str(b / "comment.md")) == commands.COMPARE_REFUSED
     said = capsys.readouterr()
     assert said.out == ""
     for line in (
-        "machine: CPU: AMD EPYC in A, Intel Xeon in B", "machine: cores: 2 in A, 8 in B",
-        "machine: cores_per_worker: 1 in A, 4 in B", "versions: torch: 2.15.0 in A, 2.16.0 in B",
+        "machine: CPU: AMD EPYC in A, Intel Xeon in B",
+        "machine: cores: 2 in A, 8 in B",
+        "machine: cores_per_worker: 1 in A, 4 in B",
+        "versions: torch: 2.15.0 in A, 2.16.0 in B",
         "environment: OMP_NUM_THREADS: not set in A, 4 in B",
-    ):  # fmt: skip
+        "--expect machine,versions,environment",
+    ):
         assert line in said.err
     assert "transformers" not in said.err, "no ResNet uses it"
-    assert "--expect machine,versions,environment" in said.err and "--anyway" in said.err
     assert "| machine | CPU | AMD EPYC | Intel Xeon |" in (b / "comment.md").read_text()
-    assert main(["compare", str(a), str(b), "--expect", "machine,torch"]) == commands.COMPARE_REFUSED
-    assert main(["compare", str(a), str(b), "--expect", "machine,Torch,environment"]) == commands.NO_REGRESSION
-    capsys.readouterr()
-    assert main(["compare", str(a), str(b), "--anyway"]) == commands.NO_REGRESSION
-    assert "Differs: machine: CPU: AMD EPYC in A, Intel Xeon in B" in " ".join(capsys.readouterr().out.split())
-
-
-@pytest.mark.slow
-def test_another_commit_is_refused_unless_it_is_what_is_compared(
-    example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    a, b = example("a"), changed(example("b"), lambda record: record.update(commit="0123456789ab"))
-    assert main(["compare", str(a), str(b)]) == commands.COMPARE_REFUSED
-    measured_at = json.loads(next(a.glob("trials/*/record.json")).read_text())["commit"]
-    assert f"commit: commit: {measured_at} in A, 0123456789ab in B" in capsys.readouterr().err
-    assert main(["compare", str(a), str(b), "--expect", "commit"]) == commands.NO_REGRESSION
-
-
-@pytest.mark.slow
-def test_json_is_one_object(example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = example("a"), changed(example("b"), scaled(0.7), only="resnet18-b64")
-    assert main(["compare", str(a), str(b), "--json"]) == commands.REGRESSION
-    said = json.loads(capsys.readouterr().out)
-    assert (said["regressed"], said["regressions"], said["gains"], len(said["pairs"])) == (True, 4, 0, 16)
-    assert said["pairs"][0].keys() >= set(verdicts.COLUMNS)
-    assert said["overall"]["ratio"] == pytest.approx(0.7**0.25, rel=0.01)
-    changed(b, lambda record: record.update(commit="other"))
-    assert main(["compare", str(a), str(b), "--json"]) == commands.COMPARE_REFUSED
-    said = json.loads(capsys.readouterr().out)
-    assert said["refused"] and said["differences"][0]["name"] == "commit"
+    assert compared(a, b, "--expect", "machine,torch") == commands.COMPARE_REFUSED
+    assert compared(a, b, "--expect", "machine,Torch,environment") == commands.NO_REGRESSION
+    assert compared(a, b, "--anyway") == commands.NO_REGRESSION
+    assert "Differs: machine: CPU" in " ".join(capsys.readouterr().out.split())
+    changed(b, lambda record: record.update(commit="0123456789ab"))
+    assert compared(a, b, "--json", "--expect", "machine,versions,environment") == commands.COMPARE_REFUSED
+    object_ = json.loads(capsys.readouterr().out)
+    assert object_["refused"] and "commit" in [one["name"] for one in object_["differences"]]
+    assert compared(a, b, "--expect", "machine,versions,environment,commit") == commands.NO_REGRESSION
 
 
 # --- who is paired with whom ---
@@ -179,11 +166,9 @@ def test_json_is_one_object(example: Callable[[str], Path], capsys: pytest.Captu
 
 def test_pairs_are_found_by_keys_and_not_by_ids(tmp_path: Path) -> None:
     elsewhere = (("machine", "other"), ("cores_per_worker", 4))
-    a, b = two(tmp_path, [TWO], [replace(TWO, keys=elsewhere)])
-    made = report.compare(a, b, 0.01, anyway=True)
+    made = report.compare(*two(tmp_path, [TWO], [replace(TWO, keys=elsewhere)]), 0.01, anyway=True)
     (pair,) = made.pairing.pairs
-    assert pair.a["configuration"] != pair.b["configuration"]
-    assert pair.differing == ["cores_per_worker"]
+    assert pair.a["configuration"] != pair.b["configuration"] and pair.differing == ["cores_per_worker"]
     assert [str(one) for one in made.differences] == ["cores_per_worker: 1 in A, 4 in B"]
 
 
@@ -197,14 +182,12 @@ def test_configurations_whose_keys_cannot_tell_them_apart_are_paired_by_id(tmp_p
 @pytest.mark.slow
 def test_what_is_in_one_only_is_told_with_what_keeps_it_apart(tmp_path: Path) -> None:
     other = replace(TWO, keys=(("fusion_bytes", 1 << 20),))
-    a, b = two(tmp_path, [TWO, replace(TWO, batch_per_worker=64), other], [TWO, replace(TWO, batch_per_worker=128)])
+    a, b = two(tmp_path, [TWO, LARGER, other], [TWO, replace(TWO, batch_per_worker=128)])
     made = report.compare(a, b, 0.01)
     assert len(made.pairing.pairs) == 1
     first, second = report.left_over(made.pairing)
-    assert first.startswith("Only in A: 2 configurations (resnet18, ") and second.startswith(
-        "Only in B: 1 configuration"
-    )
-    with pytest.raises(NothingToCompare, match=r"no configuration in common.*They would have.*1 but for fusion_bytes"):
+    assert first.startswith("Only in A: 2 ") and second.startswith("Only in B: 1 ")
+    with pytest.raises(NothingToCompare, match="1 but for fusion_bytes"):
         report.compare(plant(tmp_path / "c", [other]), plant(tmp_path / "d", [TWO]), 0.01)
     with pytest.raises(NothingToCompare, match="has no finished trial yet"):
         report.compare(a, plant(tmp_path / "e", []), 0.01)
@@ -212,100 +195,78 @@ def test_what_is_in_one_only_is_told_with_what_keeps_it_apart(tmp_path: Path) ->
 
 def test_configurations_that_differ_in_their_window_only_are_paired_by_it(tmp_path: Path) -> None:
     """`--small` beside the whole study: the same keys twice, other ids."""
-    folders = []
-    for name in "ab":
-        folder = plant(tmp_path / name, [TWO, replace(TWO, keys=(("learning_rate", 0.1),), speed=80.0)])
 
-        def same_keys(record: dict[str, Any]) -> None:
-            short = record["trial"]["learning_rate"] is not None
-            record["trial"]["learning_rate"] = None
-            record["window"] = {"min_steps": 5 if short else 50}
+    def same_keys(record: dict[str, Any]) -> None:
+        short = record["trial"]["learning_rate"] is not None
+        record["trial"]["learning_rate"] = None
+        record["window"] = {"min_steps": 5 if short else 50}
 
-        folders.append(changed(folder, same_keys))
-    made = report.compare(*folders, 0.01)
-    assert sorted(made.verdicts.table.ratio.round(1)) == [1.0, 1.0]
-    assert made.differences == []
+    both = [TWO, replace(TWO, keys=(("learning_rate", 0.1),), speed=80.0)]
+    made = report.compare(*(changed(plant(tmp_path / name, both), same_keys) for name in "ab"), 0.01)
+    assert sorted(made.verdicts.table.ratio.round(1)) == [1.0, 1.0] and made.differences == []
 
 
 # --- what A measured and B should hold ---
 
 
-def planned(folder: Path, configurations: Iterable[Planted]) -> Path:
-    """The study in `folder`, saying that it plans these."""
-    about = json.loads((folder / "study.json").read_text())
-    about["configurations"] = [one.trial().configuration for one in configurations]
-    (folder / "study.json").write_text(json.dumps(about))
-    return folder
-
-
 @pytest.mark.slow
-def test_what_is_deleted_in_b_though_it_is_planned_is_no_pass(
-    example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_deleted_in_b_though_it_is_planned_is_no_pass(example: Callable[[str], Path], capsys: Capture) -> None:
     a, b = example("a"), example("b")
     for folder in (b / "trials").glob("horovod-resnet18-b64-fp16-*"):
         shutil.rmtree(folder)
-    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == commands.CANNOT_TELL
+    assert compared(a, b, "--markdown", str(b / "comment.md")) == commands.CANNOT_TELL
     said = capsys.readouterr()
-    assert "15 not resolved; 1 of A MISSING in B" in said.out
-    assert "resnet18, horovod, 2 workers, fp16, batch 64 (planned, and without a record)" in " ".join(said.out.split())
+    assert "1 of A MISSING in B" in said.out and verdicts.ABSENT in " ".join(said.out.split())
     assert said.err == "not all was tested: 1 of A missing in B\n"
     shown, _, _ = (b / "comment.md").read_text().partition("<details>")
-    assert "1 of A MISSING in B" in shown and "(planned, and without a record)" in shown
-    assert main(["compare", str(a), str(b), "--json"]) == commands.CANNOT_TELL
-    (one,) = (said := json.loads(capsys.readouterr().out))["missing"]
+    assert "1 of A MISSING in B" in shown and verdicts.ABSENT in shown
+    assert compared(a, b, "--json") == commands.CANNOT_TELL
+    (one,) = json.loads(capsys.readouterr().out)["missing"]
     assert one["configuration"].startswith("horovod-resnet18-b64-fp16-") and one["why"] == verdicts.ABSENT
-    assert "1 of A MISSING in B" in said["headline"]
-    assert main(["compare", str(b), str(a)]) == commands.NO_REGRESSION, "what is new has nothing to be compared with"
+    assert compared(b, a) == commands.NO_REGRESSION, "what is new has nothing to be compared with"
     changed(b, scaled(0.5), only="resnet8")
-    assert main(["compare", str(a), str(b)]) == commands.REGRESSION, "what is known comes first"
+    assert compared(a, b) == commands.REGRESSION, "what is known comes first"
 
 
-@pytest.mark.slow
-def test_what_b_no_longer_plans_was_taken_out_and_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = replace(TWO, batch_per_worker=64)
-    a, b = two(tmp_path, [TWO, other], [TWO])
-    assert main(["compare", str(a), str(planned(b, [TWO]))]) == commands.NO_REGRESSION
-    said = capsys.readouterr().out
-    assert "Only in A: 1 configuration" in said and "issing" not in said
-    assert main(["compare", str(a), str(planned(b, [TWO, other]))]) == commands.CANNOT_TELL
-    (b / "study.json").write_text(json.dumps({"schema": 1, "study": "planted"}))
-    assert [one.why for one in report.compare(a, b, 0.01).missing] == [verdicts.UNSAID]
+HALVES = [replace(TWO, keys=(("precision", kind),)) for kind in ("bf16", "fp16")]
+THERE = [replace(one, keys=(*one.keys, ("machine", "other"))) for one in (TWO, *HALVES)]
+NEVER = replace(LARGER, status="oom", speed=None)
 
 
-def test_a_sibling_that_b_has_not_run_is_not_what_b_took_out(tmp_path: Path) -> None:
-    """Ids tell their kind by name, and all other keys by a digest."""
-    half, other_half = (replace(TWO, keys=(("precision", kind),)) for kind in ("bf16", "fp16"))
-    a, b = two(tmp_path, [TWO, half], [TWO])
-    assert report.compare(a, planned(b, [TWO, other_half]), 0.01).missing == ()
-
-
-def test_where_all_ids_are_others_each_planned_one_stands_for_one_of_its_kind(tmp_path: Path) -> None:
-    here = [TWO, *(replace(TWO, keys=(("precision", kind),)) for kind in ("bf16", "fp16"))]
-    there = [replace(one, keys=(*one.keys, ("machine", "other"))) for one in here]
-    a, b = two(tmp_path, here, there[:1])
-    assert [one.why for one in report.compare(a, planned(b, there[:2]), 0.01).missing] == [verdicts.PERHAPS]
-    assert report.compare(a, planned(b, there[:1]), 0.01).missing == ()
-
-
-def test_what_never_ran_in_a_is_not_missing(tmp_path: Path) -> None:
-    never = replace(TWO, batch_per_worker=64, status="oom", speed=None)
-    a, b = two(tmp_path, [TWO, never], [TWO])
-    assert report.compare(a, planned(b, [TWO, never]), 0.01).missing == ()
-
-
-@pytest.mark.parametrize(("broken", "why"), [(5, verdicts.UNREADABLE), (3, verdicts.FEW), (2, "")])
-def test_what_cannot_be_read_in_b_is_no_pass(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], broken: int, why: str
+@pytest.mark.parametrize(
+    ("a", "b", "plans", "missing"),
+    [
+        pytest.param([TWO, LARGER], [TWO], [TWO, LARGER], [verdicts.ABSENT], id="it was planned"),
+        pytest.param([TWO, LARGER], [TWO], [TWO], [], id="it was taken out"),
+        pytest.param([TWO, LARGER], [TWO], None, [verdicts.UNSAID], id="nothing says what was planned"),
+        pytest.param([TWO, NEVER], [TWO], [TWO, NEVER], [], id="it never ran in A"),
+        # Ids tell their kind by name, and all other keys by a digest.
+        pytest.param([TWO, HALVES[0]], [TWO], [TWO, HALVES[1]], [], id="a sibling was not run"),
+        pytest.param([TWO, *HALVES], THERE[:1], THERE[:2], [verdicts.PERHAPS], id="all ids are others"),
+        pytest.param([TWO, *HALVES], THERE[:1], THERE[:1], [], id="all ids are others, and no more is planned"),
+    ],
+)
+def test_what_a_measured_is_missing_where_b_plans_it(
+    tmp_path: Path, a: list[Planted], b: list[Planted], plans: list[Planted] | None, missing: list[str]
 ) -> None:
+    left, right = two(tmp_path, a, b)
+    if plans is None:
+        (right / "study.json").write_text(json.dumps({"schema": 1, "study": "planted"}))
+    else:
+        planned(right, plans)
+    assert [one.why for one in report.compare(left, right, 0.01).missing] == missing
+
+
+@pytest.mark.parametrize(("unreadable", "why"), [(5, verdicts.UNREADABLE), (3, verdicts.FEW), (2, "")])
+def test_what_cannot_be_read_in_b_is_no_pass(tmp_path: Path, capsys: Capture, unreadable: int, why: str) -> None:
     """Of five repeats, as long as three are left it can be tested."""
-    other = replace(TWO, batch_per_worker=64)
-    a, b = two(tmp_path, [TWO, other], [TWO, other])
-    for path in sorted((planned(b, [TWO, other]) / "trials").glob("*-b64-*/record.json"))[:broken]:
+    a, b = two(tmp_path, [TWO, LARGER], [TWO, LARGER])
+    for path in sorted((planned(b, [TWO, LARGER]) / "trials").glob("*-b64-*/record.json"))[:unreadable]:
         path.write_text('{"half": ')
-    assert main(["compare", str(a), str(b)]) == (commands.CANNOT_TELL if why else commands.NO_REGRESSION)
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"batch 64 ({why})" in said if why else "issing" not in said
+    assert compared(a, b) == (commands.CANNOT_TELL if why else commands.NO_REGRESSION)
+    said = capsys.readouterr()
+    assert f"batch 64 ({why})" in " ".join(said.out.split()) if why else "issing" not in said.out
+    assert said.err.count("warning: skipped: ") == unreadable
 
 
 # --- what differs ---
@@ -348,13 +309,11 @@ def test_what_one_side_did_not_record_and_names_of_hosts_are_told_and_refuse_not
     assert not made.refused
     said = " ".join(report.sentences(made))
     assert "commit: not recorded in A, abc+changes in B" in said and "host: planted in A, h2 in B" in said
-    assert "B was measured from a tree with uncommitted changes" in said
-    assert "comit was expected to differ, and does not" in said
+    assert "uncommitted" in said and "comit was expected" in said
 
 
 def test_several_values_and_some_pairs_are_said(tmp_path: Path) -> None:
-    other = replace(TWO, batch_per_worker=64)
-    a, b = two(tmp_path, [TWO, other], [TWO, other])
+    a, b = two(tmp_path, [TWO, LARGER], [TWO, LARGER])
     changed(a, lambda record: record.update(commit="one"))
     changed(b, lambda record: record.update(commit="one"), only="-b32-")
     changed(b, lambda record: record.update(commit=f"c{record['trial']['repeat'] % 2}"), only="-b64-")
@@ -376,9 +335,7 @@ def test_what_failed_differs_only_in_what_its_records_say(example: Callable[[str
 
 
 def test_of_what_ran_the_failed_repeats_say_nothing(tmp_path: Path) -> None:
-    a, b = two(tmp_path, [TWO], [TWO])
-    for folder in (a, b):
-        changed(folder, lambda record: record.update(commit="one"))
+    a, b = (changed(folder, lambda record: record.update(commit="one")) for folder in two(tmp_path, [TWO], [TWO]))
 
     def failed(record: dict[str, Any]) -> None:
         if record["trial"]["repeat"] == 5:
@@ -392,7 +349,6 @@ def test_of_what_ran_the_failed_repeats_say_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_verdicts_are_what_was_planted(tmp_path: Path) -> None:
-    batches = iter(range(32, 1000, 32))
     quiet = replace(TWO, noise=0.0005)
     cases = [
         (quiet, replace(quiet, speed=150.0), SLOWER),
@@ -401,94 +357,62 @@ def test_verdicts_are_what_was_planted(tmp_path: Path) -> None:
         (quiet, quiet, SAME),
         (replace(TWO, noise=0.3), replace(TWO, noise=0.3), UNRESOLVED),
         (TWO, replace(TWO, repeats=2), NO_INTERVAL),
-        (TWO, replace(TWO, status="oom", speed=None), LOST),
+        (TWO, OOM, LOST),
         (replace(TWO, status="failed", speed=None), TWO, FOUND),
-        (replace(TWO, status="oom", speed=None), replace(TWO, status="oom", speed=None), NEITHER),
+        (OOM, OOM, NEITHER),
     ]
-    sides = [
-        (replace(a, batch_per_worker=batch), replace(b, batch_per_worker=batch), batch, expected)
-        for (a, b, expected), batch in zip(cases, batches, strict=False)
-    ]
-    a, b = two(tmp_path, [one[0] for one in sides], [one[1] for one in sides])
-    table = report.compare(a, b, 0.01).verdicts.table.set_index("batch")
-    assert {batch: table.verdict[batch] for _, _, batch, _ in sides} == {batch: said for _, _, batch, said in sides}
+    sides = [[replace(case[side], batch_per_worker=32 * (i + 1)) for i, case in enumerate(cases)] for side in (0, 1)]
+    table = report.compare(*two(tmp_path, *sides), 0.01).verdicts.table.sort_values("batch")
+    assert list(table.verdict) == [case[2] for case in cases]
     tested = table[table.p_value.notna()]
-    assert len(tested) == 5
-    assert (tested.p_corrected >= tested.p_value).all()
+    assert len(tested) == 5 and (tested.p_corrected >= tested.p_value).all()
     assert (tested.ratio_low < tested.ratio).all() and (tested.ratio < tested.ratio_high).all()
-    assert table.ratio[32] == pytest.approx(150 / 160, rel=0.01)
+    assert tested.ratio.iloc[0] == pytest.approx(150 / 160, rel=0.01)
 
 
 @pytest.mark.slow
 def test_what_failed_parity_or_is_another_model_is_not_compared(tmp_path: Path) -> None:
-    a, b = two(tmp_path, [TWO, replace(TWO, batch_per_worker=64)], [TWO, replace(TWO, batch_per_worker=64)])
+    a, b = two(tmp_path, [TWO, LARGER], [TWO, LARGER])
     changed(b, lambda r: [rank.update(parameters=123) for rank in r["ranks"]], only="-b64-")
     table = report.compare(a, b, 0.01).verdicts.table.set_index("batch")
-    assert table.verdict[64] == NOT_COMPARABLE
-    assert "another model was trained: 11,181,642 parameters in A, 123 in B" in table.reason[64]
+    assert table.verdict[64] == NOT_COMPARABLE and "11,181,642 parameters in A, 123 in B" in table.reason[64]
     for folder in (a, b):
         plant_gates(folder, [TWO], {"horovod": "gradients: summed"})
-    table = report.compare(a, b, 0.01).verdicts.table
-    assert list(table.verdict) == [NOT_COMPARABLE] * 2
-    assert table.reason[0].startswith("A: NOT COMPARABLE: parity failed")
+    assert verdict(report.compare(a, b, 0.01)) == [NOT_COMPARABLE] * 2
 
 
-def test_what_fails_parity_now_is_a_regression_however_fast_it_is(tmp_path: Path) -> None:
+def test_what_fails_parity_now_or_no_longer_runs_is_a_regression_however_fast_it_is(tmp_path: Path) -> None:
     a, b = two(tmp_path, [TWO], [replace(TWO, speed=500.0)])
     plant_gates(a, [TWO])
     plant_gates(b, [TWO], {"horovod": "gradients: summed"})
     made = report.compare(a, b, 0.01)
     assert made.regressed and verdict(made) == [BROKEN]
     assert made.verdicts.table.reason[0] == "gradients: summed" and made.verdicts.table.ratio.isna().all()
-    assert report.headline(made) == "0 of 1 configurations slower, 0 faster; 1 now fail parity"
+    assert report.headline(made).endswith("1 now fail parity")
     assert verdict(report.compare(b, a, 0.01)) == [NOT_COMPARABLE]
-
-
-def test_a_configuration_that_no_longer_runs_is_a_regression(tmp_path: Path) -> None:
-    a, b = two(tmp_path, [TWO], [replace(TWO, status="oom", speed=None)])
-    made = report.compare(a, b, 0.01)
-    assert made.regressed and verdict(made) == [LOST]
-    assert report.to_markdown(made).startswith("# 0 of 1 configurations slower, 0 faster; 1 no longer run")
-
-
-def broken(folder: Path, repeats: Iterable[int], status: str, reason: str) -> Path:
-    """These repeats of everything in `folder`, as runs that were not ok."""
-
-    def change(record: dict[str, Any]) -> None:
-        if record["trial"]["repeat"] in repeats:
-            record.update(status=status, reason=reason, ranks=[])
-
-    return changed(folder, change)
+    lost = report.compare(a, plant(tmp_path / "c", [OOM]), 0.01)
+    assert lost.regressed and verdict(lost) == [LOST] and "1 no longer run" in report.to_markdown(lost)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("failed", [(2,), (2, 3), (2, 3, 4, 5)])
 def test_runs_that_fail_now_are_a_regression_with_their_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], failed: tuple[int, ...]
+    tmp_path: Path, capsys: Capture, failed: tuple[int, ...]
 ) -> None:
     a, b = two(tmp_path, [TWO], [TWO])
     broken(b, failed, "failed", "rank 1 died")
-    assert main(["compare", str(a), str(b), "--json"]) == commands.REGRESSION
-    said = json.loads(capsys.readouterr().out)
+    assert compared(a, b, "--json") == commands.REGRESSION
+    said, good = json.loads(capsys.readouterr().out), 5 - len(failed)
     assert said["headline"].endswith("1 with runs that fail now") and said["regressions"] == 1
     (pair,) = said["pairs"]
-    assert (pair["verdict"], pair["reason"]) == (
-        FAILING, f"A: 5 of 5 ok, B: {5 - len(failed)} of 5 ok; failed: rank 1 died"
-    )  # fmt: skip
-    assert (pair["ratio_low"] is None) == (5 - len(failed) < 3), "what can be tested still has its interval"
+    assert (pair["verdict"], pair["reason"]) == (FAILING, f"A: 5 of 5 ok, B: {good} of 5 ok; failed: rank 1 died")
+    assert (pair["ratio_low"] is None) == (good < 3), "what can be tested still has its interval"
     assert "| runs fail now (A: 5 of 5 ok" in report.to_markdown(report.compare(a, b, 0.01)).partition("<details>")[0]
-    assert main(["compare", str(b), str(a)]) != commands.REGRESSION, "the other way round nothing fails"
-
-
-def test_what_is_slower_and_fails_is_told_both(tmp_path: Path) -> None:
-    a, b = two(tmp_path, [replace(TWO, noise=0.001)], [replace(TWO, noise=0.001, speed=80.0)])
-    made = report.compare(a, broken(b, [1], "timeout", "no step within 60 s"), 0.01)
-    assert verdict(made) == [SLOWER]
-    assert made.verdicts.table.reason[0] == "A: 5 of 5 ok, B: 4 of 5 ok; timeout: no step within 60 s"
+    assert compared(b, a) != commands.REGRESSION, "the other way round nothing fails"
 
 
 @pytest.mark.slow
-def test_what_was_cancelled_or_failed_as_before_does_not_fail_now(tmp_path: Path) -> None:
+def test_only_what_did_not_fail_before_fails_now(tmp_path: Path) -> None:
     a, b = two(tmp_path, [TWO], [TWO])
     assert verdict(report.compare(a, broken(b, [1, 2, 3], "cancelled", "interrupted"), 0.01)) == [NO_INTERVAL]
     c, d = two(tmp_path / "flaky", [TWO], [TWO])
@@ -497,6 +421,9 @@ def test_what_was_cancelled_or_failed_as_before_does_not_fail_now(tmp_path: Path
     assert verdict(report.compare(c, broken(d, [1, 2], "oom", "oom"), 0.01)) == [FAILING], "too few are left"
     (reason,) = report.compare(c, d, 0.01).verdicts.table.reason
     assert reason == "A: 4 of 5 ok, B: 1 of 5 ok; oom and failed: x"
+    e, f = two(tmp_path / "slower", [QUIET], [replace(QUIET, speed=80.0)])
+    made = report.compare(e, broken(f, [1], "timeout", "no step within 60 s"), 0.01)
+    assert verdict(made) == [SLOWER] and "B: 4 of 5 ok; timeout" in made.verdicts.table.reason[0]
 
 
 @pytest.mark.slow
@@ -505,21 +432,15 @@ def test_a_change_that_all_share_may_be_the_machines(tmp_path: Path) -> None:
     a, b = two(tmp_path, planted, [replace(one, speed=0.95 * (one.speed or 0)) for one in planted], **about)
     made = report.compare(a, b, 0.01)
     overall = made.verdicts.overall
-    assert overall is not None and overall.shared and overall.high < 1
-    assert "A common change may be the machine's" in " ".join(report.overall(made))
-    shift = f"all together {100 * (1 - overall.ratio):.1f} % slower (95 %: {100 * (1 - overall.high):.1f} to "
-    said = f"{shift}{100 * (1 - overall.low):.1f}), a common change, or the state of the machine"
-    assert report.headline(made).endswith(said)
-    assert said in report.to_markdown(made).splitlines()[0] and json.loads(report.to_json(made))["headline"].endswith(
-        said
-    )
+    assert overall is not None and overall.shared and overall.high < 1 and report.overall(made)
+    assert f"all together {100 * (1 - overall.ratio):.1f} % slower" in report.headline(made)
     assert " % faster (95 %: " in report.headline(report.compare(b, a, 0.01))
     assert "all together" not in report.headline(report.compare(a, b, 0.2)), "below the threshold"
 
 
 @pytest.mark.slow
 def test_a_headline_says_nothing_of_all_where_a_few_are_named_or_nothing_changed(tmp_path: Path) -> None:
-    quiet = [replace(TWO, batch_per_worker=batch, noise=0.001) for batch in (16, 32, 64, 128)]
+    quiet = [replace(QUIET, batch_per_worker=batch) for batch in (16, 32, 64, 128)]
     a, b = two(tmp_path, quiet, [replace(quiet[0], speed=100.0), *quiet[1:]])
     made = report.compare(a, b, 0.01)
     assert made.verdicts.overall is not None and made.verdicts.overall.high < 0.99
@@ -529,31 +450,23 @@ def test_a_headline_says_nothing_of_all_where_a_few_are_named_or_nothing_changed
 
 @pytest.mark.slow
 def test_a_threshold_passes_over_what_is_of_no_interest(tmp_path: Path) -> None:
-    a, b = two(tmp_path, [replace(TWO, noise=0.001)], [replace(TWO, noise=0.001, speed=155.0)])
-    assert verdict(report.compare(a, b, 0.0)) == [SLOWER]
-    assert verdict(report.compare(a, b, 0.05)) == [SMALL]
+    a, b = two(tmp_path, [QUIET], [replace(QUIET, speed=155.0)])
+    assert [verdict(report.compare(a, b, threshold)) for threshold in (0.0, 0.05)] == [[SLOWER], [SMALL]]
 
 
 def test_what_could_have_been_found_is_said(tmp_path: Path) -> None:
-    noisy, quiet = (replace(TWO, noise=noise) for noise in (0.05, 0.002))
-    found = []
-    for name, one in (("noisy", noisy), ("quiet", quiet)):
-        made = report.compare(*two(tmp_path / name, [one], [one]), 0.01)
-        assert made.verdicts.detectable is not None
-        found.append(made.verdicts.detectable)
-        text = (
-            f"A change of {100 * made.verdicts.detectable:.2g} % in one configuration is detected with a power of 90 %"
-        )
-        assert text in " ".join(report.sentences(made))
-    assert found[0] > 0.05 and found[1] == 0.01, "never less than the threshold"
+    found = {}
+    for noise in (0.05, 0.002):
+        one = replace(TWO, noise=noise)
+        found[noise] = report.compare(*two(tmp_path / str(noise), [one], [one]), 0.01).verdicts.detectable or 0.0
+    assert found[0.05] > 0.05 and found[0.002] == 0.01, "never less than the threshold"
 
 
 @pytest.mark.slow
 def test_added_repeats_do_not_narrow_the_spread(tmp_path: Path) -> None:
     many = replace(TWO, repeats=10, noise=0.02)
-    a, b = two(tmp_path / "all", [many], [many])
-    c, d = two(tmp_path / "staged", *[[replace(many, planned_repeats=3)]] * 2)
-    plain, staged = (report.compare(*pair, 0.01).verdicts.table.iloc[0] for pair in ((a, b), (c, d)))
+    pairs = two(tmp_path / "all", [many], [many]), two(tmp_path / "staged", *[[replace(many, planned_repeats=3)]] * 2)
+    plain, staged = (report.compare(*pair, 0.01).verdicts.table.iloc[0] for pair in pairs)
     assert plain.ratio == staged.ratio and plain.ratio_high != pytest.approx(staged.ratio_high)
 
 
@@ -561,10 +474,8 @@ def test_added_repeats_do_not_narrow_the_spread(tmp_path: Path) -> None:
 def test_holm_is_between_the_p_value_and_bonferroni(p_values: list[float]) -> None:
     corrected, p = holm(p_values), np.array(p_values)
     assert (corrected >= p).all() and (corrected <= np.minimum(1, p * len(p)) + 1e-12).all()
-    assert (
-        np.argsort(p[np.argsort(p)], kind="stable").tolist()
-        == np.argsort(corrected[np.argsort(p)], kind="stable").tolist()
-    )
+    order = np.argsort(p)
+    assert np.argsort(p[order], kind="stable").tolist() == np.argsort(corrected[order], kind="stable").tolist()
 
 
 def test_holm_by_hand() -> None:
@@ -580,10 +491,11 @@ def test_holm_by_hand() -> None:
         (["nowhere", "{a}"], "nowhere does not exist"),
         (["{a}", "{empty}"], "is not a results folder"),
         (["{a}", "{a}", "--markdown", "{a}/study.json/x.md"], "cannot read or write: "),
+        *((["{a}", "{a}", f"--threshold={text}"], f"{text} is no share") for text in ("much", "-1%", "100%", "nan")),
     ],
 )
-def test_what_is_no_results_folder_is_one_line_and_exit_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+def test_what_cannot_be_compared_is_one_line_and_exit_2(
+    tmp_path: Path, capsys: Capture, arguments: list[str], said: str
 ) -> None:
     (tmp_path / "empty").mkdir()
     places = {"a": str(plant(tmp_path / "a", [TWO])), "empty": str(tmp_path / "empty")}
@@ -592,32 +504,19 @@ def test_what_is_no_results_folder_is_one_line_and_exit_2(
     assert error.startswith("error: ") and said in error and error.count("\n") == 1
 
 
-def test_what_cannot_be_read_is_warned_of_and_the_rest_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a, b = two(tmp_path, [TWO], [TWO])
-    (b / "trials" / "broken").mkdir()
-    (b / "trials" / "broken" / "record.json").write_text("{")
-    assert main(["compare", str(a), str(b)]) == commands.NO_REGRESSION
-    assert capsys.readouterr().err.count("warning: skipped: ") == 1
-
-
-def test_where_nothing_can_be_read_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_nothing_can_be_read_that_is_said(tmp_path: Path, capsys: Capture) -> None:
     a, b = two(tmp_path, [TWO], [TWO])
     for path in (b / "trials").glob("*/record.json"):
         path.write_text('{"half": ')
-    assert main(["compare", str(a), str(b)]) == commands.COMPARE_REFUSED
+    assert compared(a, b) == commands.COMPARE_REFUSED
     said = capsys.readouterr().err
     assert f"error: {b} has no trial that can be read (5 cannot)\n" in said and said.count("warning: skipped: ") == 5
 
 
-def test_a_check_that_could_never_fail_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_that_could_never_fail_is_no_pass(tmp_path: Path, capsys: Capture) -> None:
     once = replace(TWO, repeats=1)
-    a, b = two(tmp_path, [once], [replace(once, speed=50.0)])
-    assert main(["compare", str(a), str(b)]) == commands.CANNOT_TELL
-    said = capsys.readouterr()
-    assert "0 of 1 configurations slower, 0 faster; 1 without an interval" in said.out
-    assert said.err == "nothing was tested: no pair has enough repeats on both sides\n"
+    assert compared(*two(tmp_path, [once], [replace(once, speed=50.0)])) == commands.CANNOT_TELL
+    assert capsys.readouterr().err.startswith("nothing was tested")
 
 
 def test_a_machine_that_is_told_wrongly_is_compared_all_the_same(tmp_path: Path) -> None:
@@ -629,12 +528,11 @@ def test_a_machine_that_is_told_wrongly_is_compared_all_the_same(tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_comment_is_never_longer_than_a_comment_may_be(tmp_path: Path) -> None:
-    a, b = two(tmp_path, [TWO], [replace(TWO, status="oom", speed=None)])
-    made = report.compare(a, b, 0.01)
+    made = report.compare(*two(tmp_path, [TWO], [OOM]), 0.01)
     many = replace(made.verdicts, table=pd.concat([made.verdicts.table] * 3000, ignore_index=True))
     text = report.to_markdown(replace(made, verdicts=many))
     assert len(text) < 65_536 and text.rstrip().endswith("</details>")
-    assert text.count(" more rows are left out: the limit of a comment.") == 2
+    assert text.count(" more rows are left out") == 2
 
 
 def test_many_differences_are_counted(tmp_path: Path) -> None:
@@ -642,36 +540,25 @@ def test_many_differences_are_counted(tmp_path: Path) -> None:
     changed(b, lambda record: record["environment"].update({f"NCCL_{n}": "1" for n in range(50)}))
     changed(a, lambda record: record["environment"].update(NCCL_0="1"))
     made = report.compare(a, b, 0.01)
-    assert report.refusal(made).count("\n") < 25 and "  and 29 more" in report.refusal(made)
-    assert report.different(made)[-1] == "29 more differences are not listed."
+    assert report.refusal(made).count("\n") < 25 and "and 29 more" in report.refusal(made)
+    assert report.different(made)[-1].startswith("29 more")
 
 
-@pytest.mark.parametrize("text", ["much", "-1%", "100%", "1.5", "nan"])
-def test_a_threshold_that_is_none_is_named(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    assert main(["compare", "a", "b", f"--threshold={text}"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: Invalid value for '--threshold': {text} is no share") and error.count("\n") == 1
-
-
-def test_help_names_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_the_exit_codes_and_what_can_be_expected(capsys: Capture) -> None:
     assert main(["compare", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "Exit codes: 0 no regression; 1 a regression was found" in said
-    assert "3 nothing could be tested" in said
-
-
-def test_help_names_what_can_be_expected() -> None:
+    assert "Exit codes: 0 no regression; 1 a regression was found" in said and "3 nothing could be tested" in said
     assert commands.EXPECTABLE == differences.EXPECTABLE
     assert commands._share("2%") == commands._share("0.02") == 0.02
 
 
-def test_words_of_others_are_only_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_of_others_are_only_words(tmp_path: Path, capsys: Capture) -> None:
     evil = "[red]x[/red] <img src=x> | @someone \x1b[2J ](http://x)"
-    a, b = two(tmp_path, [replace(TWO, model=evil)], [replace(TWO, model=evil, status="oom", speed=None)], study=evil)
+    a, b = two(tmp_path, [replace(TWO, model=evil)], [replace(OOM, model=evil)], study=evil)
     changed(b, lambda record: record.update(reason=evil))
-    assert main(["compare", str(a), str(b), "--markdown", str(tmp_path / "c.md")]) == commands.REGRESSION
+    assert compared(a, b, "--markdown", str(tmp_path / "c.md")) == commands.REGRESSION
     shown = capsys.readouterr().out
     assert "\x1b[2J" not in shown and "[red]" in shown
     comment = (tmp_path / "c.md").read_text()
-    assert "<img" not in comment and "@someone" not in comment and "](http" not in comment and "\x1b" not in comment
+    assert not any(word in comment for word in ("<img", "@someone", "](http", "\x1b"))
     assert all(line.count("|") == 8 for line in comment.splitlines() if line.startswith("|"))
