@@ -27,7 +27,6 @@ from scaling_study.trial import Trial
 
 NO_INTERNET = {"use_ipfs": False, "use_relay": False, "use_auto_relay": False}
 MODEL, BATCH = "resnet8", 64
-LOOK_SECONDS = 0.01
 
 
 def main() -> None:

@@ -17,12 +17,12 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
+import survivors
 from namespace import Namespace
-from survivors import MARK, of_sweep
 
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
@@ -45,7 +45,7 @@ class Sweep:
         self.file.write_text(study, encoding="utf-8")
         self.name = next(line.split()[1] for line in study.splitlines() if line.startswith("study:"))
         self.environment = {
-            MARK: self.mark, "PYTHONPATH": str(checkout), "TMPDIR": str(self.temporary), "COLUMNS": "200",
+            survivors.MARK: self.mark, "PYTHONPATH": str(checkout), "TMPDIR": str(self.temporary), "COLUMNS": "200",
             "TORCHINDUCTOR_CACHE_DIR": str(folder.parent / "kernels"), "PLANTED_SEED": "1",
             "PLANTED_STARTS": str(self.starts_log), "PLANTED_BOOK": str(self.book), "PLANTED_HOLD": str(self.hold),
             **environment,
@@ -92,7 +92,7 @@ class Sweep:
         return driver
 
     def processes(self) -> list[psutil.Process]:
-        return of_sweep(self.mark, self.folder)
+        return survivors.of_sweep(self.mark, self.folder)
 
     def finished(self) -> dict[str, bytes]:
         """Every record that is whole, as it lies there, by trial id; those that are set aside while run again too."""
@@ -200,3 +200,60 @@ class Driver:
             master, self._master = self._master, None
             self._listening.join(5.0)
             os.close(master)
+
+
+# --- the trial that runs now, as seen from outside
+
+OF_FRAMEWORK = {"mpi_allreduce": "mpirun", "torch_ddp": "torchrun", "deepspeed_zero": "deepspeed", "single": "python"}
+
+
+class Running:
+    """One trial from the start of its launcher on."""
+
+    def __init__(self, sweep: Sweep, driver: Driver, launcher: psutil.Process, trial: str) -> None:
+        self.sweep, self.driver, self.launcher, self.trial = sweep, driver, launcher, trial
+        horovodrun = "horovodrun --mpi" if "--mpi" in launcher.cmdline() else "horovodrun --gloo"
+        self.kind = OF_FRAMEWORK.get(trial.split("-")[0], horovodrun)
+        self.since = time.monotonic()
+
+    def age(self) -> float:
+        """Seconds since it was seen to start."""
+        return time.monotonic() - self.since
+
+    def processes(self) -> list[psutil.Process]:
+        """The launcher and all below it, without driver and supervisor."""
+        found = self.sweep.processes()
+        others = {self.driver.pid, *(p.pid for p in survivors.supervisors(found))}
+        return [p for p in found if p.pid not in others]
+
+    def names(self, process: psutil.Process) -> bool:
+        """Whether the process was started for this trial; a fork keeps its parent's words."""
+        try:
+            return self.trial in " ".join(process.cmdline())
+        except psutil.Error:
+            return False
+
+    def ranks(self, seconds: float) -> list[psutil.Process]:
+        """Both, as soon as there are two; fewer if the trial is over or time is up."""
+        found: list[psutil.Process] = []
+        deadline = time.monotonic() + seconds
+        while len(found) < 2 and survivors.living(self.launcher) and time.monotonic() < deadline:
+            found = survivors.ranks(self.processes(), self.trial)
+            time.sleep(0.02)
+        return found
+
+
+def each_trial(sweep: Sweep, driver: Driver) -> Iterator[Running]:
+    """Every trial of this run, as it starts, until the driver ends."""
+    seen: set[str] = set()
+    while driver.code is None:
+        found = sweep.processes()
+        for folder in sweep.results.glob("trials/[!.]*"):
+            if folder.name not in seen and (started := survivors.launchers(found, folder.name)):
+                seen.add(folder.name)
+                try:
+                    running = Running(sweep, driver, started[0], folder.name)
+                except psutil.Error:  # it was that short
+                    continue
+                yield running
+        time.sleep(0.02)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable
@@ -102,44 +101,6 @@ def test_results_that_vanish_are_said_and_found_again(sweep_of: Callable[..., Sw
         os.rename(elsewhere, there)
         hit.kept()
         hit.goes_on(6)
-
-
-def test_results_from_another_machine_are_refused_with_both_values(
-    sweep_of: Callable[..., Sweep], ledger: Ledger
-) -> None:
-    sweep = sweep_of(studies.quick(2, 1))
-    assert sweep.run("--max-trials", "1").code == 0
-    about = sweep.results / "study.json"
-    ours = about.read_text()
-    machine = json.loads(ours)["machine"]
-    other = {**machine, "cpu": "Babbage Engine", "cores": 7, "fingerprint": "deadbeef"}
-    with injection(ledger, sweep, "results copied from another machine", "environment") as hit:
-        about.write_text(json.dumps({**json.loads(ours), "machine": other}))
-        unlike = f"cores 7 then, {machine['cores']} now; cpu Babbage Engine then, {machine['cpu']} now"
-        refused(hit, sweep, "was measured on another machine", unlike, "choose another --results")
-        about.write_text(ours)
-        hit.goes_on(2)
-
-
-def test_a_study_that_is_edited_between_two_runs_says_what_changed(
-    sweep_of: Callable[..., Sweep], ledger: Ledger
-) -> None:
-    sweep = sweep_of(studies.quick(2, 1))
-    assert sweep.run().code == 0
-    text = sweep.file.read_text()
-    with injection(ledger, sweep, "study edited between two runs", "environment") as hit:
-        edited = text.replace("[4, 8]", "[8, 12, 16]").replace("timeout_seconds: 60", "timeout_seconds: 9")
-        sweep.file.write_text(edited)
-        driver = sweep.run()
-        hit.expect(driver.code == 0, f"exit code {driver.code}")
-        hit.said(
-            driver, "The study has changed since its last run here: timeout_seconds 60.0 -> 9",
-            "2 configurations are new since the last run", "1 configuration is no longer in the study",
-            "the records of 1 of them are kept, but appear in no table",
-        )  # fmt: skip
-        hit.kept()
-        sweep.file.write_text(text)
-        hit.goes_on(4)
 
 
 def refused(hit: Injection, sweep: Sweep, *words: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ import faulted_studies as studies
 import psutil
 import pytest
 import survivors
+from driver_faults import IN_ROUNDS, check_last_words
 from injection import Injection, injection
 from ledger import SEED, TIMES, Ledger
 from namespace import Namespace, fill
@@ -75,29 +75,9 @@ def check_rounds(hit: Injection, sweep: Sweep, timed: Counter[str], why: str) ->
             hit.expect(why in " ".join(record.notes), f"{trial}: {record.notes}")
 
 
-def end_all(driver: Driver, sweep: Sweep) -> None:
-    """Nobody ends anything, and what lay in memory is gone, as when the machine restarts."""
-    while processes := sweep.processes():
-        survivors.end(processes)
-        survivors.gone(processes, 3.0)
-    for path in sweep.seen(Path("/dev/shm")).iterdir() if sweep.namespace else ():
-        path.unlink()
-
-
-def sends(number: signal.Signals) -> tuple[Callable[[Driver, Sweep], None], signal.Signals]:
-    return lambda driver, _: driver.send(number), number
-
-
-DRIVER_FAULTS = {
-    "SIGTERM to the driver": sends(signal.SIGTERM),
-    "kill -9 of the driver": sends(signal.SIGKILL),
-    "SIGHUP to the driver": sends(signal.SIGHUP),
-    "Ctrl-C": sends(signal.SIGINT),
-    "kill -9 of all at once": (end_all, signal.SIGKILL),
-}
-HITS = {name: [name] * TIMES for name in DRIVER_FAULTS}
+HITS = {name: [name] * TIMES for name in IN_ROUNDS}
 if TIMES == 1:  # signals that are obeyed are obeyed alike: test_driver_faults.py sends each
-    HITS = {"obeyed and not": list(DRIVER_FAULTS)[:2], "all at once": list(DRIVER_FAULTS)[-1:]}
+    HITS = {"obeyed and not": list(IN_ROUNDS)[:2], "all at once": list(IN_ROUNDS)[-1:]}
 
 
 @pytest.mark.parametrize("hits", HITS.values(), ids=HITS)
@@ -107,23 +87,20 @@ def test_a_launch_whose_driver_ends_keeps_its_rounds(
     chance, repeats, launch = random.Random(f"{SEED}/{hits[0]}"), len(hits) + 1, None
     sweep = sweep_of(studies.in_rounds(ROUNDS, repeats, launcher="horovodrun --mpi"), checkout=CHECKOUT)
     for name in hits:
-        driver, (strike, number) = sweep.start("--no-report"), DRIVER_FAULTS[name]
+        fault = IN_ROUNDS[name]
+        driver = sweep.start("--no-report", terminal=fault.terminal)
         launch = until_round(sweep, driver, chance.randint(2, ROUNDS - 2), launch)
         with injection(ledger, sweep, f"{name}, {LATER}") as hit:
-            strike(driver, sweep)
+            fault.hit(driver, sweep)
             driver.wait(120)
             hit.all_gone()
             hit.kept()
             timed = blocks(launch)
-            if number == signal.SIGKILL:
-                hit.expect(driver.code == -number, f"exit code {driver.code}")
+            check_last_words(hit, driver, fault, begun=True)
+            if not fault.stops:
                 again = sweep.run("--max-trials", "0", "--no-report")  # opens the folder, and runs nothing
                 hit.expect("Traceback" not in again.said(), again.said()[-600:])
-                check_rounds(hit, sweep, timed, "its driver ended")
-            else:
-                hit.expect(driver.code == 130, f"exit code {driver.code}: {driver.said()[-300:]}")
-                hit.said(driver, f"Stopped by {number.name}", "To resume: python")
-                check_rounds(hit, sweep, timed, "the study was stopped")
+            check_rounds(hit, sweep, timed, "the study was stopped" if fault.stops else "its driver ended")
     with injection(ledger, sweep, f"what follows, {LATER}") as hit:
         hit.goes_on(CONFIGURATIONS * repeats)
 

@@ -18,8 +18,7 @@ import faulted_studies as studies
 import psutil
 from injection import Injection, injection
 from ledger import SEED, TIMES, Ledger
-from running import Running, each_trial
-from sweeping import Sweep
+from sweeping import Running, Sweep, each_trial
 
 from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT

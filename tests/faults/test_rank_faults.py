@@ -18,8 +18,7 @@ import psutil
 from injection import Injection, injection
 from ledger import TIMES, Ledger
 from planted_rank import KINDS_OF_GARBAGE
-from running import Running, each_trial
-from sweeping import Sweep
+from sweeping import Running, Sweep, each_trial
 
 from scaling_study.records import store
 from scaling_study.records.store import Record
