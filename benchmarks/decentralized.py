@@ -109,9 +109,7 @@ def timed_study(name: str, quick: bool, repeats: int, gated: bool) -> dict[str, 
     asked = _part(name, quick, trained=False)
     spread = {"hosts": 2, "cores_per_worker": 1}
     measure = {**asked["measure"], "repeats": repeats, "max_repeats": repeats}
-    return {
-        **asked, "parity": gated, "measure": measure, "sweeps": [{**sweep, **spread} for sweep in asked["sweeps"]]
-    }  # fmt: skip
+    return {**asked, "parity": gated, "measure": measure, "sweeps": [{**sweep, **spread} for sweep in asked["sweeps"]]}
 
 
 def trained_study(name: str, quick: bool) -> dict[str, Any]:

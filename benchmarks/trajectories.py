@@ -123,9 +123,7 @@ def rounded(options: Options, folder: Path) -> list[Finding]:
     ]
 
 
-def trained(
-    record: Path, framework: str, workers: int, flags: Sequence[str], steps: int, nudge: int
-) -> list[float]:  # fmt: skip
+def trained(record: Path, framework: str, workers: int, flags: Sequence[str], steps: int, nudge: int) -> list[float]:
     """The loss of each step."""
     script = ["-m", "benchmarks.perturbed", str(nudge), str(CHECKOUT / FRAMEWORKS[framework].script)]
     jobs.launched(framework, [*script, *flags, "--train-steps", str(steps), "--record", str(record)], workers)

@@ -23,7 +23,7 @@ SOURCES = [
     for pattern in ("{}/**/*.py", "{}/**/*.yaml", "{}/**/*.jinja")
     for folder in ("scaling_study", "analysis", "benchmarks", "environment", "tests", "studies", "machines")
     for path in ROOT.glob(pattern.format(folder))
-] + ["Makefile", ".ci/run", "setup.cfg", "constraints.txt", "run_sweep.py", "sweeps.yaml"]  # fmt: skip
+] + ["Makefile", ".ci/run", "setup.cfg", "constraints.txt", "run_sweep.py", "sweeps.yaml"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PAGE = re.compile(r"\b((?:docs|environment|benchmarks)/[\w/-]+\.md)(?:#([\w-]+))?")
 FILE = re.compile(

@@ -11,7 +11,7 @@ from analysis.prediction import network as collectives
 from analysis.prediction.network import Link, Network
 from benchmarks import published_512
 from benchmarks.prediction_on_clusters import WORKERS, case, drawn_for
-from benchmarks.simulated_cluster import Cluster, Run, Wire, alone, true_step
+from benchmarks.simulated_cluster import Cluster, Run, Wire
 
 QUIET = Cluster(
     workers=4, forward=0.03, backward=0.06, after=0.01, gradients=((1e7, 0.02), (1e7, 0.04), (1e7, 0.06)),
@@ -30,11 +30,6 @@ def test_messages_that_do_not_vary_add_up_to_the_closed_form(algorithm: str, wor
     assert float(took.max()) == pytest.approx(collectives.seconds(algorithm, workers, 1e7, network), rel=1e-9)
 
 
-def test_a_step_alone_is_its_parts() -> None:
-    assert Run(alone(QUIET), 0).steps(3) == pytest.approx([0.1] * 3)
-    assert true_step(alone(QUIET), 80, 0) == pytest.approx(0.1)
-
-
 @pytest.mark.parametrize(("policy", "most", "expected"), [
     ("whole", 1e9, 0.1 + 6e-5 + 1.5 * 0.03),
     ("buckets", 1e7, 0.1 + 6e-5 + 1.5 * 0.01),
@@ -48,12 +43,6 @@ def test_cycles_wait_at_most_one_cycle_more() -> None:
     least = 0.1 + 1.5 * 0.01 + 6e-5
     assert least < min(steps) and max(steps) < least + 0.001 + 1e-4
     assert max(steps) - min(steps) > 0.0005  # when the first cycle falls is chance
-
-
-def test_jitter_slows_a_ring_since_it_waits_for_the_slowest() -> None:
-    noisy = replace(QUIET, workers=32, message_noise=0.2)
-    took = np.mean([Run(noisy, seed).reduced(np.zeros(32), 1e7).max() for seed in range(20)])
-    assert took > 1.05 * Run(replace(noisy, message_noise=0.0), 0).reduced(np.zeros(32), 1e7).max()
 
 
 @pytest.mark.slow

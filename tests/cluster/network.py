@@ -133,7 +133,7 @@ class Host:
         folder, env = how.pop("folder", "/"), how.pop("env", {**os.environ, "PATH": PATH})
         return subprocess.run(
             [*self.into(folder), *command], env=env, capture_output=True, text=True, **{"check": False, **how}
-        )  # fmt: skip
+        )
 
     def start(self, *command: str, **how: Any) -> subprocess.Popen[str]:
         """Start a command here. What is returned is `nsenter`; the command is its child."""

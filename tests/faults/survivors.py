@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 MARK = "FAULTS_SWEEP"
-RANKS = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK")
+RANKS = {"RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"}
 
 
 def of_sweep(mark: str, folder: Path) -> list[psutil.Process]:
@@ -56,10 +56,9 @@ def end(processes: Iterable[psutil.Process]) -> None:
 
 def living(process: psutil.Process) -> bool:
     """False for a zombie: it holds nothing but its number, and who must collect it may be slow."""
-    try:
+    with contextlib.suppress(psutil.Error):
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+    return False
 
 
 def described(process: psutil.Process) -> str:
@@ -71,39 +70,34 @@ def described(process: psutil.Process) -> str:
 # --- who is who
 
 
-def supervisors(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """The process that watches over the trials of a sweep."""
-    return [p for p in processes if "supervisor.main()" in _words(p)]
-
-
-def launchers(processes: list[psutil.Process], trial: str) -> list[psutil.Process]:
-    """What the supervisor started for this trial."""
-    watching = {p.pid for p in supervisors(processes)}
-    return [p for p in processes if _parent(p) in watching and trial in _words(p)]
-
-
-def ranks(processes: list[psutil.Process], trial: str) -> list[psutil.Process]:
-    """Processes that run the trial's script under a launcher's number."""
-    return [p for p in processes if trial in _words(p) and _has_rank(p) and "python" in _words(p).split(" ")[0]]
-
-
-def _words(process: psutil.Process) -> str:
+def words(process: psutil.Process) -> str:
+    """Its command line; empty where it is gone."""
     with contextlib.suppress(psutil.Error):
         return " ".join(process.cmdline())
     return ""
 
 
-def _parent(process: psutil.Process) -> int | None:
-    with contextlib.suppress(psutil.Error):
-        return int(process.ppid())
-    return None
+def supervisors(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """The process that watches over the trials of a sweep."""
+    return [p for p in processes if "supervisor.main()" in words(p)]
 
 
-def _has_rank(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        environment = process.environ()
-        return any(name in environment for name in RANKS)
-    return False
+def launchers(processes: list[psutil.Process], trial: str) -> list[psutil.Process]:
+    """What the supervisor started for this trial."""
+    found = []
+    for supervisor in supervisors(processes):
+        with contextlib.suppress(psutil.Error):
+            found += [p for p in supervisor.children() if trial in words(p)]
+    return found
+
+
+def ranks(processes: list[psutil.Process], trial: str) -> list[psutil.Process]:
+    """Processes that run the trial's script under a launcher's number."""
+    found = []
+    for process in (p for p in processes if trial in words(p) and "python" in words(p).split(" ")[0]):
+        with contextlib.suppress(psutil.Error):
+            found += [process] if RANKS & process.environ().keys() else []
+    return found
 
 
 def session(leader: int) -> Iterator[psutil.Process]:

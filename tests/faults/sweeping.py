@@ -228,10 +228,7 @@ class Running:
 
     def names(self, process: psutil.Process) -> bool:
         """Whether the process was started for this trial; a fork keeps its parent's words."""
-        try:
-            return self.trial in " ".join(process.cmdline())
-        except psutil.Error:
-            return False
+        return self.trial in survivors.words(process)
 
     def ranks(self, seconds: float) -> list[psutil.Process]:
         """Both, as soon as there are two; fewer if the trial is over or time is up."""

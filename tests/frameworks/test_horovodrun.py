@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,26 +44,16 @@ def written(folder: Path, does: str, before: str = "") -> Path:
     return path
 
 
-def launch(folder: Path, *launcher: object, does: str, before: str = "", **environ: str | None) -> list[Any]:
+def launch(folder: Path, *launcher: object, does: str, before: str = "", **environ: str) -> list[Any]:
     """Run a script on two ranks and return what each said, in the order of their ranks, then all that was printed.
 
     The launcher is the real one, and its ranks are forked.
     """
     path = written(folder, does, before)
-    with forked.starts():
-        inherited = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **environ}
-        ended = subprocess.run(
-            [*map(str, launcher), "python", path],
-            env={name: value for name, value in inherited.items() if value is not None},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=600,
-        )
-    assert ended.returncode == 0, ended.stdout
+    done = forked.launch([*map(str, launcher), "python", str(path)], env=environ)
+    assert done.returncode == 0, done.stdout + done.stderr
     said = [json.loads(file.read_text()) for file in sorted(path.parent.glob("rank*.json"))]
-    return [*said, ended.stdout]
+    return [*said, done.stdout + done.stderr]
 
 
 @pytest.fixture
@@ -102,37 +92,26 @@ FACTS = f"""{HOOKS}
 """
 
 
-@pytest.fixture(scope="module")
-def facts_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict[str, Any]]]:
-    """facts_of("gloo"): what both ranks of one launch found."""
-
-    @cache
-    def facts(name: str) -> list[dict[str, Any]]:
-        return launch(tmp_path_factory.mktemp(name), *LAUNCHERS[name][0], does=FACTS)[:2]
-
-    return facts
-
-
 # --- which controller, and from where
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_two_ranks_sum(facts_of: Callable[[str], Any], launcher: str) -> None:
-    _, controller = LAUNCHERS[launcher]
-    assert [(facts["controller"], facts["sum"]) for facts in facts_of(launcher)] == [(controller, SUM)] * 2
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_two_ranks_sum_and_mpi4py_reduces_beside_horovod(launched: Launch, name: str) -> None:
+    launcher, controller = LAUNCHERS[name]
+    for facts in launched(*launcher, does=FACTS)[:2]:
+        assert (facts["controller"], facts["sum"]) == (controller, SUM)
+        assert facts["hooks"] == [2, 2], "one for each tensor"
+        assert facts.get("mpi4py") == ([2.0] if controller == "MPI" else None), "in fp32"
+        assert name != "gloo" or facts["addresses"] == ["127.0.0.1"], "the interface of the command line"
 
 
 def test_horovodrun_works_by_its_path_with_nothing_activated(launched: Launch) -> None:
     # ... and without HOME, which Open MPI 5 insists on. Where no controller is asked for, it is MPI.
-    ranks = launched(*HOROVODRUN, does=FACTS, PATH=os.defpath, HOME=None, VIRTUAL_ENV=None)[:2]
+    bare = ("env", "-u", "HOME", "-u", "VIRTUAL_ENV", f"PATH={os.defpath}")
+    ranks = launched(*bare, *HOROVODRUN, does=FACTS)[:2]
     ours = os.path.realpath(sys.prefix)  # which may be reached by a link
     found = [(os.path.realpath(facts["prefix"]), facts["controller"], facts["sum"]) for facts in ranks]
     assert found == [(ours, "MPI", SUM)] * 2
-
-
-@pytest.mark.parametrize("launcher", ["mpi", "mpirun"])
-def test_mpi4py_reduces_torch_tensors_in_fp32(facts_of: Callable[[str], Any], launcher: str) -> None:
-    assert [facts["mpi4py"] for facts in facts_of(launcher)] == [[2.0], [2.0]]
 
 
 # --- waiting
@@ -163,10 +142,6 @@ def test_a_rank_that_stays_away_is_named(launched: Launch, controller: str) -> N
 
 
 # --- which network
-
-
-def test_gloo_takes_the_network_interface_of_the_command_line(facts_of: Callable[[str], Any]) -> None:
-    assert [facts["addresses"] for facts in facts_of("gloo")] == [["127.0.0.1"]] * 2
 
 
 @pytest.mark.long
@@ -209,10 +184,6 @@ def test_one_process_registers_no_hooks_and_takes_no_bf16(launched: Launch) -> N
     """
     hooks, refused = launched(BIN / "horovodrun", "-np", 1, "--gloo", does=does)[0]
     assert hooks == [0, 0] and "Tensor type torch.BFloat16Tensor is not supported" in refused
-
-
-def test_two_processes_register_a_hook_for_each_tensor(facts_of: Callable[[str], Any]) -> None:
-    assert [facts["hooks"] for facts in facts_of("gloo")] == [[2, 2]] * 2
 
 
 # --- being stopped

@@ -98,6 +98,7 @@ def test_silence_ends_the_ranks_too(tmp_path, marked):
     connection.close()
 
 
+@pytest.mark.long  # each sweep over hosts of make test-cluster takes longer than a silence may
 def test_a_heartbeat_keeps_a_connection_alive(no_ssh, tmp_path, interruption):
     with AgentConnections() as opened, opened.trial(["a"], str(tmp_path), str(tmp_path / "t-1"), interruption) as trial:
         rank = subprocess.Popen(["sleep", "600"], env={leftovers.MARK: str(tmp_path)})
