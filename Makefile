@@ -44,7 +44,7 @@ REAL_STARTS = $(addprefix tests/frameworks/test_,launches.py conformance.py hive
 test: setup
 	$(PYTEST) $(addprefix --ignore=,$(REAL_STARTS)) -m "not long and not faults and not cluster" -n 3 $(SHARED_OUT) $(ARGS)
 
-# Each framework by each of its launchers, really started, its parity gates, and how long its script takes to start.
+# Each framework by each of its launchers, really started, its parity gates, and what waits long for peers or imports.
 test-frameworks: setup
 	$(PYTEST) $(REAL_STARTS) -m "not long" -n 2 $(SHARED_OUT) $(ARGS)
 

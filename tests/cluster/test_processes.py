@@ -98,36 +98,27 @@ def test_a_signal_to_the_driver_ends_everything(running: Callable[[str], Running
     assert made.left("h1") == []
 
 
-@pytest.mark.parametrize("launcher", ["horovodrun --gloo", "horovodrun --mpi", "torchrun"])
-def test_a_host_that_dies_makes_its_trial_fail(running: Callable[[str], Running], launcher: str) -> None:
-    made = running(launcher)
-    made.hosts["h2"].die()
-    made.fails(node=True)
-    assert made.left("h1") == []
+HITS: dict[str, tuple[Callable[[Running], object], tuple[str, ...], bool]] = {  # ..., launchers, is it its host's fault
+    "a host dies": (lambda made: made.hosts["h2"].die(), ("horovodrun --gloo", "horovodrun --mpi", "torchrun"), True),
+    "its cable is pulled": (lambda made: made.hosts["h2"].unplug(), ("torchrun",), True),
+    "an agent is killed": (lambda made: made.one("h2", "agent.main").kill(), ("torchrun",), True),
+    "a rank is killed": (
+        lambda made: made.ranks("h2")[-1].kill(),
+        ("horovodrun --gloo", "horovodrun --mpi", "mpirun", "torchrun"),
+        False,
+    ),
+}
 
 
-def test_a_host_whose_cable_is_pulled_ends_its_ranks_by_itself(running: Callable[[str], Running]) -> None:
-    made = running("torchrun")
-    made.hosts["h2"].unplug()
-    made.gone("h2", seconds=DEAD_SECONDS + 2)
-    made.fails(node=True)
-    assert made.left("h1") == []
-
-
-def test_a_killed_agent_costs_its_trial_and_leaves_nothing(running: Callable[[str], Running]) -> None:
-    made = running("torchrun")
-    made.one("h2", "agent.main").kill()
-    made.fails(node=True)
-    made.gone("h1", "h2")
-
-
-@pytest.mark.parametrize("launcher", ["horovodrun --gloo", "horovodrun --mpi", "mpirun", "torchrun"])
-def test_a_killed_rank_elsewhere_fails_its_trial_and_not_its_host(
-    running: Callable[[str], Running], launcher: str
+@pytest.mark.parametrize(
+    ("what", "launcher"), [(what, launcher) for what, (_, launchers, _) in HITS.items() for launcher in launchers]
+)
+def test_what_ends_elsewhere_fails_its_trial_and_leaves_nothing(
+    running: Callable[[str], Running], what: str, launcher: str
 ) -> None:
-    made = running(launcher)
-    made.ranks("h2")[-1].kill()
-    made.fails(node=False)
+    made, (hit, _, node) = running(launcher), HITS[what]
+    hit(made)
+    made.fails(node)
     made.gone("h1", "h2")
 
 

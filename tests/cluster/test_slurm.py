@@ -138,18 +138,6 @@ def test_a_job_for_each_trial_needs_no_driver(study):
     assert one.submit("", "--per-trial") == []
 
 
-def test_a_table_of_what_waits_and_runs(study):
-    one = study(seeds=5, seconds=LONG)
-    numbers = one.submit("", "--per-trial")
-    one.until_started(4)
-    rows = {row["job"]: row for row in one.status()}
-    assert sorted(row["state"] for row in rows.values()) == ["queued"] + ["running"] * 4
-    assert {rows[job]["nodes"] for job in numbers[:4]} == {"node1", "node2", "node3", "node4"}
-    one.until(lambda: {row["job"]: row["reason"] for row in one.status()}[numbers[-1]] == "Resources")
-    shown = one.run("--status").stdout
-    assert re.search(rf"{numbers[-1]}\s+queued\s+Resources\s+0:00\s+single-resnet8", shown)
-
-
 def test_a_trial_that_was_submitted_again_and_cancelled_has_its_earlier_result_back(study):
     one = study()
     one.submit("", "--per-trial")
@@ -218,17 +206,6 @@ def test_a_job_that_is_hit(study, how, state, status, reason):
     assert one.records()[0].job["job"] == job
 
 
-def test_cancelled_before_it_started(study):
-    one = study(seconds=LONG)
-    one.slurm.do("sbatch", "--exclusive", "--nodes=4", "--output=/dev/null", "--wrap", "sleep 100")
-    (job,) = one.submit("", "--per-trial")
-    one.slurm.until(job, "PENDING")
-    one.slurm.do("scancel", job)
-    one.collect()
-    assert one.outcomes() == [("cancelled", f"cancelled: job {job}, before it started")]
-    assert not one.starts.exists()
-
-
 def test_a_node_loses_its_power(study, slurm_with):
     one = study(slurm=slurm_with(nodes=1), seconds=LONG)
     job = one.running()
@@ -284,15 +261,6 @@ def test_the_controller_does_not_answer_for_a_while(study, slurm_with):
     one.slurm.start_controller()
     one.slurm.until(job, "RUNNING")
     assert one.collect() == (0, "Collected 0 trials; 1 job is pending or running.\n")
-
-
-def test_slurm_has_forgotten_a_job_that_its_file_of_ended_jobs_knows(study, slurm_with):
-    one = study(slurm=slurm_with(nodes=1, forget_seconds=2), seconds=LONG)
-    job = one.running()
-    one.slurm.do("scancel", job)
-    one.until(lambda: not one.slurm.state(job), seconds=90)
-    status, reason = one.collected()
-    assert status == "cancelled" and reason.startswith("cancelled: job 1 after")
 
 
 def test_slurm_has_forgotten_a_job_altogether(study, slurm_with):

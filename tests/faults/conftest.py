@@ -14,15 +14,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import copied
 import ledger as book
 import pytest
+from injection import Inject, injection
 from ledger import FORM, Ledger, Row
 from namespace import Namespace, why_not
-from sweeping import Sweep
+from sweeping import Sweep, SweepOf
 
 from scaling_study.machine import this_machine
 from scaling_study.settings import CHECKOUT
@@ -43,6 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def ledger() -> Ledger:
     return LEDGER
+
+
+@pytest.fixture(scope="session")
+def inject() -> Inject:
+    """inject(sweep, "kill -9 of the driver", ...) as `injection`, noted in the ledger of all tests."""
+    return partial(injection, LEDGER)
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +80,7 @@ def shared_namespace(ground: Path) -> Iterator[Namespace | None]:
 
 
 @pytest.fixture
-def sweep_of(ground: Path, checkout: Path, shared_namespace: Namespace | None) -> Callable[..., Sweep]:
+def sweep_of(ground: Path, checkout: Path, shared_namespace: Namespace | None) -> SweepOf:
     """sweep_of(study, namespace=..., file=..., results=..., VARIABLE="...") in a folder of its own."""
 
     def make(study: str, **how: object) -> Sweep:

@@ -1,6 +1,6 @@
 """One fault into a running sweep, and what must hold after it.
 
-    with Injection(ledger, sweep, "kill -9 of the driver") as hit:    # what is finished is noted here,
+    with inject(sweep, "kill -9 of the driver") as hit:                # what is finished is noted here,
         os.kill(driver.pid, signal.SIGKILL)                            # the fault,
         hit.all_gone()                                                 # nobody lives 10 s later,
         hit.kept()                                                     # nothing finished was lost;
@@ -17,7 +17,7 @@ import csv
 import json
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -153,6 +153,9 @@ def injection(
         sweep.hold.unlink(missing_ok=True)
         if row.faults:
             survivors.end(sweep.processes())
+
+
+Inject = Callable[..., contextlib.AbstractContextManager[Injection]]  # injection, with the ledger of all tests
 
 
 def moments(count: int, low: float, high: float, name: str) -> list[float]:

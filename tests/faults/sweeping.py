@@ -132,6 +132,9 @@ class Sweep:
         return False
 
 
+SweepOf = Callable[..., Sweep]  # of the fixture that makes them
+
+
 class Driver:
     """A running sweep. With a terminal it is the session leader of that terminal, as a shell's command nearly is."""
 

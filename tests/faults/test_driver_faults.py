@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 
 import faulted_studies as studies
 import pytest
 import survivors
 from driver_faults import FAULTS, Fault, check_last_words
-from injection import Injection, injection, moments
-from ledger import TIMES, Ledger
-from sweeping import Driver, Sweep
+from injection import Inject, Injection, moments
+from ledger import TIMES
+from sweeping import Driver, Sweep, SweepOf
 
 # In the short form one folder is hit by each fault in turn, in the long form by one fault again and again.
 HITS = {name: [name] * TIMES for name in FAULTS} if TIMES > 1 else {"each in turn": list(FAULTS)}
@@ -24,7 +23,7 @@ HITS = {name: [name] * TIMES for name in FAULTS} if TIMES > 1 else {"each in tur
 
 @pytest.mark.parametrize("hits", HITS.values(), ids=HITS)
 def test_a_driver_that_is_hit_loses_nothing_and_the_next_goes_on(
-    hits: list[str], sweep_of: Callable[..., Sweep], ledger: Ledger
+    hits: list[str], sweep_of: SweepOf, inject: Inject
 ) -> None:
     repeats = 2 * max(len(hits) // 3, 2)
     sweep = sweep_of(studies.quick(3, repeats, under_mpi=1), PLANTED_SECONDS="0.25")
@@ -32,7 +31,7 @@ def test_a_driver_that_is_hit_loses_nothing_and_the_next_goes_on(
     for name, moment in zip(hits, moments(len(hits), 0.1, 2.9, hits[0]), strict=True):
         fault = FAULTS[name]
         driver, moment = start(sweep, fault, moment)
-        with injection(ledger, sweep, name, moment=moment) as hit:
+        with inject(sweep, name, moment=moment) as hit:
             begun = bool(driver.said())
             fault.hit(driver, sweep)
             driver.wait(120)
@@ -57,9 +56,7 @@ def start(sweep: Sweep, fault: Fault, moment: float) -> tuple[Driver, float]:
         moment /= 2
 
 
-def test_the_supervisor_dies_and_the_driver_ends_what_it_watched_over(
-    sweep_of: Callable[..., Sweep], ledger: Ledger
-) -> None:
+def test_the_supervisor_dies_and_the_driver_ends_what_it_watched_over(sweep_of: SweepOf, inject: Inject) -> None:
     """The trial that it watched over failed, and says so; the next has a supervisor again."""
     repeats = TIMES + 1
     sweep = sweep_of(studies.quick(0, repeats, under_mpi=1), PLANTED_SECONDS="1.0")
@@ -71,7 +68,7 @@ def test_the_supervisor_dies_and_the_driver_ends_what_it_watched_over(
         time.sleep(moment)
         everything = sweep.processes()
         (supervisor,) = survivors.supervisors(everything)
-        with injection(ledger, sweep, "kill -9 of the supervisor", moment=moment) as hit:
+        with inject(sweep, "kill -9 of the supervisor", moment=moment) as hit:
             hits.append(hit)
             supervisor.kill()
             hit.all_gone([p for p in everything if p.pid != driver.pid])
@@ -86,11 +83,11 @@ def test_the_supervisor_dies_and_the_driver_ends_what_it_watched_over(
     hit.goes_on(repeats, "--retry", "failed")
 
 
-def test_a_second_driver_is_told_who_holds_the_folder(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+def test_a_second_driver_is_told_who_holds_the_folder(sweep_of: SweepOf, inject: Inject) -> None:
     sweep = sweep_of(studies.quick(2, 2), PLANTED_SECONDS="0.6")
     first = sweep.start()
     assert sweep.until(sweep.finished, driver=first), first.said()
-    with injection(ledger, sweep, "two drivers on one folder", "environment") as hit:
+    with inject(sweep, "two drivers on one folder", "environment") as hit:
         second = sweep.run(seconds=60)
         hit.expect(second.code == 1, f"exit code {second.code} instead of 1")
         hit.said(second, "is in use by another run", f"process {first.pid} since", "wait for it, or stop it")

@@ -18,10 +18,10 @@ import psutil
 import pytest
 import survivors
 from driver_faults import IN_ROUNDS, check_last_words
-from injection import Injection, injection
-from ledger import SEED, TIMES, Ledger
+from injection import Inject, Injection
+from ledger import SEED, TIMES
 from namespace import Namespace, fill
-from sweeping import Driver, Sweep
+from sweeping import Driver, Sweep, SweepOf
 
 from scaling_study.settings import CHECKOUT
 
@@ -81,16 +81,14 @@ if TIMES == 1:  # signals that are obeyed are obeyed alike: test_driver_faults.p
 
 
 @pytest.mark.parametrize("hits", HITS.values(), ids=HITS)
-def test_a_launch_whose_driver_ends_keeps_its_rounds(
-    hits: list[str], sweep_of: Callable[..., Sweep], ledger: Ledger
-) -> None:
+def test_a_launch_whose_driver_ends_keeps_its_rounds(hits: list[str], sweep_of: SweepOf, inject: Inject) -> None:
     chance, repeats, launch = random.Random(f"{SEED}/{hits[0]}"), len(hits) + 1, None
     sweep = sweep_of(studies.in_rounds(ROUNDS, repeats, launcher="horovodrun --mpi"), checkout=CHECKOUT)
     for name in hits:
         fault = IN_ROUNDS[name]
         driver = sweep.start("--no-report", terminal=fault.terminal)
         launch = until_round(sweep, driver, chance.randint(2, ROUNDS - 2), launch)
-        with injection(ledger, sweep, f"{name}, {LATER}") as hit:
+        with inject(sweep, f"{name}, {LATER}") as hit:
             fault.hit(driver, sweep)
             driver.wait(120)
             hit.all_gone()
@@ -101,7 +99,7 @@ def test_a_launch_whose_driver_ends_keeps_its_rounds(
                 again = sweep.run("--max-trials", "0", "--no-report")  # opens the folder, and runs nothing
                 hit.expect("Traceback" not in again.said(), again.said()[-600:])
             check_rounds(hit, sweep, timed, "the study was stopped" if fault.stops else "its driver ended")
-    with injection(ledger, sweep, f"what follows, {LATER}") as hit:
+    with inject(sweep, f"what follows, {LATER}") as hit:
         hit.goes_on(CONFIGURATIONS * repeats)
 
 
@@ -122,7 +120,7 @@ def hung(sweep: Sweep, rank: psutil.Process) -> bool:
 @pytest.mark.parametrize(
     "what", ["rank", *(pytest.param(what, marks=pytest.mark.long) for what in ("launcher", "supervisor", "hang"))]
 )
-def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: SweepOf, inject: Inject) -> None:
     name = "a rank that hangs (SIGSTOP)" if what == "hang" else f"kill -9 of a {what}"
     chance, launch = random.Random(f"{SEED}/{what}"), None
     repeats = TIMES + 1 + TIMES // 4  # some of which may be over before their ranks are found
@@ -133,7 +131,7 @@ def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: Callable[..
         while len(ranks) < 2:
             launch = until_round(sweep, driver, chance.randint(2, ROUNDS - 3), launch)
             ranks = survivors.ranks(sweep.processes(), "in_blocks.py")  # of torchrun
-        with injection(ledger, sweep, f"{name}, {LATER}") as hit:
+        with inject(sweep, f"{name}, {LATER}") as hit:
             launcher = ranks[0].parent()
             victim = {"launcher": launcher, "supervisor": launcher.parent()}.get(what, ranks[1])
             trials = set(blocks(launch))
@@ -145,7 +143,7 @@ def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: Callable[..
             hit.expect(finish(sweep, trials), f"its trials have no records: {driver.said()[-300:]}")
             hit.kept()
             check_groups(hit, sweep, trials)
-    with injection(ledger, sweep, f"what follows {name}, {LATER}") as hit:
+    with inject(sweep, f"what follows {name}, {LATER}") as hit:
         hit.expect(driver.wait(300) == 0, f"exit code {driver.code}")
         hit.goes_on(CONFIGURATIONS * repeats)
 
@@ -164,7 +162,7 @@ def check_groups(hit: Injection, sweep: Sweep, trials: set[str]) -> None:
 
 
 @pytest.mark.long
-def test_garbage_for_a_report_is_a_failure_of_one_configuration(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+def test_garbage_for_a_report_is_a_failure_of_one_configuration(sweep_of: SweepOf, inject: Inject) -> None:
     """Written over a rank's report whenever that is there."""
     chance, repeats, launch = random.Random(f"{SEED}/garbage"), TIMES + 1, None
     sweep = sweep_of(studies.in_rounds(ROUNDS, repeats), checkout=CHECKOUT)
@@ -177,7 +175,7 @@ def test_garbage_for_a_report_is_a_failure_of_one_configuration(sweep_of: Callab
 
     for _ in range(TIMES):
         launch = until_round(sweep, driver, 1, launch)
-        with injection(ledger, sweep, f"a report that is garbage, {LATER}") as hit:
+        with inject(sweep, f"a report that is garbage, {LATER}") as hit:
             trials = set(blocks(launch))
             victim, garbage = chance.choice(sorted(trials)), chance.choice(GARBAGE)
             report = sweep.results / "trials" / victim / "ranks" / "rank-0.json"
@@ -188,23 +186,21 @@ def test_garbage_for_a_report_is_a_failure_of_one_configuration(sweep_of: Callab
                 told = f"{record.id}: {record.status} {record.reason}, {len(record.ranks)} ranks, {garbage!r}"
                 hit.expect(record.status == ("failed" if record.id == victim else "ok"), told)
                 hit.expect(record.id != victim or "rank" in record.reason, told)
-    with injection(ledger, sweep, f"what follows garbage, {LATER}") as hit:
+    with inject(sweep, f"what follows garbage, {LATER}") as hit:
         hit.expect(driver.wait(300) == 1, f"exit code {driver.code}")
         hit.runs_again("failed")
         hit.goes_on(CONFIGURATIONS * repeats, "--retry", "failed")
 
 
 @pytest.mark.long
-def test_a_full_disk_costs_at_most_the_running_launch(
-    sweep_of: Callable[..., Sweep], ledger: Ledger, namespace: Namespace
-) -> None:
+def test_a_full_disk_costs_at_most_the_running_launch(sweep_of: SweepOf, inject: Inject, namespace: Namespace) -> None:
     repeats = 3  # so that there is more to do, should the second launch end before the disk is full
     sweep = sweep_of(studies.in_rounds(ROUNDS, repeats), checkout=CHECKOUT, namespace=namespace)
     sweep.into.mkdir()
     namespace.memory_disk(sweep.into, "24m")
     driver = sweep.start()
     launch = until_round(sweep, driver, 3, until_round(sweep, driver, 1, None))
-    with injection(ledger, sweep, f"disk full, {LATER}", "environment") as hit:
+    with inject(sweep, f"disk full, {LATER}", "environment") as hit:
         ballast = fill(sweep.seen(sweep.into))
         hit.ended_by_a_full_disk(driver)
         ballast.unlink()

@@ -13,10 +13,9 @@ import control_group
 import copied
 import faulted_studies as studies
 import pytest
-from injection import Injection, injection
-from ledger import Ledger
+from injection import Inject, Injection
 from namespace import AS_NOBODY, Namespace, own
-from sweeping import Sweep
+from sweeping import Sweep, SweepOf
 
 from scaling_study.settings import CHECKOUT
 
@@ -25,15 +24,16 @@ MEMORY_BYTES = 1536 << 20  # of it torch takes half
 FITS, DOES_NOT, NEITHER = 4, 16_384, 32_768  # batches of resnet8
 ALL = tuple(studies.LAUNCHED)
 BOTH_KINDS = ("horovodrun --gloo", "horovodrun --mpi", "mpirun", "torchrun")  # of names, addresses and shared memory
+Check = Callable[..., None]
 SHORT = "min_seconds: 0, max_steps: 10, "  # of ranks that train
 
 
 @pytest.fixture
-def goes_well(ledger: Ledger) -> Callable[..., None]:
+def goes_well(inject: Inject) -> Callable[..., None]:
     """goes_well(sweep, "no home", trials=2): the sweep runs as if nothing were wrong, and so does the next."""
 
     def check(sweep: Sweep, fault: str, trials: int, also: Callable[[Injection], None] | None = None, **how: object):
-        with injection(ledger, sweep, fault, "environment") as hit:
+        with inject(sweep, fault, "environment") as hit:
             driver = sweep.run(**how)
             hit.expect(driver.code == 0, f"exit code {driver.code}: {driver.said()[-300:]}")
             hit.said(driver)
@@ -45,12 +45,12 @@ def goes_well(ledger: Ledger) -> Callable[..., None]:
 
 
 @pytest.fixture
-def well_or_said(ledger: Ledger) -> Callable[..., None]:
+def well_or_said(inject: Inject) -> Callable[..., None]:
     """well_or_said(sweep, "names resolved oddly", 5, mend): each trial is ok, or its reason names what was in the way;
     all are ok in the next run, once it is mended."""
 
     def check(sweep: Sweep, fault: str, trials: int, mend: Callable[[], object]) -> None:
-        with injection(ledger, sweep, fault, "environment") as hit:
+        with inject(sweep, fault, "environment") as hit:
             driver = sweep.run()
             hit.said(driver)
             bad = [record for record in sweep.outcomes().values() if record.status != "ok"]
@@ -67,12 +67,10 @@ def well_or_said(ledger: Ledger) -> Callable[..., None]:
     return check
 
 
-def test_memory_that_runs_out_is_oom_and_speaks_for_larger_batches(
-    sweep_of: Callable[..., Sweep], ledger: Ledger
-) -> None:
+def test_memory_that_runs_out_is_oom_and_speaks_for_larger_batches(sweep_of: SweepOf, inject: Inject) -> None:
     """Really reached: the kernel kills the rank. Ranks that train; --no-prune runs what was implied."""
     sweep = sweep_of(studies.batches([FITS, DOES_NOT, NEITHER]), checkout=CHECKOUT)
-    with injection(ledger, sweep, "out of memory (host)", "environment") as hit:
+    with inject(sweep, "out of memory (host)", "environment") as hit:
         try:
             with control_group.limited(MEMORY_BYTES) as inside:
                 sweep.run("--where", f"batch_per_worker={DOES_NOT}", through=inside)  # before the larger one
@@ -91,9 +89,9 @@ def test_memory_that_runs_out_is_oom_and_speaks_for_larger_batches(
             pytest.skip(str(why))
 
 
-def test_memory_of_a_gpu_that_runs_out_is_oom(sweep_of: Callable[..., Sweep], ledger: Ledger, a_gpu: None) -> None:
+def test_memory_of_a_gpu_that_runs_out_is_oom(sweep_of: SweepOf, inject: Inject, a_gpu: None) -> None:
     sweep = sweep_of(studies.batches([FITS, 1 << 22, 1 << 23]), checkout=CHECKOUT)
-    with injection(ledger, sweep, "out of memory (GPU)", "environment") as hit:
+    with inject(sweep, "out of memory (GPU)", "environment") as hit:
         driver = sweep.run()
         found = {r.trial.batch_per_worker: (r.status, r.reason[:7]) for r in sweep.outcomes().values()}
         hit.expect(found[FITS] == ("ok", ""), f"{found}")
@@ -102,15 +100,13 @@ def test_memory_of_a_gpu_that_runs_out_is_oom(sweep_of: Callable[..., Sweep], le
         hit.all_gone()
 
 
-def test_a_clock_that_is_stepped_back_changes_no_outcome(
-    sweep_of: Callable[..., Sweep], ledger: Ledger, shim: Path
-) -> None:
+def test_a_clock_that_is_stepped_back_changes_no_outcome(sweep_of: SweepOf, inject: Inject, shim: Path) -> None:
     """An hour, during a trial: what is measured is taken from the monotonic clock."""
     sweep = sweep_of(studies.quick(2, 3), PLANTED_SECONDS="0.5", LD_PRELOAD=str(shim))
     stepped = sweep.folder / "stepped"
     sweep.environment["CLOCK_FILE"] = str(stepped)
     driver = sweep.started_until(2)
-    with injection(ledger, sweep, "clock stepped backwards", "environment") as hit:
+    with inject(sweep, "clock stepped backwards", "environment") as hit:
         stepped.touch()
         hit.expect(driver.wait(120) == 0, f"exit code {driver.code}")
         hit.said(driver)
@@ -121,9 +117,7 @@ def test_a_clock_that_is_stepped_back_changes_no_outcome(
         hit.goes_on(6)
 
 
-def test_ports_that_are_taken_are_not_stumbled_over(
-    sweep_of: Callable[..., Sweep], goes_well: Callable[..., None]
-) -> None:
+def test_ports_that_are_taken_are_not_stumbled_over(sweep_of: SweepOf, goes_well: Check) -> None:
     """The one launcher that is told its port, with ranks that train: their store really listens there."""
     sweep = sweep_of(studies.launched({"deepspeed": 1}, window=SHORT), checkout=CHECKOUT)
     planned = json.loads(sweep.run("--dry-run", "--json").said())["trials"][0]["command"].split()
@@ -137,9 +131,7 @@ def test_ports_that_are_taken_are_not_stumbled_over(
         goes_well(sweep, "port taken", 1, noted)
 
 
-def test_a_host_whose_names_lead_astray(
-    sweep_of: Callable[..., Sweep], well_or_said: Callable[..., None], namespace: Namespace
-) -> None:
+def test_a_host_whose_names_lead_astray(sweep_of: SweepOf, well_or_said: Check, namespace: Namespace) -> None:
     """Its own name is an address that nobody has, and localhost is the one of IPv6 only. Ranks that train."""
     sweep = sweep_of(studies.launched(dict.fromkeys(ALL, 1), window=SHORT), checkout=CHECKOUT, namespace=namespace)
     hosts = sweep.folder / "hosts"
@@ -148,9 +140,7 @@ def test_a_host_whose_names_lead_astray(
     well_or_said(sweep, "names resolved oddly", len(ALL), lambda: namespace.do("umount", "/etc/hosts"))
 
 
-def test_no_room_for_shared_memory(
-    sweep_of: Callable[..., Sweep], well_or_said: Callable[..., None], namespace: Namespace
-) -> None:
+def test_no_room_for_shared_memory(sweep_of: SweepOf, well_or_said: Check, namespace: Namespace) -> None:
     """64 KiB, as in a careless container; ranks that train."""
     kinds = dict.fromkeys(("horovodrun --mpi", "torchrun"), 1)
     sweep = sweep_of(studies.launched(kinds, window=SHORT), checkout=CHECKOUT, namespace=namespace)
@@ -159,9 +149,7 @@ def test_no_room_for_shared_memory(
 
 
 @pytest.mark.parametrize(("limit", "value"), [("nofile", 64), ("nproc", 40)])
-def test_low_limits(
-    limit: str, value: int, sweep_of: Callable[..., Sweep], well_or_said: Callable[..., None], nobody: Namespace
-) -> None:
+def test_low_limits(limit: str, value: int, sweep_of: SweepOf, well_or_said: Check, nobody: Namespace) -> None:
     """As another user, since root has no limit of processes."""
     sweep = sweep_of(studies.launched({"mpirun": 1, "torchrun": 1}), namespace=nobody)
     own(sweep.folder, sweep.temporary)
@@ -169,14 +157,12 @@ def test_low_limits(
     well_or_said(sweep, f"ulimit of {value} {limit}", 2, lambda: setattr(sweep, "through", AS_NOBODY))
 
 
-def test_no_home(sweep_of: Callable[..., Sweep], goes_well: Callable[..., None]) -> None:
+def test_no_home(sweep_of: SweepOf, goes_well: Check) -> None:
     sweep = sweep_of(studies.launched(dict.fromkeys(BOTH_KINDS, 1)))
     goes_well(sweep, "HOME not set", len(BOTH_KINDS), without=("HOME",))
 
 
-def test_a_home_that_is_not_there(
-    sweep_of: Callable[..., Sweep], goes_well: Callable[..., None], nobody: Namespace
-) -> None:
+def test_a_home_that_is_not_there(sweep_of: SweepOf, goes_well: Check, nobody: Namespace) -> None:
     """As a service's account has it: nobody may make it either."""
     sweep = sweep_of(studies.launched(dict.fromkeys(BOTH_KINDS, 1)), namespace=nobody, HOME="/nonexistent")
     own(sweep.folder, sweep.temporary)
@@ -184,7 +170,7 @@ def test_a_home_that_is_not_there(
     goes_well(sweep, "HOME is no folder", len(BOTH_KINDS))
 
 
-def test_locale_c(sweep_of: Callable[..., Sweep], goes_well: Callable[..., None]) -> None:
+def test_locale_c(sweep_of: SweepOf, goes_well: Check) -> None:
     """A study whose file and folders are written in letters that this locale does not have."""
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     text = studies.quick(1, 2) + "# Größe: 2 % von 10 µs — 日本語\n"
@@ -192,9 +178,7 @@ def test_locale_c(sweep_of: Callable[..., Sweep], goes_well: Callable[..., None]
     assert (sweep.results / "study.yaml").read_text(encoding="utf-8") == text
 
 
-def test_paths_with_spaces_and_other_letters(
-    sweep_of: Callable[..., Sweep], goes_well: Callable[..., None], ground: Path
-) -> None:
+def test_paths_with_spaces_and_other_letters(sweep_of: SweepOf, goes_well: Check, ground: Path) -> None:
     """Of checkout, study and results, under every launcher: some of them make a shell's line of it."""
     checkout = copied.planted(ground / "le projet d'été; $(touch pwned) & 日本")
     names = {"file": "une étude 'à moi'.yaml", "results": "mes résultats $HOME"}
@@ -205,7 +189,7 @@ def test_paths_with_spaces_and_other_letters(
 
 
 def test_code_that_the_user_may_not_write(
-    sweep_of: Callable[..., Sweep], goes_well: Callable[..., None], nobody: Namespace, checkout: Path
+    sweep_of: SweepOf, goes_well: Check, nobody: Namespace, checkout: Path
 ) -> None:
     def sources() -> list[Path]:
         return sorted(path for path in checkout.rglob("*") if "__pycache__" not in path.relative_to(checkout).parts)

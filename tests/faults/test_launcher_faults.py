@@ -12,13 +12,12 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
 
 import faulted_studies as studies
 import psutil
-from injection import Injection, injection
-from ledger import SEED, TIMES, Ledger
-from sweeping import Running, Sweep, each_trial
+from injection import Inject, Injection
+from ledger import SEED, TIMES
+from sweeping import Running, Sweep, SweepOf, each_trial
 
 from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
@@ -31,22 +30,22 @@ ANY_RANK = "a rank"
 PASSES = 1 if TIMES == 1 else 4  # how often the same trial is hit
 
 
-def test_a_launcher_or_rank_that_is_killed_costs_its_own_trial(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+def test_a_launcher_or_rank_that_is_killed_costs_its_own_trial(sweep_of: SweepOf, inject: Inject) -> None:
     wanted = Counter({(launcher, launcher): TIMES for launcher in studies.LAUNCHED})
     ranks_of = studies.LAUNCHED if TIMES > 1 else ("mpirun",)
     wanted.update({(launcher, ANY_RANK): max(1, TIMES // len(studies.LAUNCHED)) for launcher in ranks_of})
     sweep = sweep_of(studies.launched(trials(wanted)), PLANTED_SECONDS=str(PLANTED_SECONDS))
-    hit_each(sweep, ledger, wanted, TAKES_SECONDS)
+    hit_each(sweep, inject, wanted, TAKES_SECONDS)
 
 
-def test_the_same_with_ranks_that_train(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+def test_the_same_with_ranks_that_train(sweep_of: SweepOf, inject: Inject) -> None:
     chosen = studies.LAUNCHED if TIMES > 1 else ("horovodrun --mpi",)
     wanted = Counter({(launcher, ANY_RANK): 1 + (TIMES > 1) for launcher in chosen})
     if TIMES > 1:
         wanted.update({(launcher, launcher): 2 for launcher in chosen})
     study = studies.launched(trials(wanted), window="min_seconds: 8, max_seconds: 9, ")
     takes = dict.fromkeys(chosen, REAL_SECONDS)
-    hit_each(sweep_of(study, checkout=CHECKOUT), ledger, wanted, takes, "ranks that train")
+    hit_each(sweep_of(study, checkout=CHECKOUT), inject, wanted, takes, "ranks that train")
 
 
 def trials(wanted: Counter[tuple[str, str]]) -> dict[str, int]:
@@ -56,7 +55,7 @@ def trials(wanted: Counter[tuple[str, str]]) -> dict[str, int]:
 
 
 def hit_each(
-    sweep: Sweep, ledger: Ledger, wanted: Counter[tuple[str, str]], takes: dict[str, float], detail: str = ""
+    sweep: Sweep, inject: Inject, wanted: Counter[tuple[str, str]], takes: dict[str, float], detail: str = ""
 ) -> None:
     """Run the sweep and hit its trials until all that is wanted was hit; once more without, and all is right."""
     chance = random.Random(f"{SEED}/{sorted(wanted)}")
@@ -69,7 +68,7 @@ def hit_each(
             if not process:
                 continue
             wanted[running.kind, victim] -= 1
-            with injection(ledger, sweep, f"kill -9 of {victim}", "process", detail, running.age()) as hit:
+            with inject(sweep, f"kill -9 of {victim}", "process", detail, running.age()) as hit:
                 hits.append(hit)
                 hit.runs_again(*again)
                 everything = running.processes()

@@ -9,16 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import faulted_studies as studies
 import psutil
-from injection import Injection, injection
-from ledger import TIMES, Ledger
+from injection import Inject, Injection
+from ledger import TIMES
 from planted_rank import KINDS_OF_GARBAGE
-from sweeping import Running, Sweep, each_trial
+from sweeping import Running, SweepOf, each_trial
 
 from scaling_study.records import store
 from scaling_study.records.store import Record
@@ -57,7 +56,7 @@ if TIMES == 1:  # every kind of garbage once, instead of chance's
     ACTS.remove(garbage)
 
 
-def test_what_a_rank_does_is_the_outcome_of_its_own_trial(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+def test_what_a_rank_does_is_the_outcome_of_its_own_trial(sweep_of: SweepOf, inject: Inject) -> None:
     acts, repeats = dict(enumerate(ACTS, start=1)), max(1, TIMES // 2)
     groups = [
         (launcher, [s for s, a in acts.items() if (a.status == "timeout") == endless and launcher in under(a)], seconds)
@@ -70,7 +69,7 @@ def test_what_a_rank_does_is_the_outcome_of_its_own_trial(sweep_of: Callable[...
     driver, hits = sweep.start(), list[Injection]()
     for running in each_trial(sweep, driver):
         act = acts[store.asked_of(sweep.results / "trials" / running.trial).seed]
-        with injection(ledger, sweep, act.name, "rank", f"{act.word} {running.kind}") as hit:
+        with inject(sweep, act.name, "rank", f"{act.word} {running.kind}") as hit:
             hits.append(hit)
             seen, most = watched(running)
             hit.all_gone(seen)

@@ -7,7 +7,7 @@ the next, less the trial's own seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, median
@@ -17,7 +17,7 @@ import psutil
 import survivors
 from ledger import FORM, TIMES, Ledger
 from scipy import stats
-from sweeping import Driver, Sweep
+from sweeping import Driver, Sweep, SweepOf
 
 MIB = 2**20
 CONFIGURATIONS, REPEATS = (6, 10) if TIMES == 1 else (50, 10)
@@ -35,7 +35,7 @@ class Sample:
     supervisor_files: int
 
 
-def test_nothing_grows_with_the_number_of_trials(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+def test_nothing_grows_with_the_number_of_trials(sweep_of: SweepOf, ledger: Ledger) -> None:
     sweep = sweep_of(studies.quick(CONFIGURATIONS, REPEATS), PLANTED_SECONDS="0.02")
     driver = sweep.start()
     samples = observed(sweep, driver)
