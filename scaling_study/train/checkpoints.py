@@ -206,10 +206,6 @@ class Checkpoints:
             return seconds
         return []
 
-    def load_model(self, step: int) -> None:
-        """Put back the state of a checkpoint that was kept as the best, and nothing of how far it was."""
-        self.state.load(self.folder / name(step), self.ranks)
-
     def save(self, step: int, progress: Mapping[str, Any], step_seconds: list[float], scaler: Any) -> None:
         """Write one, called by all ranks; the folder gets its name when it is whole."""
         half, whole = self.folder / f".{name(step)}", self.folder / name(step)
@@ -232,13 +228,9 @@ class Checkpoints:
             sync(half)
             shutil.rmtree(whole, ignore_errors=True)
             os.replace(half, whole)
-            self._thin(progress.get("best_step"))
-
-    def _thin(self, best: int | None) -> None:
-        steps = sorted(self.folder.glob("step-*"))
-        for path in steps[:-KEPT]:
-            if best is None or path.name != name(best):
-                shutil.rmtree(path, ignore_errors=True)
+            for path in sorted(self.folder.glob("step-*"))[:-KEPT]:
+                if path.name != name(progress.get("best_step") or 0):
+                    shutil.rmtree(path, ignore_errors=True)
 
     def remove(self) -> None:
         """Take all of them away: the training is over. Called by all ranks."""
@@ -255,11 +247,8 @@ def sync(folder: Path) -> None:
     """Let every file below a folder reach the disk before the folder gets its name."""
     for path in folder.rglob("*"):
         if path.is_file():
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
 
 
 def layout_of(model: nn.Module) -> str:

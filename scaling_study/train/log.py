@@ -1,4 +1,4 @@
-"""Log of a training: rows for people and tools, a sign of life, resources, and one rank's report.         [torch]
+"""Log of a training: rows for people and tools, a sign of life, resources, and what moved.               [torch]
 
 training.csv     one row an evaluation      progress.json     how far it is, replaced every few seconds
 tensorboard/     if `train_log` names it    wandb/            if it names that: offline, unless there is a key
@@ -10,26 +10,24 @@ import csv
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
 
 from scaling_study.measure.memory import Memory
-from scaling_study.measure.surroundings import PowerMeter, QuietMeter, described
-from scaling_study.measure.training import AveragingRounds, Training, Weights
+from scaling_study.measure.surroundings import PowerMeter, QuietMeter
+from scaling_study.measure.training import Training, Weights
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
-from scaling_study.records.store import PROGRESS, RankReport
+from scaling_study.records.store import PROGRESS
 from scaling_study.targets import logs
 from scaling_study.trial import Trial
-from scaling_study.workloads import Workload
-from scaling_study.workloads.feed import HeldOut
 
 PARTS = ("train", "evaluate", "save", "log", "test")  # of a training's seconds
 
@@ -96,7 +94,6 @@ def finite(value: float) -> float | None:
 
 
 WATCHED = 6  # of this process' steps: by then each gathers and reduces as in every one, and noise.py has its timings
-Made = TypeVar("Made")
 
 
 class Resources:
@@ -126,13 +123,8 @@ class Resources:
         self.memory.stop()
         self.kinds, self.peak_bytes = self.memory.by_kind(), self.memory.peak_bytes()
 
-    def step(self, make: Callable[..., Made], *given: Any) -> Made:
-        """Make a step, of which one is watched."""
-        with self.watching():
-            return make(*given)
-
     def watching(self) -> AbstractContextManager[None]:
-        """Enter it around each step."""
+        """Enter it around each step, of which one is watched."""
         self.made += 1
         return self.memory.watching() if self.watches and self.made == WATCHED else nullcontext()
 
@@ -216,12 +208,9 @@ class Moved:
         last = self.weights() if self.parts else {}
         shares: dict[str, float] = {}
         for part in self.parts:
-            names = [name for name in last if name.partition(".")[0] == part]
-            if names:
-                away, there = (
-                    sum(float(weights.square().sum()) for weights in of)
-                    for of in ([last[name] - self.first[name] for name in names], [self.first[name] for name in names])
-                )
+            if names := [name for name in last if name.partition(".")[0] == part]:
+                away = sum(float((last[name] - self.first[name]).square().sum()) for name in names)
+                there = sum(float(self.first[name].square().sum()) for name in names)
                 shares[part] = (away / (there or 1.0)) ** 0.5
         return shares
 
@@ -232,20 +221,12 @@ SIGNS = ("steps", "resumed", "lost_steps")  # of how far it is: a run that is ki
 PROJECT = "scaling-study"
 
 
-class Tool(Protocol):
-    """A tool that shows trainings."""
-
-    def row(self, row: Row) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class Log:
     """Rank 0's; the other ranks leave nothing. Without a folder it only prints."""
 
     def __init__(self, folder: Path | None, rank: int, trial: Trial) -> None:
         self.folder, self.rank, self.trial = folder, rank, trial
-        self.tools: list[Tool] = []
+        self.tools: list[TensorBoard | Wandb] = []
         if folder:
             folder.mkdir(parents=True, exist_ok=True)
         elif logs(vars(trial)):
@@ -350,94 +331,9 @@ def wandb_settings(folder: Path, trial: Trial) -> dict[str, Any]:
     }
 
 
-TOOLS: Mapping[str, Callable[[Path, Trial, int], Tool]] = {"tensorboard": TensorBoard, "wandb": Wandb}
+TOOLS = {"tensorboard": TensorBoard, "wandb": Wandb}
 
 
 def figures(row: Row) -> dict[str, float]:
     """A row's figures, and how far it was beside its steps: `{"train_loss": 1.5, "by/samples": 6400, ...}`."""
     return {f"by/{k}" if k in BY else k: v for k, v in row.items() if k != "steps" and v is not None}
-
-
-WARMUP_STEPS = 4  # of throughput, as the clock's; seconds to a target have them too
-
-
-class Trained(Protocol):
-    """A training that is over, as loop.py has it."""
-
-    training: Training
-    trial: Trial
-    ranks: Ranks
-    workload: Workload
-    held_out: HeldOut
-    progress: Progress
-    resources: Resources
-    step_seconds: list[float]
-    moved: Moved
-    rates: list[Any]  # of the optimiser's groups, before any schedule
-    native: Any  # the library's own loop; None: ours
-    validates: bool
-    validated: dict[str, float]  # by the last evaluation
-    layout: str
-    resumed_layout: str
-    orders: list[str]
-
-
-def samples_so_far(progress: Progress, rounds: AveragingRounds | None, trial: Trial, ranks: Ranks) -> int:
-    """Samples of all ranks: steps x global batch, or what they really gave to averaging rounds. Called by all."""
-    if not rounds:
-        return progress.steps * trial.global_batch
-    progress.samples += int(ranks.total([rounds.uncounted()])[0])
-    return progress.samples
-
-
-def rank_report(loop: Trained, began: float, ended: str, test: dict[str, float]) -> RankReport:
-    """A report as the clock's, without what only the clock measures; `training` has the training (docs/record.md)."""
-    progress, held_out, seconds, workload = loop.progress, loop.held_out, loop.step_seconds, loop.workload
-    waited = {"data_seconds": progress.data_seconds} if progress.data_seconds else {}  # unknown in Lightning's own loop
-    training = {
-        "loop": "native" if loop.native else "ours",
-        "ended_by": ended,
-        "target": loop.trial.train_target or "",
-        "reached": progress.rows[-1] if ended == "target" else None,
-        "rows": progress.rows,
-        "best_step": progress.best_step,
-        "seconds": progress.seconds,
-        "steps": progress.steps,
-        "resumed": progress.resumed,
-        "lost_steps": progress.lost_steps,
-        "groups": groups(loop.training.optimizer, loop.rates, workload.model, workload.frozen, workload.part_sizes),
-        **({"moved": moved} if (moved := loop.moved.by_part()) else {}),
-        "logged_loss": logged_loss(progress.rows),
-        "splits": held_out.published,
-        "in_both": held_out.in_both,
-        "selected_on": "validation" if loop.validates else "",
-        "layout": loop.layout,
-        "resumed_layout": loop.resumed_layout,
-        **waited,
-        "noise": progress.noise,
-        "orders": loop.orders,
-        "one_order": "" if loop.workload.reshuffles else AS_IT_RUNS,
-        "evaluated": {"split": "test", **test},
-        "validated": {"split": "validation", **loop.validated} if loop.validated else {},
-    }
-    warm = min(WARMUP_STEPS, len(seconds) // 2)
-    # Rounds are those since the training was last gone on from; of those before, a step's share is what it was to be.
-    rounds, steps = loop.training.rounds.since(0) if loop.training.rounds else [], len(seconds) - warm
-    seen = [each.samples for each in rounds[-steps:]]
-    return RankReport(
-        **{**described(loop.training, loop.trial, loop.ranks), "learning_rate": loop.rates[0]},
-        first_step_at=began,
-        warmup_seconds=seconds[:warm],
-        step_seconds=seconds[warm:],
-        samples_seen=sum(seen) + (steps - len(seen)) * loop.workload.samples_per_step,
-        rounds=rounds,
-        tokens_seen=None,
-        phases=None,
-        allreduce_bytes=None,
-        communication_bytes={},
-        loss_first=progress.loss_first,
-        loss_last=finite(progress.rows[-1]["train_loss"]) if progress.rows else None,
-        notes=[*loop.workload.notes, *loop.workload.batches.notes()],
-        training=recordable(training),
-        **loop.resources.report(),
-    )

@@ -16,25 +16,27 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from scaling_study.measure import surroundings
 from scaling_study.measure.clock import Console, Stopwatch
-from scaling_study.measure.surroundings import with_backend
+from scaling_study.measure.surroundings import described, with_backend
 from scaling_study.measure.training import Norm, Training, now
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
 from scaling_study.study.rules import no_native_loop
 from scaling_study.targets import better
-from scaling_study.train.checkpoints import Best, Checkpoints, Replicated, layout_of
+from scaling_study.train.checkpoints import Best, Checkpoints, Replicated, layout_of, name
 from scaling_study.train.evaluate import evaluate
 from scaling_study.train.log import (
+    AS_IT_RUNS,
     SIGNS,
     Log,
     Moved,
     Progress,
     Resources,
     finite,
+    groups,
     last_sign,
-    rank_report,
-    samples_so_far,
+    logged_loss,
+    recordable,
 )
 from scaling_study.train.noise import Noise
 from scaling_study.train.recipe import Recipe
@@ -60,11 +62,10 @@ def clip(optimizer: torch.optim.Optimizer, max_norm: float, norm: Norm | None = 
 
     def before(*_: Any) -> None:
         nonlocal clipped
-        held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        if not clipped and norm is None:
-            torch.nn.utils.clip_grad_norm_(held, max_norm)
-        elif not clipped and norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(held, max_norm, norm(held))
+        if not clipped:
+            held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+            total = norm(held) if norm else torch.nn.utils.get_total_norm([p.grad for p in held])
+            torch.nn.utils.clip_grads_with_norm_(held, max_norm, total)
         clipped = True
 
     def after(*_: Any) -> None:
@@ -75,12 +76,9 @@ def clip(optimizer: torch.optim.Optimizer, max_norm: float, norm: Norm | None = 
     optimizer.register_step_post_hook(after)
 
 
-Schedule = Callable[[Optimizer], Any]
-
-
 def schedule(
     trial: Trial, workload: Workload, one_cycle: Callable[..., Any] | None = None, steps: int = 0
-) -> Schedule | None:
+) -> Callable[[Optimizer], Any] | None:
     """A maker of schedulers for a library's own loop, of an optimiser that has made `steps`; None for our loop.
 
     Rates are those that our loop sets itself. The scheduler is torch's, or DeepSpeed's own `one_cycle` where that is
@@ -102,6 +100,7 @@ def schedule(
 
 
 BLOCK_SECONDS = 5.0  # of steps, between two looks at the clock and two signs of life
+WARMUP_STEPS = 4  # of throughput, as the clock's; seconds to a target have them too
 SAVING_SHARE = 0.02  # of the time that saving may take
 ON, STEPS, TARGET, PATIENCE, SECONDS, DIVERGED = range(6)
 ENDED_BY = ("", "steps", "target", "patience", "seconds", "diverged")
@@ -162,7 +161,7 @@ class Loop:
             self.keep_best()
         test = self.timed("test", lambda: self.scored("test"))
         self.timed("log", self.log.close)
-        report = rank_report(self, began, ENDED_BY[ended], {"step": tested, **test})
+        report = self.report(began, ENDED_BY[ended], {"step": tested, **test})
         if self.folder:
             store.write_rank(self.folder, report)
         if self.checkpoints:
@@ -208,7 +207,8 @@ class Loop:
             fetching, computing = time.perf_counter(), batches.computing()
             batch = next(batches)
             self.progress.data_seconds += time.perf_counter() - fetching - (batches.computing() - computing)
-            loss = self.resources.step(self.noise.step, batch, self.progress.steps + 1)
+            with self.resources.watching():
+                loss = self.noise.step(batch, self.progress.steps + 1)
             if loss is not None:
                 self.losses.append(loss)
             self.progress.steps += 1
@@ -256,7 +256,10 @@ class Loop:
 
     def row(self, scores: dict[str, float]) -> None:
         """Log an evaluation with these figures of the validation split; called by all ranks."""
-        samples = samples_so_far(self.progress, self.training.rounds, self.trial, self.ranks)
+        samples = self.progress.steps * self.trial.global_batch
+        if self.training.rounds:  # what all ranks really gave to averaging rounds
+            self.progress.samples += int(self.ranks.total([self.training.rounds.uncounted()])[0])
+            samples = self.progress.samples
         (train_loss, loss_steps), parts = mean_loss(self.losses, self.ranks), self.workload.loss_parts
         self.losses.clear()
         self.validated, self.progress.noise = scores, self.noise.record()
@@ -331,7 +334,7 @@ class Loop:
         best, last = self.progress.best_step, self.progress.steps
         if not self.recipe.patience or not self.checkpoints or best is None or best == last:
             return last
-        self.checkpoints.load_model(best)
+        self.checkpoints.state.load(self.checkpoints.folder / name(best), self.ranks)
         return best
 
     def resume(self) -> None:
@@ -365,6 +368,58 @@ class Loop:
         result = action()
         self.progress.seconds[what] += now(*self.ranks.devices) - start
         return result
+
+    def report(self, began: float, ended: str, test: dict[str, float]) -> RankReport:
+        """This rank's report, without what only the clock measures; its `training` is in docs/record.md."""
+        progress, held_out, seconds, workload = self.progress, self.held_out, self.step_seconds, self.workload
+        waited = {"data_seconds": progress.data_seconds} if progress.data_seconds else {}  # unknown in Lightning's loop
+        training = {
+            "loop": "native" if self.native else "ours",
+            "ended_by": ended,
+            "target": self.trial.train_target or "",
+            "reached": progress.rows[-1] if ended == "target" else None,
+            "rows": progress.rows,
+            "best_step": progress.best_step,
+            "seconds": progress.seconds,
+            "steps": progress.steps,
+            "resumed": progress.resumed,
+            "lost_steps": progress.lost_steps,
+            "groups": groups(self.training.optimizer, self.rates, workload.model, workload.frozen, workload.part_sizes),
+            **({"moved": moved} if (moved := self.moved.by_part()) else {}),
+            "logged_loss": logged_loss(progress.rows),
+            "splits": held_out.published,
+            "in_both": held_out.in_both,
+            "selected_on": "validation" if self.validates else "",
+            "layout": self.layout,
+            "resumed_layout": self.resumed_layout,
+            **waited,
+            "noise": progress.noise,
+            "orders": self.orders,
+            "one_order": "" if workload.reshuffles else AS_IT_RUNS,
+            "evaluated": {"split": "test", **test},
+            "validated": {"split": "validation", **self.validated} if self.validated else {},
+        }
+        warm = min(WARMUP_STEPS, len(seconds) // 2)
+        # Rounds are since the training was last gone on from; of those before, a step's share is what it was to be.
+        rounds, steps = self.training.rounds.since(0) if self.training.rounds else [], len(seconds) - warm
+        seen = [each.samples for each in rounds[-steps:]]
+        return RankReport(
+            **{**described(self.training, self.trial, self.ranks), "learning_rate": self.rates[0]},
+            first_step_at=began,
+            warmup_seconds=seconds[:warm],
+            step_seconds=seconds[warm:],
+            samples_seen=sum(seen) + (steps - len(seen)) * workload.samples_per_step,
+            rounds=rounds,
+            tokens_seen=None,
+            phases=None,
+            allreduce_bytes=None,
+            communication_bytes={},
+            loss_first=progress.loss_first,
+            loss_last=finite(progress.rows[-1]["train_loss"]) if progress.rows else None,
+            notes=[*workload.notes, *workload.batches.notes()],
+            training=recordable(training),
+            **self.resources.report(),
+        )
 
 
 def shown(scores: dict[str, float]) -> str:

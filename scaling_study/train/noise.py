@@ -7,9 +7,9 @@
 From both follow the noise's trace and |G|^2, without bias (McCandlish et al. 2018, arXiv 1812.06162, appendix A.1). One
 worker has gradients of two sizes where it accumulates: of its first micro-batch, and of all.
 
-A hook of a parameter runs when autograd has added to `.grad`, before the hooks of the node by which DDP, Horovod and
-FairScale learn of it. It is there in every `every`-th step only, so others cost nothing. What a reading costs is timed
-in the first steps, and `every` chosen by that. Norms stay on the device; ranks meet at evaluations.
+A hook of a parameter runs when autograd has added to `.grad`, before those by which DDP, Horovod and FairScale learn of
+it. It is there in every `every`-th step only; what a reading costs is timed in the first steps, and `every` chosen by
+that. Norms stay on the device; ranks meet at evaluations.
 """
 
 from __future__ import annotations

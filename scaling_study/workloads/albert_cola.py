@@ -2,12 +2,11 @@
 
     (batch, 128) token ids --embed--> 128 wide --map--> 768 wide --12 x the same layer--> [CLS] --pool--> 2 logits
 
-albert_base_v2 is transformers' AlbertForSequenceClassification by the published numbers: 11,685,122 parameters. One
-layer's 7.1 million weights are used twelve times (Lan et al., arXiv 1909.11942): it computes like BERT-base and
-reduces a tenth of its gradients. albert_tiny is the test size, with the same vocabulary.
+albert_base_v2 is transformers' AlbertForSequenceClassification: 11,685,122 parameters. One layer's 7.1 million weights
+are used twelve times (Lan et al., arXiv 1909.11942): it computes like BERT-base and reduces a tenth of its gradients.
 
-Published: sentences padded to 128 tokens, AdamW at 2e-5 x workers, batch 2 to 64. A sentence of CoLA has some 11
-tokens, so that most of what is computed is padding: `tokens` counts the real ones, `padding: dynamic` does without.
+Published: sentences padded to 128 tokens, AdamW at 2e-5 x workers, batch 2 to 64. A sentence has some 11 tokens, so
+most of what is computed is padding: `tokens` counts the real ones, `padding: dynamic` does without.
 """
 
 from __future__ import annotations

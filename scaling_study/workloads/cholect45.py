@@ -4,26 +4,16 @@
     instrument|verb|target|triplet/VID01.txt          a row a frame: "0,1,0,0,0,0,0", its number, then 0 or 1 a class
     dict/maps.txt, or maps.txt                        a row a triplet: "1,0,2,0,2,0", its number, instrument, verb,
                                                       target (and two pairs that follow from these)
+    masks/VID01/000000.json                           of drawn scenes (surgical_scenes/), which have the same layout
 
-Research licence: users bring it (DATA_PATH). Our own scenes (surgical_scenes/) have the same layout, and masks. Splits
-are of whole videos, by the official five folds (Nwoye and Padoy, arXiv 2204.05235): a frame looks like the one a second
-before it.
-
-    folds  1          2 3 4 5
-           test       the last video of each in turn, as many as asked: validation          all others: train
-
-The three are parts of one list, each taken out of what is left, so that none can overlap. A published loader cuts five
-videos off its training list and then takes the last five of what is left as validation, which it trains on
-(F22's kind).
-
-    masks/VID01/000000.json    {"height": 128, "width": 224, "instruments": [{"instrument": 0, "triplet": 17,
-                                "tip": [101.5, 60.0], "polygons": [[[x, y], ...], ...]}]}
-
-Masks are of drawn scenes: an instrument that is listed later lies above those before it, and hides what it covers.
+Research licence: users bring it (DATA_PATH). Splits are of whole videos, by the official five folds (Nwoye and Padoy,
+arXiv 2204.05235): a frame looks like the one a second before it. A published loader trains on the five videos that it
+validates on (F22's kind); here each split is taken out of what the others left.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -104,13 +94,13 @@ def read(root: Path) -> Surgery:
         raise SystemExit(
             f"{root} has neither dict/maps.txt nor maps.txt, which say what a triplet is made of: {LAYOUT}"
         )
-    triplets, at_line = read_maps(maps)
+    triplets = read_maps(maps)
     files: list[str] = []
     labels: list[Bits] = []
     video: list[int] = []
     for number, name in sorted(numbers.items()):
         bits, frames, lines = _of_video(root, name)
-        _consistent(root, name, bits, lines, triplets, (maps, at_line))
+        _consistent(root, name, bits, lines, triplets)
         labels.append(bits)
         files += [f"data/{name}/{frame:06}.png" for frame in frames]
         video += [number] * len(frames)
@@ -127,30 +117,21 @@ def read(root: Path) -> Surgery:
     )
 
 
-def read_maps(path: Path) -> tuple[Numbers, list[int]]:
-    """((100, 3) instrument, verb and target of each triplet, the line that says so). Raises SystemExit."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    rows_of: dict[int, tuple[int, list[int]]] = {}
-    for line, text in enumerate(lines, start=1):
-        if not text.strip() or text.lstrip().startswith("#") or text.lstrip().startswith("-1"):
-            continue  # the heading; -1 stands for "none"
-        try:
-            triplet, *parts = (int(value) for value in text.split(",")[:4])
-        except ValueError:
-            _stop(path, line, f"{text[:40]!r} is no row of whole numbers: triplet, instrument, verb, target")
-        most = [CLASSES[name] for name in ("instrument", "verb", "target")]
-        if len(parts) != 3 or not all(0 <= part < count for part, count in zip(parts, most, strict=True)):
-            _stop(path, line, f"triplet {triplet} needs an instrument below 6, a verb below 10 and a target below 15")
-        if triplet in rows_of or not 0 <= triplet < TRIPLETS:
-            known = rows_of.get(triplet)
-            again = f"is also on line {known[0]}" if known else f"is none of 0 to {TRIPLETS - 1}"
-            _stop(path, line, f"triplet {triplet} {again}")
-        rows_of[triplet] = line, parts
-    for triplet in range(TRIPLETS):
-        if triplet not in rows_of:
-            _stop(path, len(lines), f"the file ends without triplet {triplet}: it needs 0 to {TRIPLETS - 1}")
-    rows = [rows_of[triplet] for triplet in range(TRIPLETS)]
-    return np.array([parts for _, parts in rows], np.int64), [line for line, _ in rows]
+def read_maps(path: Path) -> Numbers:
+    """(100, 3) instrument, verb and target of each triplet. Raises SystemExit."""
+    try:
+        rows = np.loadtxt(path, np.int64, delimiter=",", usecols=range(4), ndmin=2)
+    except ValueError as error:
+        raise SystemExit(f"{path} is no table of whole numbers: triplet, instrument, verb, target ({error})") from error
+    rows = rows[rows[:, 0] >= 0]  # -1 stands for "none"
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    if rows[:, 0].tolist() != [*range(TRIPLETS)]:
+        raise SystemExit(f"{path} needs the triplets 0 to {TRIPLETS - 1}, each once; it has {rows[:, 0].tolist()}")
+    if len(wrong := ((rows[:, 1:] < 0) | (rows[:, 1:] >= [count for _, count in PARTS[:3]])).any(1).nonzero()[0]):
+        what = "needs an instrument below 6, a verb below 10 and a target below 15"
+        raise SystemExit(f"{path}: triplet {wrong[0]} {what}")
+    triplets: Numbers = rows[:, 1:]
+    return triplets
 
 
 def _folds(
@@ -175,19 +156,17 @@ def _of_video(root: Path, name: str) -> tuple[Bits, list[int], list[int]]:
     tables = [_rows(path, count) for path, (_, count) in zip(paths, PARTS, strict=True)]
     last, (frames, _, lines) = paths[-1], tables[-1]
     for path, (others, _, places) in zip(paths, tables, strict=True):
-        if others != frames:
-            at = next((row for row, (a, b) in enumerate(zip(others, frames, strict=False)) if a != b), None)
-            if at is not None:
-                _stop(path, places[at], f"frame {others[at]}, where {last}:{lines[at]} has frame {frames[at]}")
-            _stop(path, places[-1], f"the file ends after {len(others):,} frames, and {last} after {len(frames):,}")
-    images = set(_listed(root / "data" / name))
-    for frame, line in zip(frames, lines, strict=True):
-        if f"{frame:06}.png" not in images:
-            _stop(last, line, f"frame {frame} has no image {root / 'data' / name}/{frame:06}.png")
-    rows = {f"{frame:06}.png" for frame in frames}
-    for image in sorted(images - rows):
-        if image.endswith(".png") and not image.startswith("."):
-            _stop(last, lines[-1], f"the file ends without a row for {root / 'data' / name}/{image}")
+        for at, (frame, other) in enumerate(itertools.zip_longest(frames, others)):
+            if frame != other:
+                has = [f"has frame {one}" if one is not None else "has no more frames" for one in (other, frame)]
+                where = f"{last}:{lines[min(at, len(lines) - 1)]}"
+                _stop(path, places[min(at, len(places) - 1)], f"{has[0]}, where {where} {has[1]}")
+    rows = {f"{frame:06}.png": line for frame, line in zip(frames, lines, strict=True)}
+    images = {name for name in _listed(root / "data" / name) if name.endswith(".png") and not name.startswith(".")}
+    if lacking := sorted(rows.keys() - images):
+        _stop(last, rows[lacking[0]], f"its frame has no image {root / 'data' / name / lacking[0]}")
+    if more := sorted(images - rows.keys()):
+        _stop(last, lines[-1], f"the file ends without a row for {root / 'data' / name / more[0]}")
     return np.concatenate([bits for _, bits, _ in tables], axis=1), frames, lines
 
 
@@ -197,9 +176,7 @@ def _rows(path: Path, classes: int) -> tuple[list[int], Bits, list[int]]:
         raise SystemExit(f"{path} is missing: each video has one for each of {', '.join(CLASSES)}")
     texts = path.read_text(encoding="utf-8").splitlines()
     kept = [(line, text) for line, text in enumerate(texts, start=1) if text.strip()]
-    if not kept:
-        _stop(path, 1, "the file has no rows: a row for each frame is expected")
-    for line, text in kept:
+    for line, text in kept or [(1, "")]:
         if (given := text.count(",")) != classes:
             _stop(path, line, f"{given} values after the frame's number: {path.parent.name} has {classes} classes")
     lines = [line for line, _ in kept]
@@ -218,9 +195,7 @@ def _rows(path: Path, classes: int) -> tuple[list[int], Bits, list[int]]:
     return frames.tolist(), values.astype(np.uint8), lines
 
 
-def _consistent(
-    root: Path, name: str, bits: Bits, lines: Sequence[int], triplets: Numbers, maps: tuple[Path, Sequence[int]]
-) -> None:
+def _consistent(root: Path, name: str, bits: Bits, lines: Sequence[int], triplets: Numbers) -> None:
     """Raises SystemExit at the first triplet one of whose parts is not marked in its own file."""
     marked, start = bits[:, -TRIPLETS:], 0
     for column, (part, count) in enumerate(PARTS[:-1]):
@@ -229,13 +204,9 @@ def _consistent(
         frames, without = (marked & (1 - own[:, triplets[:, column]])).nonzero()
         if len(frames):
             row, triplet = frames[0], int(without[0])
-            needed, (file, at_line) = triplets[triplet, column], maps
-            has = f"triplet {triplet} has {part} {needed} ({file.name}:{at_line[triplet]})"
-            _stop(
-                root / "triplet" / f"{name}.txt",
-                lines[row],
-                f"{has}, which is 0 in {root / part / name}.txt:{lines[row]}",
-            )
+            has = f"triplet {triplet} has {part} {triplets[triplet, column]} (maps.txt)"
+            zero = f"which is 0 in {root / part / name}.txt:{lines[row]}"
+            _stop(root / "triplet" / f"{name}.txt", lines[row], f"{has}, {zero}")
 
 
 def _listed(folder: Path) -> list[str]:
@@ -252,14 +223,8 @@ def _stop(path: Path, line: int, what: str) -> NoReturn:
 class Splits:
     """Frames of each split, as places in Surgery.files."""
 
-    train: Numbers
-    validation: Numbers
-    test: Numbers
+    ids: Mapping[str, Numbers]  # "train", "validation", "test" -> (n,)
     videos: Mapping[str, tuple[int, ...]]  # split -> its videos
-
-    @property
-    def ids(self) -> dict[str, Numbers]:
-        return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
 def split(surgery: Surgery, validation: float, test_fold: int = TEST_FOLD) -> Splits:
@@ -285,7 +250,7 @@ def split(surgery: Surgery, validation: float, test_fold: int = TEST_FOLD) -> Sp
         "test": tuple(sorted(surgery.folds[test_fold])),
     }
     ids = {name: np.flatnonzero(np.isin(surgery.video, numbers)) for name, numbers in videos.items()}
-    return Splits(ids["train"], ids["validation"], ids["test"], videos)
+    return Splits(ids, videos)
 
 
 @dataclass(frozen=True)

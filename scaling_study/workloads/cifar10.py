@@ -1,11 +1,9 @@
 """CIFAR-10 as torchvision has it, held in memory as bytes.                                             [torch]
 
-A 32x32 study must not measure its loader (F6: a published one did). All 50,000 images are 154 MB, so they
-stay in memory, uint8, shared between the ranks of a host by the page cache; one batch is a gather, a cast
-and a normalisation, some tens of microseconds. No worker processes, no pickling, no per-image Python.
+A 32x32 study must not measure its loader (F6). All 50,000 images are 154 MB: they stay in memory, uint8, shared between
+the ranks of a host by the page cache. A batch is a gather, a cast and a normalisation: some tens of microseconds.
 
-The archive is opened once through torchvision, which verifies its checksums, and packed into one array
-under the checkout's .cache/; later processes map that file in about a millisecond.
+The archive is opened once through torchvision, which verifies its checksums, and packed into one array in .cache/.
 """
 
 from __future__ import annotations

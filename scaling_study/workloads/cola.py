@@ -1,16 +1,11 @@
 """CoLA, the Corpus of Linguistic Acceptability, tokenised once; trained on and scored.                    [torch]
 
-    in_domain_train.tsv --read--> 8,551 sentences --tokenizer--> ids, lengths, labels   once, kept in .cache/
-    each step:  ids of samples --gather--> (batch, width) token ids, their mask, (batch,) labels
-
     published training sentences --stratified--> train | validation     published development sentences: test
 
 Sentences that linguists wrote, and whether each is acceptable English (Warstadt et al., arXiv 1805.12471). A study must
 not measure its loader (F6): a step costs one gather, and no later process imports a tokeniser. The tokeniser is that of
-albert-base-v2 where it can be had. Else one is trained on CoLA's own text, the same on every machine, with the same
-special tokens in the same places; the record says which. The labels of the published test sentences are not public. A
-sentence that is in the test data too is left out of training and validation, and one of validation out of training: a
-few were published twice.
+albert-base-v2 where it can be had, else one trained on CoLA's own text, the same on every machine. A sentence that is
+in the test data too is left out of training and validation, and one of validation out of training.
 """
 
 from __future__ import annotations

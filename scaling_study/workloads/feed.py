@@ -4,12 +4,8 @@
               3 1 4 0 5 2 | 6                                     the tail that fills no global batch is left out
               rank 0: 3 4 5     rank 1: 1 0 2                     every second one: disjoint by construction
 
-torch's DistributedSampler repeats samples to make the ranks even, so that some are read twice in an epoch. Here every
-rank takes equally many and none is read twice; a new epoch is a new order, and nobody has to remember a set_epoch
-(F25).
-
-A Feed keeps the ids of a batch beside its tensors: what a rank really read can be shown (the parity gate), and is no
-claim of the sampler.
+torch's DistributedSampler repeats samples to make the ranks even; here none is read twice in an epoch, and nobody has
+to remember a set_epoch (F25). A Feed keeps the ids of a batch beside its tensors: what a rank really read can be shown.
 """
 
 from __future__ import annotations

@@ -6,11 +6,9 @@
     gpt2           12      12     768  124,439,808   27 % scores, 6.1 % each block
     gpt2_tiny       2       2      64    3,382,080   for tests
 
-transformers' own GPT2Model from its configuration, with random weights: pre-norm blocks, GELU, learned positions,
-dropout 0.1 (Radford et al., 2019). Scores are products with the rows of the embedding: one tensor at both ends, which a
-model cut into stages has on its first and its last.
-
-AdamW (betas 0.9 and 0.95, weight decay 0.1) at 6e-4: the settings of the reproductions that people compare by.
+transformers' own GPT2Model from its configuration, with random weights (Radford et al., 2019). Scores are products with
+the rows of the embedding: one tensor, which a model cut into stages has on its first and its last. AdamW (betas 0.9 and
+0.95, weight decay 0.1) at 6e-4: the settings of the reproductions that people compare by.
 """
 
 from __future__ import annotations

@@ -1,16 +1,6 @@
 """iFormer on images, as the published study trained it on CIFAR-10 at 224 pixels.                        [torch]
 
-iformer_small is the paper's: 19,485,194 parameters with CIFAR-10's 10 classes. The head is
-as wide as the tree of images has classes, and the position embeddings as large as the images: both show in the record's
-number of parameters. iformer_tiny is the test size, seconds on a CPU.
-
-Published: AdamW at 1e-3, the same for 1 GPU and for 4, whose global batch was four times as large (F13): 128 images a
-GPU in both. Weights from scratch, no drop path, no augmentation.
-
-Between LayerNorms maps lie channels-last in memory, whatever `memory_format` says: it decides for the images, for the
-stem and for the weights. With contiguous weights DDP warns of gradients whose strides are not its buckets'.
-
-The Inception Transformer, iFormer (Si et al., arXiv 2205.12956), written from the paper's tables.
+The Inception Transformer (Si et al., arXiv 2205.12956), written from the paper's tables.
 
     images --stem--> stage 1 --/2--> stage 2 --/2--> stage 3 --/2--> stage 4 --norm, mean--> linear --> classes
               side/4          side/8          side/16         side/32
@@ -21,12 +11,12 @@ The Inception Transformer, iFormer (Si et al., arXiv 2205.12956), written from t
     channels -+- the other half:     3x3 max-pool, 1x1 convolution, GELU  -+- concatenated, fused -> channels
               +- low: average-pool, self-attention, up-sampling -----------+
 
-Attention smooths, convolutions and max-pools keep edges: a mixer does both, and the deeper the stage, the more
-channels attend. SMALL has 19,485,194 parameters with 10 classes at 224 pixels, 19,866,344 with 1000. The position
-embeddings are learned for one image size (533,120 of these at 224): at another size the count is another.
+iformer_small is the paper's: 19,485,194 parameters with 10 classes at 224 pixels, 533,120 of them position embeddings,
+which are learned for one image size. The network is a Sequential of named layers: whatever cuts it between two of them
+has every parameter in exactly one piece. A published pipeline lost its position embeddings (F15).
 
-The network is a Sequential of named layers, each from one tensor to one tensor. Whatever cuts it between two layers
-has every parameter in exactly one piece, position embeddings too: a published pipeline lost its own (F15).
+Published: AdamW at 1e-3, the same for 1 GPU and for 4, whose global batch was four times as large (F13). Between
+LayerNorms maps lie channels-last in memory, whatever `memory_format` says: it decides for images, stem and weights.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Images for classifiers of any size: CIFAR-10 in memory, a folder tree, or synthetic ones.                 [torch]
 
     data: images    DATA_PATH/train/<class>/*.png, decoded while the last batch is trained on (tree.py)
-    data: cifar10   from memory; for iFormer 32 -> 128 -> side pixels on the device: no file is read and none decoded
+    data: cifar10   from memory; for iFormer 32 -> 128 -> side pixels on the device, as the published files had 128
     data: auto      the tree if DATA_PATH names one, else CIFAR-10, else synthetic, which the record states
 
-Published with iFormer were CIFAR-10's images as PNG files of 128 pixels. Who wants to measure reading them writes them,
-and names the folder in DATA_PATH: `python -m scaling_study.workloads.images --cifar10-tree FOLDER`.
+`python -m scaling_study.workloads.images --cifar10-tree FOLDER` writes CIFAR-10 as a tree, to measure its reading.
 """
 
 from __future__ import annotations

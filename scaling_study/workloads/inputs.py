@@ -1,14 +1,11 @@
 """Batches of images by the library that the trial key `input` names, from the same samples in the same order. [torch]
 
-    ids of our order --> memory       this project: pixels in memory, or files decoded by threads (images.py, tree.py)
+    ids of our order --> memory       this project: pixels in memory (images.py), or files decoded by threads
                      --> torchvision  single images in the processes of torch's DataLoader: open with PIL, crop, mirror
                      --> dali         a pipeline of NVIDIA DALI (dali_input.py)
 
-Which samples are in which batch is our order's: shards, epochs, the tail that is left out, and going on after a stop
-are the same for all. Augmentation is each library's own. It depends on seed, epoch and sample alone, so it is the same
-for any number of workers, and again after a stop; but another input's pixels are others. torchvision's random numbers
-are its own: its generator is seeded by (seed, epoch, sample) before each image, so that an image is cropped alike
-whichever process reads it; that takes microseconds of some hundred.
+Shards, epochs, the tail that is left out, and going on after a stop are the same for all. Augmentation is each
+library's own, and depends on seed, epoch and sample alone: it is the same for any number of workers.
 """
 
 from __future__ import annotations

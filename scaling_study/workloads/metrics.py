@@ -2,11 +2,6 @@
 
 Imported only where something is evaluated: torchmetrics takes two seconds. Of surgical triplets:
 
-    frames of a split  --model-->  logits (b, 131)  -->  a table (samples, 131), zero where another rank has the sample
-                                                             | added up over ranks (train/evaluate.py)
-                                                             v
-                                                 every figure, on every rank
-
 | figure | scores | labels |
 | --- | --- | --- |
 | `ap_i` `ap_v` `ap_t` `ap_ivt` | a head's own | the instruments, verbs, targets, triplets of a frame |
@@ -15,11 +10,9 @@ Imported only where something is evaluated: torchmetrics takes two seconds. Of s
 | `ap_heads` | the mean of the four heads' own, by which the best model is chosen | |
 | `top5_ivt` | the five likeliest triplets of a frame | the share of all its triplets that are among them |
 
-Average precision is no sum over samples, and a mean of the ranks' own would be another figure; so scores are gathered,
-by the addition that every framework has. Two heads cannot tell which instrument does which verb where a frame has two
-of each; the triplet head can. What is published as IV and IT is of triplet scores (Nwoye et al., Medical Image Analysis
-78, 2022), as their package derives every component: that says nothing of a component's own head, so both kinds have
-names of their own.
+Average precision is no sum over samples; so scores are gathered, by the addition that every framework has. What is
+published as IV and IT is of triplet scores (Nwoye et al., Medical Image Analysis 78, 2022), as their package derives
+every component: that says nothing of a component's own head, so both kinds have names of their own.
 """
 
 from __future__ import annotations

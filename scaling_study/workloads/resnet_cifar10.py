@@ -1,10 +1,7 @@
 """ResNets on CIFAR-10, as the published Horovod study trained them, or on a tree of images.               [torch]
 
-resnet18 and resnet50 are torchvision's with 10 classes: 11,181,642 and 23,528,522 parameters, the stock
-ImageNet stem on 32x32 images, weights from scratch. resnet8 is the test size: He et al. (arXiv 1512.03385,
-section 4.2) with n = 1, small enough that a trial is seconds.
-
-    data: images    DATA_PATH's tree (tree.py), as many classes as it has, 224 pixels unless image_size says other
+resnet18 and resnet50 are torchvision's with 10 classes: 11,181,642 and 23,528,522 parameters, the stock ImageNet stem
+on 32x32 images, weights from scratch. resnet8 is the test size: He et al. (arXiv 1512.03385, section 4.2) with n = 1.
 """
 
 from __future__ import annotations

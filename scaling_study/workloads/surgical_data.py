@@ -4,13 +4,8 @@
     data: auto             the former, else the latter, which the record states
     data: synthetic        random numbers, one batch that stays on the device: nothing is read
 
-Timed or trained, batches are of the training split; splits are of whole videos (cholect45.py).
-
-    first read   data/VID01/000000.png --PIL: decode, resize--> (height, width, 3) bytes, a row of the batch --> kept
-    later        kept row --> row of the batch
-
-Threads decode frames ahead of time. A rank decodes each frame once, as far as memory goes, whichever epoch or
-evaluation asks first.
+Timed or trained, batches are of the training split; splits are of whole videos (cholect45.py). Threads decode frames
+ahead of time. A rank decodes each frame once, as far as memory goes, whichever epoch or evaluation asks first.
 """
 
 from __future__ import annotations
@@ -128,7 +123,7 @@ def surgical_data(trial: Trial, ranks: Ranks, height: int, width: int, normalise
     parts = split(surgery, validation_share(trial))
     most = int(SHARE_OF_MEMORY * psutil.virtual_memory().available / ranks.world_size)
     frames = Frames(surgery, Reading.of(trial, ranks, height), height, width, most)
-    order = Order(torch.from_numpy(parts.train), trial, ranks)
+    order = Order(torch.from_numpy(parts.ids["train"]), trial, ranks)
     ahead = DrawnAhead(order, order.steps, read_ahead(lambda drawn: frames.begin_frames(drawn.ids)))
     labels, video = torch.from_numpy(surgery.labels), torch.from_numpy(surgery.video)
     kind = trial.train_augmentation or "none"

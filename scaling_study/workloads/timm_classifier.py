@@ -5,10 +5,8 @@
                      timm:vit_base_patch32_224, which the published study trained           224   87,462,922
     timm_vit_tiny    its VisionTransformer: patch 8, width 96, depth 2, 3 heads              32      245,098   for tests
 
-Weights are random, or of a file (`weights`, see weights.py). No hub is ever asked for any. Images have the mean and
-deviation that the model was trained with, where timm knows them: of its vision transformers 0.5.
-
-Published: Adam at 1e-3, the same for any number of workers.
+Weights are random, or of a file (weights.py); no hub is ever asked. Images have the mean and deviation that the model
+was trained with, where timm knows them. Published: Adam at 1e-3, the same for any number of workers.
 """
 
 from __future__ import annotations

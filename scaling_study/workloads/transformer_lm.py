@@ -7,13 +7,10 @@
     transformer_lm_deep         12     384      6       1536       43,426,926    34 % decoder, 5.5 % each layer
     transformer_lm_unmasked      as transformer_lm, but every word sees the ones it is to predict (F10)
 
-transformer_lm is the published model: torch's own encoder layers (post-norm, ReLU; Vaswani et al., arXiv 1706.03762),
-sinusoidal positions, dropout 0.2, nothing shared between embedding and decoder. Its decoder alone is nine tenths of the
-work: by this count no cut into stages is faster than 1 / 0.92 = 1.09 x one worker; over 10 x was published (F9). The
-deep one, made here, has something to cut: 12 layers of equal work, and a decoder that weighs as much as six of them.
-
-Published: 20 columns of 35 words, SGD at 5.0 x workers under gradients clipped at a norm of 0.5 (ClippedSGD), decayed
-by 0.95 an epoch: the decay (StepLR) is left out, since it changes nothing before the second epoch.
+transformer_lm is the published model: torch's own encoder layers (Vaswani et al., arXiv 1706.03762). Its decoder is
+nine tenths of the work: no cut into stages is faster than 1 / 0.92 = 1.09 x one worker; over 10 x was published (F9).
+The deep one, made here, has something to cut. Published: 20 columns of 35 words, SGD at 5.0 x workers under gradients
+clipped at a norm of 0.5. Its decay by 0.95 an epoch is left out: it changes nothing before the second.
 """
 
 from __future__ import annotations

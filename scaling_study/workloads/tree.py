@@ -1,8 +1,5 @@
 """A folder tree of images, decoded ahead of time: a rank's batches, timed or trained on to a result.          [torch]
 
-train/cat/1.png --PIL: decode, a view, resize--> (side, side, 3) bytes, a row of the batch
-val/cat/7.png     threads, as many as the rank has cores
-
 timed      train/ whole, as it is: what is measured is loading, and an image is the same numbers in every run
 trained    train/ --stratified--> train, validation        val/: the published test set
 """

@@ -1,17 +1,5 @@
 """Tripnets on operations, frame by frame: instrument, verb, target, and their triplet.                      [torch]
 
-    model                        backbone                  parameters at 256 x 448
-    tripnet_resnet18             ResNet-18                 12,261,330
-    tripnet_resnet50, tripnet_squeezenet, tripnet_mobilenet_v2, tripnet_efficientnet_lite0    (below)
-
-The loss is the sum of four: binary cross-entropy with logits of each head, mean over its classes. Each head's own mean
-is in every row of a training, as loss_i, loss_v, loss_t, loss_ivt. Frames are `image_size` pixels high (256), and 7/4
-as wide unless `image_width` says otherwise. Weights are random, or ImageNet's, or a file's (`weights`).
-
-Published: learning rates of 0 for the backbone and the instrument head, unless one gave others (F11): two frozen
-networks were compared. Ours: Adam at 1e-3, the same for any number of workers; `freeze: backbone` says what does not
-train.
-
     frames (b, 3, height, width)
       | backbone                features (b, channels, h, w)
       |   instrument            class maps (b, 6, h, w) --global max--> (b, 6)      where it looks: weakly supervised
@@ -20,19 +8,19 @@ train.
       v
     logits (b, 131): instrument, verb, target, triplet
 
-Nwoye et al., MICCAI 2020 (arXiv 2007.05405). ResNet-18 and the heads have 12,261,268 parameters without the batch
-normalisation of each component's projected scores. Verb and target heads end in a linear layer over all places of the
-map, so their size is that of the frames.
-
     backbone             channels   features of 256 x 448   pixels                   weights: imagenet
-    resnet18, resnet50   512, 2048  8 x 14                  ImageNet's mean and      torchvision's (version 1), below
+    resnet18, resnet50   512, 2048  8 x 14                  ImageNet's mean and      torchvision's (version 1), in
     squeezenet           512        15 x 27                 deviation                DATA_ROOT/weights
     mobilenet_v2         320        8 x 14
     efficientnet_lite0   320        8 x 14                  (x - 127) / 128          an installed package
 
-Layers that no head reads are not there: DDP and Horovod would wait for gradients of theirs. Of the last two that is
-also the 1x1 convolution to 1280 channels. With frames of less than 256 pixels the last halving is left out (SqueezeNet
-has one less anyway), so that maps stay fine: 8 x 14 at 128 x 224, 6 x 11 at 96 x 176.
+Nwoye et al., MICCAI 2020 (arXiv 2007.05405); tripnet_resnet18 has 12,261,330 parameters at 256 x 448, and verb and
+target heads as large as the frames. The loss is the sum of four: binary cross-entropy with logits of each head, mean
+over its classes. Layers that no head reads are not there: DDP and Horovod would wait for their gradients. With frames
+of less than 256 pixels the last halving is left out, so that maps stay fine (SqueezeNet has one less anyway).
+
+Published: learning rates of 0 for the backbone and the instrument head, unless one gave others (F11). Ours: Adam at
+1e-3, the same for any number of workers; `freeze: backbone` says what does not train.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
     (seed, epoch, sample id, which number)  --hash-->  a number in [0, 1)
 
-Augmentation depends on seed, epoch and sample, never on rank, worker count or framework. No generator is advanced:
-whoever reads a sample in an epoch draws the same numbers for it, in whatever batch it is.
+Augmentation depends on seed, epoch and sample, never on rank, worker count or framework. No generator is advanced.
 
     whole           all of it, its shape lost: what is only timed
     middle          a square of 7/8 of its shorter side (ImageNet's 224 of 256 pixels): what is evaluated

@@ -4,7 +4,7 @@
     vit_small_dataset           4     512     4      6    256    4,371,438
     vit_small_dataset_tiny      8     128     2      2    128      327,180    for tests
 
-The network is that of Lee et al. (arXiv 2112.13492), written from the paper.
+The network of Lee et al. (arXiv 2112.13492), written from the paper:
 
     images --shifted patches--> (b, 1 + patches, width) --depth x block--> class token --norm, linear--> classes
 
@@ -14,13 +14,10 @@ The network is that of Lee et al. (arXiv 2112.13492), written from the paper.
                         on, and no token attends to itself
     block               x + attention(norm(x)), then x + mlp(norm(x))
 
-The paper moves its copies by half a patch along the diagonals; this is the form that the published study trained, and
-that is in use as `vit-pytorch`. It has no BatchNorm and no pooling, so that no sample sees another's and a rounding
-stays one. Dropout is 0.1 unless the trial says otherwise, and none where parity is asked for. The network is a
-Sequential of named layers: cut between any two, every parameter is in exactly one piece (F15).
-
-Published: AdamW with betas 0.8 and 0.999 and weight decay 3e-7 at 1e-4, the same for any number of workers (F19), from
-which a one-cycle schedule went to 4e-3: studies/cifar10deepspeed.yaml asks for that with `train`.
+The paper moves its copies by half a patch along the diagonals; this is the form that was published, and that is in use
+as `vit-pytorch`. No BatchNorm and no pooling: no sample sees another's. A Sequential of named layers: cut between any
+two, every parameter is in exactly one piece (F15). Published: AdamW with betas 0.8 and 0.999 and weight decay 3e-7 at
+1e-4, the same for any number of workers (F19); studies/cifar10deepspeed.yaml has its one-cycle schedule.
 """
 
 from __future__ import annotations

@@ -2,15 +2,12 @@
 
     weights: vit_base_patch32_224.safetensors     DATA_ROOT/weights/vit_base_patch32_224.safetensors
     weights: /some/where/best.pt                  that file, of torch.save: a state_dict, or one under "state_dict"
+    weights: imagenet                             of a Tripnet's backbone: torchvision's file there, or that of an
+                                                  installed package (efficientnet_lite0)
 
-    weights: imagenet                             of a Tripnet's backbone, from ImageNet: torchvision's file there, or
-                                                  that of an installed package (efficientnet_lite0)
-
-    python -m scaling_study.workloads.weights vit_base_patch32_224      fetches timm's and puts them there
-    python -m scaling_study.workloads.weights tripnet_resnet18          fetches torchvision's
-
-A file of another model is refused with the first key that differs. Only the classifier may have another number of
-classes: then it stays random, and the record says so. Reading runs no code of the file.
+`python -m scaling_study.workloads.weights NAME` fetches timm's NAME, or torchvision's of a tripnet_NAME, and puts them
+there. A file of another model is refused with the first key that differs; only the classifier may have another number
+of classes: then it stays random, and the record says so. Reading runs no code of the file.
 """
 
 from __future__ import annotations

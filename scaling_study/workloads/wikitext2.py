@@ -1,9 +1,5 @@
 """WikiText-2: its words or byte pairs numbered once, read in columns, its published held-out texts.       [torch]
 
-    wiki.train.tokens --read--> 2,049,990 words --number--> ids            once, kept in .cache/
-    wiki.train.tokens --train--> a vocabulary of byte pairs --encode--> ids            once, kept in .cache/
-    wiki.valid.tokens, wiki.test.tokens --the training text's words, or its byte pairs--> ids       kept too
-
     the text in 3 columns, read 4 words at a time: sample id = window x 3 + column
 
       column 0    0  1  2  3 |  4  5  6  7 |  8         targets are one word further on:
@@ -12,13 +8,11 @@
                    window 0      window 1
 
 Good articles of Wikipedia, whose rare words are <unk> (Merity et al., arXiv 1609.07843), cut into words by the rules of
-torchtext's basic_english. A global batch has a column for each of its samples, and a step reads one window of it: the
-text is read as it runs, in the same order every epoch, each rank its own columns.
+torchtext's basic_english. The text is read as it runs, in the same order every epoch, each rank its own columns.
 
-GPT-2's own vocabulary of byte pairs is a download; one of its kind and size is trained on the text itself (byte-level
-pair encoding: Radford et al., 2019; Sennrich et al., arXiv 1508.07909). It is the same on every machine, and smaller
-than 50,257 where the text has no more pairs that occur twice: a model keeps its published shape, and some of its rows
-are never read. Nothing that a model is judged by has a part in how it reads: a word that training never saw is <unk>.
+GPT-2's own vocabulary of byte pairs is a download; one of its kind is trained on the text itself (Radford et al., 2019;
+Sennrich et al., arXiv 1508.07909), the same on every machine, and smaller than 50,257 where the text has no more pairs
+that occur twice. Nothing that a model is judged by has a part in how it reads.
 """
 
 from __future__ import annotations

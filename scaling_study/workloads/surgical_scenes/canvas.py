@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +94,23 @@ class Canvas:
         if bump:
             inside = np.asarray(mask.reduce(FINER), np.float32) * (bump * self.unit / FINER / 255)
             self.relief[coarse] += gaussian_filter(inside, slope / FINER, truncate=2.5)
+
+    def lump(
+        self,
+        centre: Point,
+        across: float,
+        along: float,
+        angle: float,
+        colour: Colour,
+        wobble: float = 0.12,
+        **look: Any,
+    ) -> None:
+        """Fill an uneven ellipse; `look` as of paint()."""
+        self.paint(blob(self.random, centre, across, along, angle, wobble), colour, **look)
+
+    def pipe(self, line: Sequence[Point], radius: float | Sequence[float], colour: Colour, **look: Any) -> None:
+        """Fill a tube along a line; `look` as of paint()."""
+        self.paint(tube(line, radius), colour, **look)
 
     def stroke(self, points: Sequence[Point], colour: Colour, width: float) -> None:
         """A thin line on the surface, that is no higher than it."""
@@ -202,14 +220,8 @@ def cavity(canvas: Canvas, base: Colour) -> None:
 
 def bed(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     """The fat and tissue around a tube."""
-    canvas.paint(
-        blob(canvas.random, centre, size * 1.2, size * 0.75, angle, 0.1),
-        (176, 76, 62),
-        mottled=(198, 116, 82),
-        bump=0.03,
-        gloss=0.4,
-        soft=0.03,
-    )
+    fat = {"mottled": (198, 116, 82), "bump": 0.03, "gloss": 0.4, "soft": 0.03}
+    canvas.lump(centre, size * 1.2, size * 0.75, angle, (176, 76, 62), wobble=0.1, **fat)
 
 
 def across(canvas: Canvas, centre: Point, reach: float, angle: float, bend: float) -> list[Point]:

@@ -72,9 +72,9 @@ class Pen:
             line = [(x * self.unit, y * self.unit) for x, y in self.placed(points)]
             self.ink.line([*line, line[0]], fill=edge, width=max(1, round(0.004 * self.unit)))
 
-    def rod(self, start: float, end: float, radius: float, colour: Colour, nearer: float = NEARER) -> None:
+    def rod(self, start: float, end: float, radius: float, colour: Colour) -> None:
         """A round piece of the shaft, from x = start to end; the light makes it look round."""
-        wide = [radius * (1 + nearer * max(0.0, -x - TIP)) for x in (start, end)]
+        wide = [radius * (1 + NEARER * max(0.0, -x - TIP)) for x in (start, end)]
         self.outlines.append(self.placed([(start, -wide[0]), (end, -wide[1]), (end, wide[1]), (start, wide[0])]))
         for low, high, bright in ROUND:
             strip = [(start, low * wide[0]), (end, low * wide[1]), (end, high * wide[1]), (start, high * wide[0])]
@@ -122,7 +122,7 @@ def hook(pen: Pen) -> None:
 
 def scissors(pen: Pen) -> None:
     pen.rod(-REACH, -TIP, RADIUS, (58, 60, 66))
-    pen.rod(-TIP - 0.12, -TIP - 0.06, RADIUS * 1.05, (208, 28, 36), nearer=NEARER)
+    pen.rod(-TIP - 0.12, -TIP - 0.06, RADIUS * 1.05, (208, 28, 36))
     pen.rod(-TIP - 0.01, -TIP + 0.03, RADIUS * 1.05, (150, 154, 162))
     for side in (-1, 1):
         blade = [

@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw, ImageFilter
 
 from scaling_study.workloads.surgical_scenes import instruments
 from scaling_study.workloads.surgical_scenes.canvas import FINER, Canvas, Colour, Point, blob, cavity
-from scaling_study.workloads.surgical_scenes.targets import OPENING, OVER, PAINTERS, SKIN, UNDER
+from scaling_study.workloads.surgical_scenes.targets import LOOKS, OPENING, OVER, UNDER
 from scaling_study.workloads.surgical_scenes.triplets import NULL_TARGET, TARGETS, TRIPLETS, VERBS, weights
 
 MARGIN = 0.2  # that a tip stays away from the edge
@@ -191,12 +191,14 @@ def _acted(canvas: Canvas, places: Sequence[Place]) -> list[instruments.Pose]:
     for place in sorted(places, key=lambda place: TRIPLETS[place.triplet][2] != TARGETS.index("liver")):
         target = TRIPLETS[place.triplet][2]
         if target != NULL_TARGET:
-            PAINTERS[target](canvas, place.centre, place.size, float(random.uniform(-0.6, 0.6)))
+            painter, _ = LOOKS[TARGETS[target]]
+            painter(canvas, place.centre, place.size, float(random.uniform(-0.6, 0.6)))
     poses = []
     for place in places:
         _, verb, target = TRIPLETS[place.triplet]
         if target != NULL_TARGET and (under := UNDER.get(verb)):
-            under(canvas, place.centre, place.contact, place.angle, place.size, SKIN[TARGETS[target]])
+            _, skin = LOOKS[TARGETS[target]]
+            under(canvas, place.centre, place.contact, place.angle, place.size, skin)
         opening = OPENING[VERBS[verb]] * float(random.uniform(0.85, 1.15))
         poses.append(instruments.Pose(place.tip, place.angle, opening, float(random.uniform(0.92, 1.18))))
     return poses

@@ -24,11 +24,10 @@ from scaling_study.workloads.surgical_scenes.canvas import (
     rings,
     rounded,
     toned,
-    tube,
     turned,
     winding,
 )
-from scaling_study.workloads.surgical_scenes.triplets import TARGETS, VERBS
+from scaling_study.workloads.surgical_scenes.triplets import VERBS
 
 Painter = Callable[[Canvas, Point, float, float], None]  # canvas, centre, size, angle
 
@@ -48,16 +47,9 @@ def gallbladder(canvas: Canvas, centre: Point, size: float, angle: float) -> Non
 
 def cystic_plate(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     """A pale sheet of fibres that cross, on the raw bed of the liver."""
-    random = canvas.random
-    canvas.paint(blob(random, centre, size * 1.1, size * 0.85, angle), (122, 44, 38), bump=0.04, gloss=0.5)
-    canvas.paint(
-        blob(random, centre, size * 0.92, size * 0.62, angle, 0.08),
-        (232, 206, 196),
-        mottled=(204, 150, 142),
-        bump=0.03,
-        gloss=0.6,
-        soft=0.012,
-    )
+    canvas.lump(centre, size * 1.1, size * 0.85, angle, (122, 44, 38), bump=0.04, gloss=0.5)
+    sheet = {"mottled": (204, 150, 142), "bump": 0.03, "gloss": 0.6, "soft": 0.012}
+    canvas.lump(centre, size * 0.92, size * 0.62, angle, (232, 206, 196), wobble=0.08, **sheet)
     for step in range(-5, 6):
         for slant in (0.5, -0.5):
             x, reach = step * 0.15 * size, 0.55 * math.sqrt(1 - (step / 6) ** 2) * size
@@ -69,9 +61,7 @@ def cystic_duct(canvas: Canvas, centre: Point, size: float, angle: float) -> Non
     """One tube, pale green and yellow, with rings."""
     bed(canvas, centre, size, angle)
     line = across(canvas, centre, size * 1.3, angle, 0.12)
-    canvas.paint(
-        tube(line, 0.17 * size + 0.02), (192, 196, 122), mottled=(164, 172, 96), bump=0.08, gloss=0.9, round_=0.03
-    )
+    canvas.pipe(line, 0.17 * size + 0.02, (192, 196, 122), mottled=(164, 172, 96), bump=0.08, gloss=0.9, round_=0.03)
     rings(canvas, line, 0.17 * size + 0.02, (148, 156, 84))
 
 
@@ -81,27 +71,20 @@ def cystic_artery(canvas: Canvas, centre: Point, size: float, angle: float) -> N
     line = across(canvas, centre, size * 1.3, angle, 0.3)
     branch = curve(line[8], *turned([(0.4 * size, -0.4 * size), (1.0 * size, -0.75 * size)], angle, centre))
     for path, radius in ((branch, 0.06 * size), (line, 0.1 * size)):
-        canvas.paint(
-            tube(path, radius + 0.006), (222, 30, 34), mottled=(196, 18, 26), bump=0.05, gloss=1.0, round_=0.02
-        )
+        canvas.pipe(path, radius + 0.006, (222, 30, 34), mottled=(196, 18, 26), bump=0.05, gloss=1.0, round_=0.02)
         canvas.stroke(path, (250, 118, 108), 0.006)
 
 
 def cystic_pedicle(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     """Duct and artery side by side, half wrapped in fat."""
-    canvas.paint(
-        blob(canvas.random, centre, size * 1.2, size * 0.62, angle, 0.1),
-        (226, 188, 110),
-        mottled=(204, 152, 92),
-        bump=0.05,
-    )
+    canvas.lump(centre, size * 1.2, size * 0.62, angle, (226, 188, 110), wobble=0.1, mottled=(204, 152, 92), bump=0.05)
     for offset, colour, radius in ((-0.24, (192, 196, 122), 0.16), (0.22, (214, 34, 36), 0.12)):
         at = turned([(0.0, offset * size)], angle, centre)[0]
         line = across(canvas, at, size * 1.25, angle, 0.06)
-        canvas.paint(tube(line, radius * size + 0.008), colour, bump=0.06, gloss=0.9, round_=0.025)
+        canvas.pipe(line, radius * size + 0.008, colour, bump=0.06, gloss=0.9, round_=0.025)
     for x in (-0.75, 0.8):
         at = turned([(x * size, 0.0)], angle, centre)[0]
-        canvas.paint(blob(canvas.random, at, size * 0.3, size * 0.5, angle), (232, 196, 116), bump=0.05, round_=0.03)
+        canvas.lump(at, size * 0.3, size * 0.5, angle, (232, 196, 116), bump=0.05, round_=0.03)
 
 
 def blood_vessel(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
@@ -110,25 +93,15 @@ def blood_vessel(canvas: Canvas, centre: Point, size: float, angle: float) -> No
     trunk = curve(*turned([(-1.3 * size, 0.1 * size), (-0.5 * size, -0.05 * size), (0.15 * size, 0.0)], angle, centre))
     for side in (-1, 1):
         ends = [(-0.1 * size, 0.0), (0.5 * size, side * 0.12 * size), (1.15 * size, side * 0.62 * size)]
-        canvas.paint(
-            tube(curve(*turned(ends, angle, centre)), 0.15 * size), (74, 66, 138), bump=0.07, gloss=0.9, round_=0.03
-        )
-    canvas.paint(tube(trunk, 0.24 * size), (84, 72, 148), mottled=(66, 54, 122), bump=0.09, gloss=0.9, round_=0.035)
+        canvas.pipe(curve(*turned(ends, angle, centre)), 0.15 * size, (74, 66, 138), bump=0.07, gloss=0.9, round_=0.03)
+    canvas.pipe(trunk, 0.24 * size, (84, 72, 148), mottled=(66, 54, 122), bump=0.09, gloss=0.9, round_=0.035)
 
 
 def fluid(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     """A pool of blood, smooth and glossy, with bubbles."""
     random = canvas.random
-    canvas.paint(
-        blob(random, centre, size * 1.25, size * 0.85, angle, 0.2),
-        (112, 6, 12),
-        mottled=(88, 2, 8),
-        bump=-0.04,
-        gloss=1.0,
-        soft=0.01,
-        round_=0.02,
-        grain=0.2,
-    )
+    pool = {"mottled": (88, 2, 8), "bump": -0.04, "gloss": 1.0, "soft": 0.01, "round_": 0.02, "grain": 0.2}
+    canvas.lump(centre, size * 1.25, size * 0.85, angle, (112, 6, 12), wobble=0.2, **pool)
     for _ in range(9):
         x, y = (float(v) * size for v in random.uniform(-0.8, 0.8, 2))
         at = turned([(x, 0.7 * y)], angle, centre)[0]
@@ -154,25 +127,17 @@ def abdominal_wall_cavity(canvas: Canvas, centre: Point, size: float, angle: flo
 def liver(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     """A large brown lobe with a sharp edge."""
     at = turned([(0.0, -0.25 * size)], angle, centre)[0]
-    canvas.paint(
-        blob(canvas.random, at, size * 1.35, size * 1.05, angle, 0.06),
-        (104, 40, 30),
-        mottled=(78, 26, 22),
-        bump=0.13,
-        gloss=0.75,
-        soft=0.004,
-        round_=0.07,
-        grain=0.9,
-    )
+    lobe = {"mottled": (78, 26, 22), "bump": 0.13, "gloss": 0.75, "soft": 0.004, "round_": 0.07, "grain": 0.9}
+    canvas.lump(at, size * 1.35, size * 1.05, angle, (104, 40, 30), wobble=0.06, **lobe)
 
 
 def adhesion(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     """A web of white strands between two folds."""
     random = canvas.random
-    canvas.paint(blob(random, centre, size * 1.0, size * 0.62, angle, 0.1), (96, 28, 30), gloss=0.3, soft=0.02)
+    canvas.lump(centre, size * 1.0, size * 0.62, angle, (96, 28, 30), wobble=0.1, gloss=0.3, soft=0.02)
     for side in (-1, 1):
         at = turned([(0.0, side * 0.62 * size)], angle, centre)[0]
-        canvas.paint(blob(random, at, size * 1.15, size * 0.3, angle), (196, 98, 88), bump=0.07, round_=0.03)
+        canvas.lump(at, size * 1.15, size * 0.3, angle, (196, 98, 88), bump=0.07, round_=0.03)
     for _ in range(11):
         (x, y), bend = random.uniform(-0.85, 0.85, 2), float(random.uniform(-0.2, 0.2))
         ends = [(float(x) * size, -0.48 * size), (bend * size, 0.0), (float(y) * size, 0.48 * size)]
@@ -194,21 +159,13 @@ def omentum(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
 
 def peritoneum(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     """A thin bluish film, half transparent, in parallel folds."""
-    random = canvas.random
-    canvas.paint(
-        blob(random, centre, size * 1.25, size * 0.85, angle, 0.1),
-        (186, 196, 222),
-        mottled=(214, 196, 210),
-        bump=0.03,
-        gloss=1.0,
-        opacity=0.78,
-        soft=0.012,
-    )
+    film = {"mottled": (214, 196, 210), "bump": 0.03, "gloss": 1.0, "opacity": 0.78, "soft": 0.012}
+    canvas.lump(centre, size * 1.25, size * 0.85, angle, (186, 196, 222), wobble=0.1, **film)
     for step in range(-3, 4):
         x = step * 0.28 * size
         ends = [(x - 0.1 * size, -0.75 * size), (x + 0.14 * size, 0.0), (x - 0.06 * size, 0.75 * size)]
         line = curve(*turned(ends, angle, centre))
-        canvas.paint(tube(line, 0.02), (226, 232, 248), bump=0.03, gloss=1.0, opacity=0.6, round_=0.015)
+        canvas.pipe(line, 0.02, (226, 232, 248), bump=0.03, gloss=1.0, opacity=0.6, round_=0.015)
 
 
 def gut(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
@@ -217,65 +174,39 @@ def gut(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
         *turned([(-1.2 * size, 0.45 * size), (0.0, -0.75 * size), (1.2 * size, 0.45 * size)], angle, centre), steps=18
     )
     radii = [0.38 * size * (1 + 0.1 * math.cos(place * 2.1)) for place in range(len(line))]
-    canvas.paint(
-        tube(line, radii), (244, 168, 164), mottled=(228, 140, 144), bump=0.12, gloss=0.9, round_=0.06, grain=0.4
-    )
+    canvas.pipe(line, radii, (244, 168, 164), mottled=(228, 140, 144), bump=0.12, gloss=0.9, round_=0.06, grain=0.4)
     rings(canvas, line, 0.36 * size, (206, 112, 118), every=3)
 
 
 def specimen_bag(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     """A bag of clear foil with a blue rim."""
     sack = [(-0.95, -0.55), (0.95, -0.55), (1.05, 0.1), (0.7, 0.75), (0.0, 0.95), (-0.7, 0.75), (-1.05, 0.1)]
-    canvas.paint(
-        turned([(size * x, size * y) for x, y in rounded(sack)], angle, centre),
-        (222, 230, 234),
-        mottled=(180, 200, 214),
-        bump=0.07,
-        gloss=1.0,
-        opacity=0.92,
-    )
+    foil = {"mottled": (180, 200, 214), "bump": 0.07, "gloss": 1.0, "opacity": 0.92}
+    canvas.paint(turned([(size * x, size * y) for x, y in rounded(sack)], angle, centre), (222, 230, 234), **foil)
     for x in (-0.6, -0.25, 0.1, 0.5):
         ends = [(x * size, -0.4 * size), ((x + 0.12) * size, 0.1 * size), (x * 0.6 * size, 0.7 * size)]
         canvas.stroke(curve(*turned(ends, angle, centre)), (250, 252, 255), 0.008)
         canvas.stroke(curve(*turned([(px + 0.02, py) for px, py in ends], angle, centre)), (150, 172, 190), 0.006)
     rim = curve(*turned([(-1.0 * size, -0.5 * size), (0.0, -0.78 * size), (1.0 * size, -0.5 * size)], angle, centre))
-    canvas.paint(tube(rim, 0.028), (40, 110, 200), bump=0.03, gloss=0.8, round_=0.015)
+    canvas.pipe(rim, 0.028, (40, 110, 200), bump=0.03, gloss=0.8, round_=0.015)
 
 
-PAINTERS: Mapping[int, Painter] = {
-    TARGETS.index(painter.__name__): painter
-    for painter in (
-        gallbladder,
-        cystic_plate,
-        cystic_duct,
-        cystic_artery,
-        cystic_pedicle,
-        blood_vessel,
-        fluid,
-        abdominal_wall_cavity,
-        liver,
-        adhesion,
-        omentum,
-        peritoneum,
-        gut,
-        specimen_bag,
-    )
-}
-SKIN: Mapping[str, Colour] = {  # of what is lifted off each target
-    "gallbladder": (126, 156, 112),
-    "cystic_plate": (232, 206, 196),
-    "cystic_duct": (192, 196, 122),
-    "cystic_artery": (222, 30, 34),
-    "cystic_pedicle": (226, 188, 110),
-    "blood_vessel": (84, 72, 148),
-    "fluid": (112, 6, 12),
-    "abdominal_wall_cavity": (240, 176, 150),
-    "liver": (104, 40, 30),
-    "adhesion": (240, 224, 216),
-    "omentum": (246, 206, 82),
-    "peritoneum": (196, 204, 226),
-    "gut": (244, 168, 164),
-    "specimen_bag": (222, 230, 234),
+# Of each target: what paints it, and the colour of what is lifted off it.
+LOOKS: Mapping[str, tuple[Painter, Colour]] = {
+    "gallbladder": (gallbladder, (126, 156, 112)),
+    "cystic_plate": (cystic_plate, (232, 206, 196)),
+    "cystic_duct": (cystic_duct, (192, 196, 122)),
+    "cystic_artery": (cystic_artery, (222, 30, 34)),
+    "cystic_pedicle": (cystic_pedicle, (226, 188, 110)),
+    "blood_vessel": (blood_vessel, (84, 72, 148)),
+    "fluid": (fluid, (112, 6, 12)),
+    "abdominal_wall_cavity": (abdominal_wall_cavity, (240, 176, 150)),
+    "liver": (liver, (104, 40, 30)),
+    "adhesion": (adhesion, (240, 224, 216)),
+    "omentum": (omentum, (246, 206, 82)),
+    "peritoneum": (peritoneum, (196, 204, 226)),
+    "gut": (gut, (244, 168, 164)),
+    "specimen_bag": (specimen_bag, (222, 230, 234)),
 }
 
 
@@ -302,7 +233,7 @@ def grasp(canvas: Canvas, centre: Point, tip: Point, angle: float, size: float, 
     for turn in np.linspace(0, 2 * math.pi, 9)[:-1]:
         near, far = ((tip[0] + r * math.cos(turn), tip[1] + r * math.sin(turn)) for r in (0.04, 0.15))
         canvas.stroke([near, far], toned(skin, 0.55), 0.009)
-    canvas.paint(blob(canvas.random, tip, 0.075, 0.055, angle), toned(skin, 1.12), bump=0.1, gloss=1.0, round_=0.025)
+    canvas.lump(tip, 0.075, 0.055, angle, toned(skin, 1.12), bump=0.1, gloss=1.0, round_=0.025)
 
 
 def retract(canvas: Canvas, centre: Point, tip: Point, angle: float, size: float, skin: Colour) -> None:
@@ -325,22 +256,10 @@ def retract(canvas: Canvas, centre: Point, tip: Point, angle: float, size: float
 def dissect(canvas: Canvas, centre: Point, tip: Point, angle: float, size: float, skin: Colour) -> None:
     """A gap torn open along the tissue, spanned by fibres."""
     sideways = angle + math.pi / 2
-    canvas.paint(
-        blob(canvas.random, tip, 0.17, 0.085, sideways, 0.08),
-        (250, 222, 168),
-        gloss=0.3,
-        soft=0.004,
-        bump=-0.05,
-        round_=0.02,
+    canvas.lump(
+        tip, 0.17, 0.085, sideways, (250, 222, 168), wobble=0.08, gloss=0.3, soft=0.004, bump=-0.05, round_=0.02
     )
-    canvas.paint(
-        blob(canvas.random, tip, 0.15, 0.06, sideways, 0.08),
-        (92, 14, 18),
-        gloss=0.3,
-        soft=0.004,
-        bump=-0.05,
-        round_=0.02,
-    )
+    canvas.lump(tip, 0.15, 0.06, sideways, (92, 14, 18), wobble=0.08, gloss=0.3, soft=0.004, bump=-0.05, round_=0.02)
     for step in range(-4, 5):
         ends = turned([(step * 0.032, -0.075), (step * 0.03 + 0.01, 0.075)], sideways, tip)
         canvas.stroke(ends, (252, 226, 196), 0.007)
@@ -348,9 +267,9 @@ def dissect(canvas: Canvas, centre: Point, tip: Point, angle: float, size: float
 
 def coagulate(canvas: Canvas, centre: Point, tip: Point, angle: float, size: float, skin: Colour) -> None:
     """A white rim of cooked tissue around a black spot."""
-    canvas.paint(blob(canvas.random, tip, 0.15, 0.12, angle), (240, 226, 204), gloss=0.1, soft=0.012)
-    canvas.paint(blob(canvas.random, tip, 0.095, 0.075, angle), (84, 52, 34), gloss=0.05, soft=0.01)
-    canvas.paint(blob(canvas.random, tip, 0.055, 0.045, angle), (18, 12, 10), gloss=0.05, soft=0.006, bump=-0.02)
+    canvas.lump(tip, 0.15, 0.12, angle, (240, 226, 204), gloss=0.1, soft=0.012)
+    canvas.lump(tip, 0.095, 0.075, angle, (84, 52, 34), gloss=0.05, soft=0.01)
+    canvas.lump(tip, 0.055, 0.045, angle, (18, 12, 10), gloss=0.05, soft=0.006, bump=-0.02)
 
 
 def clip(canvas: Canvas, centre: Point, tip: Point, angle: float, size: float, skin: Colour) -> None:
@@ -382,7 +301,7 @@ def aspirate(canvas: Canvas, centre: Point, tip: Point, angle: float, size: floa
             for r in np.linspace(0.03, 0.22, 10)
         ]
         canvas.stroke(line, (214, 76, 72), 0.01)
-    canvas.paint(blob(canvas.random, tip, 0.05, 0.04, 0.0), (36, 0, 2), bump=-0.06, gloss=1.0, round_=0.02)
+    canvas.lump(tip, 0.05, 0.04, 0.0, (36, 0, 2), bump=-0.06, gloss=1.0, round_=0.02)
 
 
 def pack(canvas: Canvas, centre: Point, tip: Point, angle: float, size: float, skin: Colour) -> None:
@@ -390,20 +309,14 @@ def pack(canvas: Canvas, centre: Point, tip: Point, angle: float, size: float, s
     sideways = angle + math.pi / 2
     at = turned([(0.55 * size, 0.0)], angle, centre)[0]
     sack = [(-0.95, 0.1), (0.95, 0.1), (0.9, -0.8), (0.4, -1.2), (-0.4, -1.2), (-0.9, -0.8)]
-    canvas.paint(
-        turned([(size * x, size * y) for x, y in sack], sideways, at),
-        (224, 232, 238),
-        mottled=(182, 202, 216),
-        bump=0.06,
-        gloss=1.0,
-        opacity=0.85,
-    )
+    foil = {"mottled": (182, 202, 216), "bump": 0.06, "gloss": 1.0, "opacity": 0.85}
+    canvas.paint(turned([(size * x, size * y) for x, y in sack], sideways, at), (224, 232, 238), **foil)
     ring = turned(
         [(size * 0.98 * math.cos(t), size * 0.26 * math.sin(t) + 0.1 * size) for t in np.linspace(0, 2 * math.pi, 30)],
         sideways,
         at,
     )
-    canvas.paint(tube(ring, 0.024), (36, 108, 204), bump=0.03, gloss=0.9, round_=0.012)
+    canvas.pipe(ring, 0.024, (36, 108, 204), bump=0.03, gloss=0.9, round_=0.012)
 
 
 def glow(image: Image.Image, unit: float, tip: Point, angle: float, random: np.random.Generator) -> None:

@@ -13,18 +13,7 @@ from collections.abc import Iterator, Mapping
 Triplet = tuple[int, int, int]  # instrument, verb, target
 
 INSTRUMENTS = ("grasper", "bipolar", "hook", "scissors", "clipper", "irrigator")
-VERBS = (
-    "grasp",
-    "retract",
-    "dissect",
-    "coagulate",
-    "clip",
-    "cut",
-    "aspirate",
-    "irrigate",
-    "pack",
-    "null_verb",
-)
+VERBS = ("grasp", "retract", "dissect", "coagulate", "clip", "cut", "aspirate", "irrigate", "pack", "null_verb")
 TARGETS = (
     "gallbladder",
     "cystic_plate",
