@@ -193,20 +193,17 @@ def backbone(name: str, height: int) -> Backbone:
 
     network = models.get_model(TORCHVISION[name], weights=None)
     if name == "squeezenet":
-        return Backbone(_named(features=network.features), 512, (Fire,), OF_IMAGENET)
+        return Backbone(nn.Sequential(OrderedDict(features=network.features)), 512, (Fire,), OF_IMAGENET)
     if name == "mobilenet_v2":
         if fine:
             _not_halving(network.features[14])
-        return Backbone(_named(features=network.features[:-1]), 320, (InvertedResidual,), OF_IMAGENET)
+        return Backbone(
+            nn.Sequential(OrderedDict(features=network.features[:-1])), 320, (InvertedResidual,), OF_IMAGENET
+        )
     if fine:
         _not_halving(network.layer4)
-    kept = {part: layer for part, layer in network.named_children() if part not in ("avgpool", "fc")}
-    return Backbone(_named(**kept), network.fc.in_features, (BasicBlock, Bottleneck), OF_IMAGENET)
-
-
-def _named(**layers: nn.Module) -> nn.Sequential:
-    """Layers in a row, whose weights keep the names that they have in the classifier."""
-    return nn.Sequential(OrderedDict(layers))
+    kept = OrderedDict((part, layer) for part, layer in network.named_children() if part not in ("avgpool", "fc"))
+    return Backbone(nn.Sequential(kept), network.fc.in_features, (BasicBlock, Bottleneck), OF_IMAGENET)
 
 
 def _not_halving(layers: nn.Module) -> None:
@@ -217,14 +214,13 @@ def _not_halving(layers: nn.Module) -> None:
 
 def places_of_map(layers: nn.Module, height: int, width: int) -> int:
     """The places in the map of a frame, h x w. Raises ValueError where a frame is too small."""
-    was = layers.training
     layers.eval()
     try:
         with torch.no_grad():
             features: torch.Tensor = layers(torch.zeros(1, 3, height, width))
     except RuntimeError as error:
         raise ValueError(f"frames of {height} x {width} pixels are too small: {str(error).splitlines()[0]}") from error
-    layers.train(was)
+    layers.train()
     return features.shape[2] * features.shape[3]
 
 
@@ -244,9 +240,7 @@ def begin(layers: nn.Module, name: str, asked: str) -> dict[str, Any]:
     of_tripnet = {k.removeprefix(f"{BACKBONE}."): v for k, v in read.items() if k.startswith(f"{BACKBONE}.")}
     ours, theirs = layers.state_dict(), of_tripnet or {k: v for k, v in read.items() if not _dropped(name, k)}
     theirs.update({key: value for key, value in ours.items() if key.endswith(UNCOUNTED) and key not in theirs})
-    for key in (*ours, *(key for key in theirs if key not in ours)):
-        if why := weights.difference(ours, theirs, key):
-            raise SystemExit(f"--weights {asked} is of another model than {PREFIX}{name}: {why}")
+    weights.refuse_another(ours, theirs, asked, PREFIX + name)
     layers.load_state_dict(theirs)
     return {"file": asked, "sha256": weights.digest(path), "classifier": "left out"}
 
@@ -288,16 +282,13 @@ class FrozenFeatures:
         frames, *rest = fetch(ids)
         missing = [place for place, number in enumerate(numbers) if number not in self.kept]
         computed = dict(zip(missing, self.of(frames[missing]), strict=True))
-        features = torch.stack(
-            [computed[place] if place in computed else self.kept[number] for place, number in enumerate(numbers)]
-        )
+        features = [computed[at] if at in computed else self.kept[number] for at, number in enumerate(numbers)]
         for place in missing:
-            number = numbers[place]
-            if number not in self.kept and self.bytes < MOST_BYTES:
-                self.kept[number] = features[place].clone()
-                self.rest[number] = tuple(tensor[place] for tensor in rest)
+            if self.bytes < MOST_BYTES and numbers[place] not in self.kept:
+                self.kept[numbers[place]] = features[place].clone()
+                self.rest[numbers[place]] = tuple(tensor[place] for tensor in rest)
                 self.bytes += features[place].nbytes
-        return features, *rest
+        return torch.stack(features), *rest
 
     def of(self, frames: torch.Tensor) -> torch.Tensor:
         """Frames (b, 3, height, width) -> their features (b, channels, h, w)."""
@@ -322,7 +313,6 @@ HEIGHT, WIDER = 256, 7 / 4  # pixels; published were 256 x 448
 LEARNING_RATE = 1e-3  # not x workers
 LOSSES = tuple(name.replace("ap_", "loss_") for name in HEADS)
 EVALUATED_AT_ONCE = 64  # frames of a rank
-Shaped = Callable[[torch.Tensor, Callable[[torch.Tensor], Batch]], Batch]  # ids, and who reads them -> a batch
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
@@ -353,12 +343,11 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         parts.note(own)
         return own.sum()
 
-    shaped: Shaped = lambda ids, fetch: fetch(ids)  # noqa: E731
     if frozen and trial.trained:
-        shaped = from_memory(data, FrozenFeatures(model.backbone.to(dtype), trial.precision, ranks))
+        data = from_memory(data, FrozenFeatures(model.backbone.to(dtype), trial.precision, ranks))
     return Workload.of(
         trial,
-        replace(data, held_out=held_out(data, shaped, trial, ranks)),
+        replace(data, held_out=held_out(data, trial, ranks)),
         model=model,
         loss=loss,
         optimizer=lambda parameters: torch.optim.Adam(parameters, lr=rate),
@@ -385,25 +374,24 @@ def normalising(
     return lambda frames: torch.addcmul(shift, frames.to(dtype=dtype, memory_format=layout), scale)
 
 
-def from_memory(data: SurgicalData, features: FrozenFeatures) -> Shaped:
-    """Let the feed hand out features of a frozen backbone; what is held out is read by what is returned."""
-    feed, read, read_notes = data.feed, data.feed.fetch, data.feed.notes
-    feed.fetch = lambda ids: features.batch(ids, read)
-    feed.notes = lambda: [*read_notes(), *features.notes()]
+def from_memory(data: SurgicalData, features: FrozenFeatures) -> SurgicalData:
+    """The data with features of a frozen backbone in the place of frames; its feed is changed in place."""
+    feed, fetch, notes, read = data.feed, data.feed.fetch, data.feed.notes, data.read
+    feed.fetch = lambda ids: features.batch(ids, fetch)
+    feed.notes = lambda: [*notes(), *features.notes()]
     feed.computing = lambda: features.seconds
-    return features.batch
+    return replace(data, read=lambda ids: features.batch(ids, read)) if read else data
 
 
-def held_out(data: SurgicalData, shaped: Shaped, trial: Trial, ranks: Ranks) -> HeldOut | None:
+def held_out(data: SurgicalData, trial: Trial, ranks: Ranks) -> HeldOut | None:
     """The frames that a training is evaluated on; None where nothing is trained to a result, and for random frames."""
-    read = data.read
-    if not trial.trained or data.surgery is None or data.splits is None or read is None:
+    if not trial.trained or data.surgery is None or data.splits is None or data.read is None:
         return None
     ids = {split: torch.from_numpy(data.splits.ids[split]) for split in ("validation", "test")}
     return metrics.held_out(
         data.surgery,
         ids,
-        lambda frames: shaped(frames, read),
+        data.read,
         trial,
         ranks,
         published=origins(data.sizes),

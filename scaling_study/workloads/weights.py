@@ -15,7 +15,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +59,20 @@ def load(model: nn.Module, file: str, classifier: str | tuple[str, ...], name: s
         )
     theirs, ours = read(path, file), model.state_dict()
     last = (classifier,) if isinstance(classifier, str) else tuple(classifier)
-    heads = [key for key in ours if key.startswith(tuple(f"{layer}." for layer in last))]
-    unlike = {key: difference(ours, theirs, key) for key in heads if difference(ours, theirs, key)}
-    kept = {key: value for key, value in theirs.items() if not (unlike and key in heads)}
-    for key in [*(key for key in ours if not (unlike and key in heads)), *(key for key in kept if key not in ours)]:
-        if why := difference(ours, kept, key):
-            raise SystemExit(f"--weights {file} is of another model than {name}: {why}")
+    heads = {key for key in ours if key.startswith(tuple(f"{layer}." for layer in last))}
+    unlike = [why for key in ours if key in heads and (why := difference(ours, theirs, key))]
+    left_out = heads if unlike else set()
+    kept = {key: value for key, value in theirs.items() if key not in left_out}
+    refuse_another({key: value for key, value in ours.items() if key not in left_out}, kept, file, name)
     model.load_state_dict(kept, strict=not unlike)
-    state = f"new: {next(iter(unlike.values()))}" if unlike else "of the file"
-    return {"file": file, "sha256": digest(path), "classifier": state}
+    return {"file": file, "sha256": digest(path), "classifier": f"new: {unlike[0]}" if unlike else "of the file"}
+
+
+def refuse_another(ours: Weights, theirs: Weights, file: str, name: str) -> None:
+    """Raises SystemExit with the first key by which a file is of another model than `name`."""
+    for key in (*ours, *(key for key in theirs if key not in ours)):
+        if why := difference(ours, theirs, key):
+            raise SystemExit(f"--weights {file} is of another model than {name}: {why}")
 
 
 def difference(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], key: str) -> str:
@@ -139,8 +145,16 @@ def main(argv: list[str] | None = None) -> None:
     if name.partition(".")[0] not in known:
         raise SystemExit(f"the installed timm has no model {name!r}")
     path = path_of(f"{name}.safetensors")
-    if not path.exists():
-        fetch(name, path)
+    by_hand = f"fetch it there, or take model.safetensors of timm/{_hub_name(name)} from the Hugging Face hub"
+
+    def fetch(half: Path) -> None:
+        import timm
+        from safetensors.torch import save_file
+
+        model = timm.create_model(name, pretrained=True)
+        save_file({key: value.contiguous() for key, value in model.state_dict().items()}, half)
+
+    fetched(path, name, by_hand, fetch)
     print(f"{path}: SHA-256 {digest(path)}\nIn a study: {{model: 'timm:{name}', weights: {path.name}}}")
 
 
@@ -151,39 +165,31 @@ def imagenet(name: str) -> str:
         known = ", ".join(PREFIX + one for one in (*TORCHVISION, LITE0))
         raise SystemExit(f"there is no model {name!r}; it is one of {known}")
     path = imagenet_file(backbone)
-    if not path.exists():
-        url = _of_torchvision(backbone).url
-        print(f"Fetching {url}", flush=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        half = path.with_suffix(f".{os.getpid()}.tmp")
-        try:  # the file's name has the first digits of its SHA-256
-            torch.hub.download_url_to_file(url, str(half), hash_prefix=path.stem.rpartition("-")[2])
-        except (OSError, RuntimeError) as error:
-            half.unlink(missing_ok=True)
-            raise SystemExit(
-                f"{name} could not be fetched ({_first_line(error)}). Where there is a network, fetch {url} there, and "
-                f"put it at {path}"
-            ) from error
-        half.replace(path)
+    if backbone != LITE0:
+        url, first_digits = _of_torchvision(backbone).url, path.stem.rpartition("-")[2]
+        get = partial(torch.hub.download_url_to_file, url, hash_prefix=first_digits)
+        fetched(path, name, f"fetch {url} there", lambda half: get(str(half)))
     return f"{path}: SHA-256 {digest(path)}\nIn a study: {{model: {name}, weights: {IMAGENET}}}"
 
 
-def fetch(name: str, path: Path) -> None:
-    """Let timm fetch them, and keep them at `path`. Raises SystemExit with where to put the file by hand."""
-    import timm
-    from safetensors.torch import save_file
+def fetched(path: Path, name: str, by_hand: str, fetch: Callable[[Path], object]) -> None:
+    """Have `fetch` write a file, which is there whole or not at all, unless it is there already.
 
+    Raises SystemExit with where to put what was got `by_hand`.
+    """
+    if path.exists():
+        return
     print(f"Fetching {name}; without a network this fails within a minute", flush=True)
-    try:
-        model = timm.create_model(name, pretrained=True)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise SystemExit(
-            f"{name} could not be fetched ({_first_line(error)}). Where there is a network, fetch it there, or take "
-            f"model.safetensors of timm/{_hub_name(name)} from the Hugging Face hub, and put it at {path}"
-        ) from error
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_suffix(f".{os.getpid()}.tmp")
-    save_file({key: value.contiguous() for key, value in model.state_dict().items()}, half)
+    try:
+        fetch(half)
+    except (OSError, RuntimeError, ValueError) as error:
+        half.unlink(missing_ok=True)
+        raise SystemExit(
+            f"{name} could not be fetched ({_first_line(error)}). Where there is a network, {by_hand}, and put it at "
+            f"{path}"
+        ) from error
     half.replace(path)
 
 
