@@ -99,7 +99,7 @@ ADAPTERS = {  # where what several scripts of one library share stands -> the on
 }
 READS_BY = {  # what few users have, loaded inside a function
     "scaling_study/workloads/dali_input.py": "nvidia",
-    "scaling_study/maps/cams.py": "pytorch_grad_cam",
+    "scaling_study/maps/scored.py": "pytorch_grad_cam",
 }
 FORKS_TRIALS = "scaling_study/worker/in_turn.py"  # inside the ranks of one launch, which processes/process watches
 

@@ -25,7 +25,6 @@ from scaling_study.maps import scored
 from scaling_study.records import maps, store
 from scaling_study.records.store import BEST
 from scaling_study.train import checkpoints
-from scaling_study.workloads.cholect45 import Surgery
 from scaling_study.workloads.metrics import HeldOutVideos
 from scaling_study.workloads.surgical_scenes.triplets import INSTRUMENTS
 
@@ -84,13 +83,14 @@ def of_run(run: Path, kept: dict[str, Any], frames: int, pictures: int) -> str:
     began = time.monotonic()
     trial, _, workload = restored(kept, freeze=None)  # a frozen backbone is a part of the model as any other here
     held_out, model = workload.held_out, workload.model
-    if not isinstance(held_out, HeldOutVideos) or not isinstance(surgery := held_out.surgery, Surgery):
+    if not isinstance(held_out, HeldOutVideos):
         raise ValueError(f"{run}: {trial.model} has no class maps: only the Tripnets have (tripnet_...)")
     model.eval()
     model.requires_grad_(True)  # of the activations, which have none behind weights that are frozen
     places = torch.arange(held_out.sizes["test"])
     ids = held_out.ids["test"][places].numpy()
     row_of = {int(number): place for place, number in enumerate(ids)}
+    surgery = held_out.surgery
     chosen = scored.of_each_video(surgery, ids, frames)
 
     def fetch(numbers: scored.Ids) -> torch.Tensor:
@@ -106,7 +106,7 @@ def of_run(run: Path, kept: dict[str, Any], frames: int, pictures: int) -> str:
         "frames_per_video": frames,
         "pictures_per_instrument": pictures,
         "frames": len(chosen),
-        "videos": sorted({row.video for row in result.rows}),
+        "videos": sorted({int(row[maps.COLUMNS.index("video")]) for row in result.rows}),
         "instruments": list(INSTRUMENTS),
         "threshold": THRESHOLD,
         "grid": list(result.grid),
@@ -115,13 +115,14 @@ def of_run(run: Path, kept: dict[str, Any], frames: int, pictures: int) -> str:
         "versions": {"grad-cam": metadata.version("grad-cam"), "torch": torch.__version__},
         "seconds": time.monotonic() - began,
     }
-    maps.write(run, about, [row.numbers() for row in result.rows], scored.arrays(result.pictures))
+    maps.write(run, about, result.rows, scored.arrays(result.pictures))
     return summary(run, result, time.monotonic() - began)
 
 
 def summary(run: Path, result: scored.Scored, seconds: float) -> str:
     """A line of what the scores come to."""
-    hits = np.array([[score.mask for score in row.scores] for row in result.rows])
+    columns = [maps.COLUMNS.index(f"{name}_mask") for name in maps.METHODS]
+    hits = np.array(result.rows).reshape(-1, len(maps.COLUMNS))[:, columns]
     seen = hits[np.isfinite(hits).all(1)]
     each = ", ".join(f"{name} {value:.3f}" for name, value in zip(maps.METHODS, seen.mean(0), strict=True) if len(seen))
     scores = f"points at the instrument: {each}" if each else "no masks to score them by"

@@ -3,8 +3,8 @@
     frames of each test video, evenly spaced --> each instrument that is in one: a row of scores
     of these, evenly spaced for each instrument: a picture
 
-Whose map is scored is chosen by what is in the frame, not by what the model says of it: a map of the wrong place counts
-whether the instrument was recognised or not.
+Maps are chosen by what is in the frame, not by what the model says of it: a map of the wrong place counts whether the
+instrument was recognised or not.
 """
 
 from __future__ import annotations
@@ -72,46 +72,38 @@ def _last_convolution(head: nn.Module) -> nn.Conv2d:
     return layers[-1]
 
 
+def cam(method: str, model: nn.Module, features: torch.Tensor, classes: Sequence[int]) -> Floats:
+    """(n, h, w) from 0 to 1, of `features`, (n, channels, h, w) of the backbone's last stage, as grad-cam has them.
+
+    Grad-CAM and HiResCAM are of the logits of `classes`, (n,) (Selvaraju et al., arXiv 1610.02391; Draelos and Carin,
+    arXiv 2011.08891); EigenCAM knows none (Muhammad and Yeasin, arXiv 2008.00299). The instrument head ends in a global
+    maximum, so a gradient comes from the one place that its class map is highest at.
+    """
+    from pytorch_grad_cam import EigenCAM, GradCAM, HiResCAM  # a package that not everybody has
+    from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
+
+    kind: Any = {"grad_cam": GradCAM, "hires_cam": HiResCAM, "eigen_cam": EigenCAM}[method]
+    last_stage = nn.Identity()
+    heads, given = nn.Sequential(last_stage, model), features.detach().requires_grad_()  # gradients of the heads alone
+    with kind(model=heads, target_layers=[last_stage]) as made:
+        scaled = made(input_tensor=given, targets=[ClassifierOutputTarget(number) for number in classes])
+    maps: Floats = np.asarray(scaled, np.float32)
+    return maps
+
+
 AT_ONCE = 16  # frames
 QUALITY = 88  # of a JPEG
 UNKNOWN = Score(float("nan"), float("nan"), float("nan"))
 Ids = NDArray[np.int64]
 Fetch = Callable[[Ids], torch.Tensor]  # numbers of frames -> (n, 3, height, width) as the model is given them
-
-
-@dataclass(frozen=True)
-class Row:
-    """One instrument in one frame."""
-
-    frame: int
-    video: int
-    instrument: int
-    probability: float
-    scores: tuple[Score, ...]  # of METHODS
-
-    def numbers(self) -> list[float]:
-        """In the order of records.maps.COLUMNS."""
-        scores = [getattr(score, name) for score in self.scores for name in SCORED]
-        return [float(self.frame), float(self.video), float(self.instrument), self.probability, *scores]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A row as it is drawn."""
-
-    row: Row
-    probability: NDArray[np.float32]  # (6,)
-    present: NDArray[np.uint8]  # (6,)
-    own: NDArray[np.float32]  # (6, h, w)
-    maps: dict[str, NDArray[np.float32]]  # of CAMS and HIDDEN: (h, w)
-    mask: NDArray[np.uint8]  # (height, width)
-    tip: tuple[float, float]
-    image: bytes
+Picture = dict[str, Any]  # a row as it is drawn: of each of records.maps.ARRAYS its part, and the bytes of the frame
 
 
 @dataclass(frozen=True)
 class Scored:
-    rows: list[Row]
+    """Rows of records.maps.COLUMNS, and some of them as pictures."""
+
+    rows: list[list[float]]
     pictures: list[Picture]
     grid: tuple[int, int]  # (h, w) of the maps
     size: tuple[int, int]  # (height, width) of the frames
@@ -152,7 +144,7 @@ def score(
     progress: Callable[[int], object] = lambda done: None,
 ) -> Scored:
     """`ids`: frames to be scored, `pictures`: which of their rows to draw. `progress` is told of each frame's end."""
-    rows: list[Row] = []
+    rows: list[list[float]] = []
     drawn: list[Picture] = []
     grid, size, channels = (0, 0), (0, 0), RIGHT["channels"]
     for start in range(0, len(ids), AT_ONCE):
@@ -170,42 +162,34 @@ def score(
 
 def _of_batch(
     model: Any, surgery: Surgery, ids: Ids, frames: torch.Tensor, seen: Activation, pictures: set[tuple[int, int]]
-) -> Iterator[tuple[Row, Picture | None]]:
-    from scaling_study.maps import cams  # a package that not everybody has
-
+) -> Iterator[tuple[list[float], Picture | None]]:
     at, instruments = surgery.labels[ids, :INSTRUMENTS].nonzero()
     each = seen.features[torch.from_numpy(at).to(frames.device)]
-    cam_maps = {method: cams.of_class(method, model, each, instruments.tolist()) for method in cams.OF_A_CLASS}
-    cam_maps |= {"eigen_cam": cams.eigen(model, seen.features)[at], HIDDEN: seen.hidden[at]}
+    of_class = {method: cam(method, model, each, instruments.tolist()) for method in ("grad_cam", "hires_cam")}
+    eigen = cam("eigen_cam", model, seen.features, [0] * len(seen.features))
+    others = {**of_class, "eigen_cam": eigen[at], HIDDEN: seen.hidden[at]}
     size = frames.shape[2], frames.shape[3]
     places = [_places(surgery, int(frame), size, seen.grid) for frame in ids]
     for number, (place_of, instrument) in enumerate(zip(at.tolist(), instruments.tolist(), strict=True)):
         frame, (place, mask) = int(ids[place_of]), places[place_of]
-        maps: dict[str, NDArray[Any]] = {
-            OWN: probabilities(seen.own[place_of, instrument]),
-            **{name: maps_of[number] for name, maps_of in cam_maps.items()},
+        maps: dict[str, NDArray[Any]] = {name: maps_of[number] for name, maps_of in others.items()}
+        scores = _scores({OWN: probabilities(seen.own[place_of, instrument]), **maps}, place.get(instrument))
+        about = {"frame": frame, "video": int(surgery.video[frame]), "instrument": instrument}
+        probability = seen.probability[place_of]
+        row = [*about.values(), probability[instrument], *(getattr(one, name) for one in scores for name in SCORED)]
+        tips = place[instrument].tips if instrument in place else ()
+        picture: Picture = {
+            **about,
+            "present": surgery.labels[frame, :INSTRUMENTS],
+            "probability": probability,
+            "hits": np.array([score.mask for score in scores], np.float32),
+            "mask": mask,
+            "tip": tips[0] if tips else (float("nan"), float("nan")),
+            OWN: seen.own[place_of].astype(np.float16),
+            **{name: maps[name].astype(np.float16) for name in (*CAMS, HIDDEN)},
         }
-        row = Row(
-            frame=frame,
-            video=int(surgery.video[frame]),
-            instrument=instrument,
-            probability=float(seen.probability[place_of, instrument]),
-            scores=_scores(maps, place.get(instrument)),
-        )
-        shown = None
-        if (frame, instrument) in pictures:
-            tips = place[instrument].tips if instrument in place else ()
-            shown = Picture(
-                row=row,
-                probability=seen.probability[place_of],
-                present=surgery.labels[frame, :INSTRUMENTS],
-                own=seen.own[place_of],
-                maps={name: maps[name] for name in (*CAMS, HIDDEN)},
-                mask=mask,
-                tip=tips[0] if tips else (float("nan"), float("nan")),
-                image=jpeg(surgery, frame, size),
-            )
-        yield row, shown
+        shown = (frame, instrument) in pictures
+        yield [float(value) for value in row], {**picture, PICTURE: jpeg(surgery, frame, size)} if shown else None
 
 
 def probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -249,19 +233,7 @@ def jpeg(surgery: Surgery, frame: int, size: tuple[int, int]) -> bytes:
 
 def arrays(pictures: Sequence[Picture]) -> dict[str, NDArray[Any]]:
     """records.maps.ARRAYS, and the frames."""
-    if not pictures:
-        return {}
-    rows = [picture.row for picture in pictures]
-    return {
-        "frame": np.array([row.frame for row in rows]),
-        "video": np.array([row.video for row in rows]),
-        "instrument": np.array([row.instrument for row in rows]),
-        "present": np.stack([picture.present for picture in pictures]),
-        "probability": np.stack([picture.probability for picture in pictures]),
-        "hits": np.array([[score.mask for score in row.scores] for row in rows], np.float32),
-        "mask": np.stack([picture.mask for picture in pictures]),
-        "tip": np.array([one.tip for one in pictures]),
-        OWN: np.stack([picture.own for picture in pictures]).astype(np.float16),
-        **{name: np.stack([one.maps[name] for one in pictures]).astype(np.float16) for name in (*CAMS, HIDDEN)},
-        **{PICTURE.format(at): np.frombuffer(one.image, np.uint8) for at, one in enumerate(pictures)},
-    }
+    columns = {name: np.array([one[name] for one in pictures]) for name in (pictures[0] if pictures else ())}
+    columns.pop(PICTURE, None)
+    frames = {PICTURE.format(at): np.frombuffer(one[PICTURE], np.uint8) for at, one in enumerate(pictures)}
+    return {**columns, **frames}

@@ -331,7 +331,7 @@ def wandb_settings(folder: Path, trial: Trial) -> dict[str, Any]:
     }
 
 
-TOOLS = {"tensorboard": TensorBoard, "wandb": Wandb}
+TOOLS: Mapping[str, type[TensorBoard] | type[Wandb]] = {"tensorboard": TensorBoard, "wandb": Wandb}
 
 
 def figures(row: Row) -> dict[str, float]:

@@ -127,7 +127,8 @@ def read_maps(path: Path) -> Numbers:
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     if rows[:, 0].tolist() != [*range(TRIPLETS)]:
         raise SystemExit(f"{path} needs the triplets 0 to {TRIPLETS - 1}, each once; it has {rows[:, 0].tolist()}")
-    if len(wrong := ((rows[:, 1:] < 0) | (rows[:, 1:] >= [count for _, count in PARTS[:3]])).any(1).nonzero()[0]):
+    outside = (rows[:, 1:] < 0) | (rows[:, 1:] >= np.array([count for _, count in PARTS[:3]]))
+    if len(wrong := np.flatnonzero(outside.any(1))):
         what = "needs an instrument below 6, a verb below 10 and a target below 15"
         raise SystemExit(f"{path}: triplet {wrong[0]} {what}")
     triplets: Numbers = rows[:, 1:]

@@ -10,6 +10,7 @@ in the test data too is left out of training and validation, and one of validati
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -90,29 +91,41 @@ def sentences() -> Sentences:
     Raises NoData if they can neither be found nor downloaded, SystemExit if they are there but damaged.
     """
     file = cola_file() or _download()
-    made = packed(packed_cola(), lambda: _tokenised(file), lambda folder, made: write_pack(folder, *made, [file]))
-    return made[0] if made else read_pack(packed_cola())
+    return _kept(packed_cola(), [file], lambda: _tokenised(file))
 
 
-def read_pack(folder: Path) -> Sentences:
-    """The sentences that a pack's folder holds."""
+def _kept(folder: Path, files: Sequence[Path], make: Callable[[], tuple[Sentences, Any]]) -> Sentences:
+    """The sentences of a pack's folder; made of `files`, with their tokeniser, where there is none yet."""
+
+    def write(half: Path, made: tuple[Sentences, Any]) -> None:
+        sentences, tokenizer = made
+        for name in ("ids", "lengths", "labels"):
+            np.save(half / f"{name}.npy", getattr(sentences, name))
+        tokenizer.save(str(half / "tokenizer.json"))
+        source = " ".join(map(str, files))
+        about = {"tokenizer": sentences.tokenizer, "vocabulary": sentences.vocabulary, "source": source}
+        (half / "about.json").write_text(json.dumps(about), encoding="utf-8")
+
+    if made := packed(folder, make, write):
+        return made[0]
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
     ids = np.load(folder / "ids.npy", mmap_mode="r")
     lengths, labels = (np.load(folder / f"{name}.npy") for name in ("lengths", "labels"))
     return Sentences(ids, lengths, labels, about["tokenizer"], about["vocabulary"])
 
 
-def write_pack(folder: Path, sentences: Sentences, tokenizer: Any, files: Sequence[Path]) -> None:
-    for name in ("ids", "lengths", "labels"):
-        np.save(folder / f"{name}.npy", getattr(sentences, name))
-    tokenizer.save(str(folder / "tokenizer.json"))
-    about = {"tokenizer": sentences.tokenizer, "vocabulary": sentences.vocabulary, "source": " ".join(map(str, files))}
-    (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
-
-
 def read(files: Sequence[Path], samples: int) -> tuple[list[str], list[int]]:
     """Sentences and labels, from lines of: source, label, the author's own mark, sentence. Raises SystemExit."""
-    rows = [row for file in files for row in _rows(file)]
+    rows: list[list[str]] = []
+    for file in files:
+        try:  # no quoting: a quote is part of a sentence
+            of_file = [line.split("\t") for line in file.read_text(encoding="utf-8").rstrip("\n").split("\n")]
+        except UnicodeDecodeError as error:
+            raise _damaged(file, "not UTF-8") from error
+        for number, row in enumerate(of_file, start=1):
+            if len(row) != 4 or row[1] not in ("0", "1") or not row[3].strip():
+                raise _damaged(file, f"line {number} is not: source, 0 or 1, mark, sentence")
+        rows += of_file
     if len(rows) != samples:
         raise _damaged(files[0], f"{len(rows):,} sentences, not {samples:,}")
     return [row[3] for row in rows], [int(row[1]) for row in rows]
@@ -123,18 +136,6 @@ def _damaged(file: Path, what: str) -> SystemExit:
         f"CoLA in {file} is damaged or incomplete ({what}): "
         "remove it and download it again, or point DATA_ROOT at a whole copy"
     )
-
-
-def _rows(file: Path) -> list[list[str]]:
-    try:
-        lines = file.read_text(encoding="utf-8").rstrip("\n").split("\n")  # no quoting: a quote is part of a sentence
-    except UnicodeDecodeError as error:
-        raise _damaged(file, "not UTF-8") from error
-    rows = [line.split("\t") for line in lines]
-    for number, row in enumerate(rows, start=1):
-        if len(row) != 4 or row[1] not in ("0", "1") or not row[3].strip():
-            raise _damaged(file, f"line {number} is not: source, 0 or 1, mark, sentence")
-    return rows
 
 
 def _download() -> Path:
@@ -166,14 +167,12 @@ def _tokenizer(texts: Sequence[str]) -> tuple[Any, str]:
     """(a tokeniser that puts [CLS] and [SEP] around a sentence, "pretrained" or "trained")."""
     from tokenizers import Tokenizer
 
-    if text := _pretrained():
-        try:
+    with contextlib.suppress(Exception):  # the library raises nothing narrower; a proxy's error page is no tokeniser
+        if text := _pretrained():
             tokenizer = Tokenizer.from_str(text)
-        except Exception:  # the library raises nothing narrower; a proxy's error page is not a tokeniser
-            return _trained(texts), "trained"
-        in_place = [tokenizer.token_to_id(token) for token in SPECIAL] == [*range(len(SPECIAL))]
-        if in_place and tokenizer.get_vocab_size() <= VOCABULARY:
-            return tokenizer, "pretrained"
+            in_place = [tokenizer.token_to_id(token) for token in SPECIAL] == [*range(len(SPECIAL))]
+            if in_place and tokenizer.get_vocab_size() <= VOCABULARY:
+                return tokenizer, "pretrained"
     return _trained(texts), "trained"
 
 
@@ -261,14 +260,12 @@ def development_sentences() -> Sentences:
             f"CoLA has no development sentences ({names}) beside {cola_file()}, and what is trained to a result is "
             f"tested on them: unpack {ARCHIVE} there"
         )
-    folder = packed_held_out(packed_cola(), files)
 
     def make() -> tuple[Sentences, Any]:
         tokenizer = tokenizer_of_training()
         return encoded_sentences(*read(files, DEVELOPMENT_SAMPLES), tokenizer, train.tokenizer), tokenizer
 
-    made = packed(folder, make, lambda half, made: write_pack(half, *made, files))
-    return made[0] if made else read_pack(folder)
+    return _kept(packed_held_out(packed_cola(), files), files, make)
 
 
 def tokenizer_of_training() -> Any:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.stats import scores as ap
 from scaling_study.targets import CHOSEN_BY, TRIPLETS
 from scaling_study.trial import Trial
+from scaling_study.workloads.cholect45 import Surgery
 from scaling_study.workloads.feed import Batch, HeldOut, Metrics, sent
 from scaling_study.workloads.workload import autocast
 
@@ -81,7 +82,7 @@ class Recognition(Metric):
     scores: torch.Tensor  # (rows, 131) logits
     frames: torch.Tensor  # (rows,) the number of each row's frame, plus 1; 0: no frame
 
-    def __init__(self, surgery: LabelledFrames, rows: int, device: torch.device) -> None:
+    def __init__(self, surgery: Surgery, rows: int, device: torch.device) -> None:
         super().__init__(sync_on_compute=False)
         self.surgery = surgery
         self.add_state("scores", torch.zeros(rows, WIDTH), dist_reduce_fx="sum")
@@ -128,23 +129,7 @@ PARTS_OF = {"i": (0,), "v": (1,), "t": (2,), "iv": (0, 1), "it": (0, 2)}  # -> c
 Scores = NDArray[np.floating[Any]]
 
 
-class LabelledFrames(Protocol):
-    """n frames of some videos, as cholect45.Surgery has them."""
-
-    @property
-    def labels(self) -> NDArray[np.uint8]:
-        """(n, 131) multi-hot."""
-
-    @property
-    def video(self) -> NDArray[np.int64]:
-        """(n,) the number of each frame's video."""
-
-    @property
-    def triplets(self) -> NDArray[np.int64]:
-        """(100, 3): instrument, verb and target of each."""
-
-
-def figures(logits: Scores, ids: NDArray[np.int64], surgery: LabelledFrames) -> dict[str, float]:
+def figures(logits: Scores, ids: NDArray[np.int64], surgery: Surgery) -> dict[str, float]:
     """targets.TRIPLETS of frames `ids`, (n,), with `logits`, (n, 131); nan where a score is no number, or none is."""
     if not len(ids) or not np.isfinite(logits).all():
         return dict.fromkeys(TRIPLETS, float("nan"))
@@ -182,12 +167,12 @@ def log_probability(logits: Scores) -> Scores:
 class HeldOutVideos(HeldOut):
     """Frames of whole videos. The last tensor of each batch are the numbers of its frames, (b,) int64 on the host."""
 
-    surgery: LabelledFrames
+    surgery: Surgery
     ids: Mapping[str, torch.Tensor]  # split -> (n,) numbers of its frames
 
 
 def held_out(
-    surgery: LabelledFrames,
+    surgery: Surgery,
     splits: Mapping[str, torch.Tensor],
     fetch: Callable[[torch.Tensor], Batch],
     trial: Trial,

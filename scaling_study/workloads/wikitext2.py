@@ -45,6 +45,7 @@ from scaling_study.workloads.feed import Batch, Feed, sent
 # and <unk>, which the text itself has, counted once.
 TOKENS, VOCABULARY = 2_049_990, 28_782
 UNKNOWN = "<unk>"
+TEXT = "tokens.npy"  # of a pack
 
 ARCHIVE, MEMBER = "https://wikitext.smerity.com/wikitext-2-v1.zip", "wikitext-2/wiki.train.tokens"
 HELD_OUT = ("wikitext-2/wiki.valid.tokens", "wikitext-2/wiki.test.tokens")  # members too, needed to train to a result
@@ -78,14 +79,19 @@ def tokens() -> np.ndarray:
 
     Raises NoData if it can neither be found nor downloaded, SystemExit if it is there but damaged.
     """
-    file, folder = training_text(), packed_wikitext2()
-    made = packed(folder, lambda: _numbered(file), _write_words)
-    return made[0] if made else read_pack(folder)
+    file = training_text()
+
+    def write(half: Path, made: tuple[np.ndarray, list[str]]) -> None:
+        np.save(half / TEXT, made[0])
+        (half / "vocabulary.txt").write_text("\n".join(made[1]), encoding="utf-8")
+
+    made = packed(packed_wikitext2(), lambda: _numbered(file), write)
+    return made[0] if made else mapped(packed_wikitext2() / TEXT)
 
 
-def read_pack(folder: Path) -> np.ndarray:
-    """The training text as a pack's folder holds it: (n,) uint16."""
-    kept: np.ndarray = np.load(folder / "tokens.npy", mmap_mode="r")
+def mapped(file: Path) -> np.ndarray:
+    """The numbers that a file of a pack holds, (n,) uint16."""
+    kept: np.ndarray = np.load(file, mmap_mode="r")
     return kept
 
 
@@ -117,11 +123,6 @@ def _numbered(file: Path) -> tuple[np.ndarray, list[str]]:
         )
     number = {word: index for index, word in enumerate(known)}
     return np.fromiter((number[word] for word in text), dtype=np.uint16, count=len(text)), known
-
-
-def _write_words(folder: Path, made: tuple[np.ndarray, list[str]]) -> None:
-    np.save(folder / "tokens.npy", made[0])
-    (folder / "vocabulary.txt").write_text("\n".join(made[1]), encoding="utf-8")
 
 
 def windows_per_epoch(columns: int, length: int, text: int | None = None) -> int:
@@ -184,10 +185,15 @@ def pair_tokens() -> np.ndarray:
     Raises NoData if it can neither be found nor downloaded, SystemExit if it is there but damaged.
     """
     file, folder = training_text(), packed_wikitext2_bpe()
+
+    def write(half: Path, made: tuple[np.ndarray, Any]) -> None:
+        np.save(half / TEXT, made[0])
+        made[1].save(str(half / "tokenizer.json"))
+
     if not folder.is_dir():
         tokens()  # stops where the text is not whole
-    made = packed(folder, lambda: encoded_pairs(file), _write_pairs)
-    return made[0] if made else read_pack(folder)
+    made = packed(folder, lambda: encoded_pairs(file), write)
+    return made[0] if made else mapped(folder / TEXT)
 
 
 def encoded_pairs(file: Path) -> tuple[np.ndarray, Any]:
@@ -205,22 +211,13 @@ def encoded_pairs(file: Path) -> tuple[np.ndarray, Any]:
         show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
-    tokenizer.train_from_iterator(lines(text), trainer)
+    tokenizer.train_from_iterator(text.splitlines(keepends=True), trainer)
     return np.array(pairs(text, tokenizer), dtype=np.uint16), tokenizer
 
 
 def pairs(text: str, tokenizer: Any) -> list[int]:
     """A text as numbers of byte pairs, line by line."""
-    return [id for encoding in tokenizer.encode_batch(lines(text)) for id in encoding.ids]
-
-
-def lines(text: str) -> list[str]:
-    return text.splitlines(keepends=True)
-
-
-def _write_pairs(folder: Path, made: tuple[np.ndarray, Any]) -> None:
-    np.save(folder / "tokens.npy", made[0])
-    made[1].save(str(folder / "tokenizer.json"))
+    return [id for encoding in tokenizer.encode_batch(text.splitlines(keepends=True)) for id in encoding.ids]
 
 
 WORDS = {"validation": 214_417, "test": 241_859}  # exact, as TOKENS is
@@ -251,18 +248,16 @@ def _texts(pack: Path, encoder: Callable[[Path], Encode]) -> dict[str, np.ndarra
                 f"is trained to a result is evaluated on it: unpack {ARCHIVE} there"
             )
     folder = packed_held_out(pack, list(files.values()))
-    made = packed(folder, lambda: _encoded(files, encoder(pack)), _write_texts)
-    return made or {split: np.load(folder / f"{split}.npy", mmap_mode="r") for split in files}
 
+    def make() -> dict[str, np.ndarray]:
+        encode = encoder(pack)
+        return {split: np.array(encode(_read(file, split)), dtype=np.uint16) for split, file in files.items()}
 
-def _write_texts(folder: Path, texts: Mapping[str, np.ndarray]) -> None:
-    for split, ids in texts.items():
-        np.save(folder / f"{split}.npy", ids)
+    def write(half: Path, texts: Mapping[str, np.ndarray]) -> None:
+        for split, ids in texts.items():
+            np.save(half / f"{split}.npy", ids)
 
-
-def _encoded(files: Mapping[str, Path], encode: Encode) -> dict[str, np.ndarray]:
-    """Each text as numbers. Raises SystemExit if it is another text."""
-    return {split: np.array(encode(_read(file, split)), dtype=np.uint16) for split, file in files.items()}
+    return packed(folder, make, write) or {split: mapped(folder / f"{split}.npy") for split in files}
 
 
 def _read(file: Path, split: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from scaling_study.maps import cams, scored
+from scaling_study.maps import scored
 from scaling_study.workloads.surgical_scenes.triplets import TRIPLETS
 from scaling_study.workloads.tripnet import Tripnet
 
@@ -63,14 +63,14 @@ def test_grad_cam_and_hires_cam_are_those_by_hand(frames: torch.Tensor) -> None:
         wanted = weighted.sum(1).relu().detach().numpy()
         wanted -= wanted.min((1, 2), keepdims=True)
         wanted /= wanted.max((1, 2), keepdims=True) + 1e-7
-        np.testing.assert_allclose(cams.of_class(method, model, model.backbone(frames), classes), wanted, atol=1e-4)
+        np.testing.assert_allclose(scored.cam(method, model, model.backbone(frames), classes), wanted, atol=1e-4)
 
 
 def test_eigen_cam_is_the_first_component_of_the_features(frames: torch.Tensor) -> None:
     model = tiny()
     features = model.backbone(frames).detach().flatten(2).transpose(1, 2)  # (n, places, channels)
     features = features - features.mean(1, keepdim=True)
-    found = cams.eigen(model, model.backbone(frames))
+    found = scored.cam("eigen_cam", model, model.backbone(frames), [0] * 4)
     for frame, ours in zip(features, found, strict=True):
         first = torch.linalg.svd(frame)[2][0]
         projected = (frame @ first).relu().view(GRID), (-frame @ first).relu().view(GRID)

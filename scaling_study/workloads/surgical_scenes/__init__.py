@@ -28,6 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from scaling_study.datasets import SCENES_MARK, SCENES_VERSION, scenes_folder
 from scaling_study.machine import usable_cores
 from scaling_study.workloads.surgical_scenes import triplets
+from scaling_study.workloads.surgical_scenes.canvas import Point
 from scaling_study.workloads.surgical_scenes.scene import draw
 
 FOLDS = 5
@@ -75,26 +76,35 @@ def write(folder: Path, scenes: Scenes, processes: int | None = None) -> None:
 
 
 def _write(folder: Path, scenes: Scenes, processes: int) -> None:
-    for number in range(1, scenes.videos + 1):
+    videos, frames = range(1, scenes.videos + 1), range(scenes.frames_each)
+    for number in videos:
         for kind in ("data", "masks"):
             (folder / kind / _name(number)).mkdir(parents=True)
-    pieces = [
-        (number, range(first, min(first + PIECE, scenes.frames_each)))
-        for number in range(1, scenes.videos + 1)
-        for first in range(0, scenes.frames_each, PIECE)
-    ]
-    drawn: dict[int, list[list[int]]] = {number: [] for number in range(1, scenes.videos + 1)}
+    pieces = [(number, frames[first : first + PIECE]) for number in videos for first in frames[::PIECE]]
+    drawn: dict[int, list[list[int]]] = {number: [] for number in videos}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("surgical scenes", total=scenes.videos * scenes.frames_each)
-        for (number, frames), shown in zip(pieces, _mapped(folder, scenes, pieces, processes), strict=True):
+        for (number, piece), shown in zip(pieces, _mapped(folder, scenes, pieces, processes), strict=True):
             drawn[number] += shown
-            bar.advance(task, len(frames))
-    for number, rows in drawn.items():
-        _write_labels(folder, _name(number), rows)
-    _write_names(folder)
+            bar.advance(task, len(piece))
+    (folder / "dict").mkdir()
+    (folder / "dict" / "maps.txt").write_text(triplets.maps(), encoding="utf-8")
+    for column, (part, classes) in enumerate(PARTS.items()):
+        lines = [f"{number}:{name}" for number, name in enumerate(classes)]
+        (folder / "dict" / f"{part}.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
+        (folder / part).mkdir()
+        for number, rows in drawn.items():
+            lines = [_labels(frame, numbers, column, len(classes)) for frame, numbers in enumerate(rows)]
+            (folder / part / f"{_name(number)}.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
     about = {**asdict(scenes), "version": SCENES_VERSION, "folds": scenes.folds()}
     (folder / SCENES_MARK).write_text(json.dumps(about, indent=1), encoding="utf-8")
+
+
+def _labels(frame: int, numbers: Sequence[int], column: int, classes: int) -> str:
+    """A row of a label file: the frame, then 0 or 1 for each class of the part in this column of a triplet."""
+    there = {(*triplets.TRIPLETS[number], number)[column] for number in numbers}
+    return ",".join(map(str, [frame, *(int(place in there) for place in range(classes))]))
 
 
 def _mapped(
@@ -119,11 +129,8 @@ def _draw_piece(folder: Path, scenes: Scenes, piece: tuple[int, range]) -> list[
             {
                 "instrument": triplets.TRIPLETS[one.triplet][0],
                 "triplet": one.triplet,
-                "tip": [round(value * scenes.height, 1) for value in one.tip],
-                "polygons": [
-                    [[round(value * scenes.height, 1) for value in point] for point in outline]
-                    for outline in one.outlines
-                ],
+                "tip": _pixels(one.tip, scenes.height),
+                "polygons": [[_pixels(point, scenes.height) for point in outline] for outline in one.outlines],
             }
             for one in instruments
         ]
@@ -133,24 +140,8 @@ def _draw_piece(folder: Path, scenes: Scenes, piece: tuple[int, range]) -> list[
     return shown
 
 
-def _write_labels(folder: Path, name: str, rows: Sequence[Sequence[int]]) -> None:
-    """A file for each part; `rows` are the triplets of each frame."""
-    for column, (part, classes) in enumerate(PARTS.items()):
-        lines = []
-        for frame, numbers in enumerate(rows):
-            there = {number if part == "triplet" else triplets.TRIPLETS[number][column] for number in numbers}
-            lines.append(",".join(map(str, [frame, *(int(place in there) for place in range(len(classes)))])))
-        (folder / part).mkdir(exist_ok=True)
-        (folder / part / f"{name}.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
-
-
-def _write_names(folder: Path) -> None:
-    """Write the names of the classes, by their numbers."""
-    (folder / "dict").mkdir()
-    (folder / "dict" / "maps.txt").write_text(triplets.maps(), encoding="utf-8")
-    for part, classes in PARTS.items():
-        lines = [f"{number}:{name}" for number, name in enumerate(classes)]
-        (folder / "dict" / f"{part}.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
+def _pixels(point: Point, height: int) -> list[float]:
+    return [round(value * height, 1) for value in point]
 
 
 def _name(video: int) -> str:
@@ -158,11 +149,6 @@ def _name(video: int) -> str:
 
 
 USUAL = Scenes()  # those that a trial draws where there are none yet
-
-
-def prepare() -> None:
-    """Draw them, once for the checkout."""
-    written()
 
 
 def written() -> Path:
@@ -177,3 +163,6 @@ def written() -> Path:
         except OSError as error:
             raise SystemExit(f"surgical scenes cannot be written to {folder} ({error})") from error
     return folder
+
+
+prepare = written  # once for the checkout

@@ -29,32 +29,24 @@ def main() -> None:
         description="Draw synthetic surgical scenes in the layout of CholecT45, with masks and tips of instruments.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="will hold data/, triplet/, masks/, ...")
-    parser.add_argument(
-        "--frames",
-        type=int,
-        default=default.frames,
-        metavar="N",
-        help=f"of all videos together (default: {default.frames:,})",
-    )
+    shape = (default.height, default.width)
+    of_all = f"of all videos together (default: {default.frames:,})"
+    parser.add_argument("--frames", type=int, default=default.frames, metavar="N", help=of_all)
     parser.add_argument("--videos", type=int, default=default.videos, metavar="N", help=f"default: {default.videos}")
     parser.add_argument(
-        "--size",
-        type=size,
-        default=(default.height, default.width),
-        metavar="HxW",
-        help=f"pixels (default: {default.height}x{default.width})",
+        "--size", type=size, default=shape, metavar="HxW", help=f"pixels (default: {default.height}x{default.width})"
     )
     parser.add_argument("--seed", type=int, default=default.seed, metavar="N", help=f"default: {default.seed}")
     parser.add_argument("--processes", type=int, default=None, metavar="N", help="default: as many as there are cores")
     asked = parser.parse_args()
-    if asked.videos < FOLDS:
-        parser.error(f"--videos {asked.videos}: each of the {FOLDS} folds needs one")
-    if asked.frames < asked.videos:
-        parser.error(f"--frames {asked.frames}: each of the {asked.videos} videos needs one")
-    if asked.seed < 0:
-        parser.error(f"--seed {asked.seed}: 0 or more is expected")
-    if asked.processes is not None and asked.processes < 1:
-        parser.error(f"--processes {asked.processes}: 1 or more are expected")
+    for wrong, why in (
+        (asked.videos < FOLDS, f"--videos {asked.videos}: each of the {FOLDS} folds needs one"),
+        (asked.frames < asked.videos, f"--frames {asked.frames}: each of the {asked.videos} videos needs one"),
+        (asked.seed < 0, f"--seed {asked.seed}: 0 or more is expected"),
+        (asked.processes is not None and asked.processes < 1, f"--processes {asked.processes}: 1 or more are expected"),
+    ):
+        if wrong:
+            parser.error(why)
     height, width = asked.size
     scenes = Scenes(asked.frames, asked.videos, height, width, asked.seed)
     write(asked.folder, scenes, asked.processes)

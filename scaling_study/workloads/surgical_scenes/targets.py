@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
@@ -181,7 +182,7 @@ def gut(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
 def specimen_bag(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     """A bag of clear foil with a blue rim."""
     sack = [(-0.95, -0.55), (0.95, -0.55), (1.05, 0.1), (0.7, 0.75), (0.0, 0.95), (-0.7, 0.75), (-1.05, 0.1)]
-    foil = {"mottled": (180, 200, 214), "bump": 0.07, "gloss": 1.0, "opacity": 0.92}
+    foil: dict[str, Any] = {"mottled": (180, 200, 214), "bump": 0.07, "gloss": 1.0, "opacity": 0.92}
     canvas.paint(turned([(size * x, size * y) for x, y in rounded(sack)], angle, centre), (222, 230, 234), **foil)
     for x in (-0.6, -0.25, 0.1, 0.5):
         ends = [(x * size, -0.4 * size), ((x + 0.12) * size, 0.1 * size), (x * 0.6 * size, 0.7 * size)]
@@ -309,7 +310,7 @@ def pack(canvas: Canvas, centre: Point, tip: Point, angle: float, size: float, s
     sideways = angle + math.pi / 2
     at = turned([(0.55 * size, 0.0)], angle, centre)[0]
     sack = [(-0.95, 0.1), (0.95, 0.1), (0.9, -0.8), (0.4, -1.2), (-0.4, -1.2), (-0.9, -0.8)]
-    foil = {"mottled": (182, 202, 216), "bump": 0.06, "gloss": 1.0, "opacity": 0.85}
+    foil: dict[str, Any] = {"mottled": (182, 202, 216), "bump": 0.06, "gloss": 1.0, "opacity": 0.85}
     canvas.paint(turned([(size * x, size * y) for x, y in sack], sideways, at), (224, 232, 238), **foil)
     ring = turned(
         [(size * 0.98 * math.cos(t), size * 0.26 * math.sin(t) + 0.1 * size) for t in np.linspace(0, 2 * math.pi, 30)],
