@@ -100,8 +100,7 @@ long-faults-rounds: setup
 long-faults-rounds-ranks: setup
 	$(FAULTS_LONG) tests/faults/test_faults_in_rounds.py -k dies_in_rounds
 long-faults-environment: setup
-	$(FAULTS_LONG) $(addprefix tests/faults/test_,disk_faults.py host_faults.py peer_faults.py training_faults.py) \
-	    tests/faults/test_long_stop.py tests/faults/test_soak.py
+	$(FAULTS_LONG) $(addprefix tests/faults/test_,environment_faults.py peer_faults.py training_faults.py soak.py)
 
 long-cluster-ssh: setup
 	$(PYTEST) tests/cluster --ignore-glob='*/test_slurm*' $(ARGS)

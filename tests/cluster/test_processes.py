@@ -11,7 +11,14 @@ import pytest
 from network import Host, Network
 from over_hosts import LONG, OVER_HOSTS, Sweep, until, words
 
+DRIVER = "run_sweep.py"
 DEAD_SECONDS = 10.0  # within which processes are gone after their driver's death, on every host
+
+
+def one(hosts: Network, host: str, word: str) -> psutil.Process:
+    """The only process of a host whose command line has this word."""
+    (process,) = (p for p in hosts[host].processes() if word in " ".join(words(p)))
+    return process
 
 
 class Running:
@@ -24,11 +31,10 @@ class Running:
         until(lambda: self.ranks("h2"), 10, self.sweep.logs)
 
     def one(self, host: str, word: str) -> psutil.Process:
-        (process,) = (p for p in self.hosts[host].processes() if word in " ".join(words(p)))
-        return process
+        return one(self.hosts, host, word)
 
     def driver(self) -> psutil.Process:
-        return self.one("h1", "run_sweep.py")
+        return self.one("h1", DRIVER)
 
     def ranks(self, host: str) -> list[psutil.Process]:
         return [p for p in self.hosts[host].processes() if "--record" in words(p) and "--model" in words(p)]
@@ -138,3 +144,67 @@ def test_a_port_that_is_taken_is_left_to_its_holder(hosts: Network) -> None:
     assert record.attempts == 2 and any("tried again after: port: " in note for note in record.notes), record.notes
     for holder in holders:
         holder.kill()
+
+
+# --- in rounds: measured in turn, stopped by agents, ended with their driver
+
+
+FEW = "warm: true, block_seconds: 0.05, warmup_steps: 1, min_steps: 3, min_seconds: 0, repeats: 1, max_repeats: 1"
+SINGLE = "{framework: single, model: resnet8, data: synthetic, cores_per_worker: 1}"
+
+
+def ranks(hosts: Network, host: str) -> list[psutil.Process]:
+    """Of all launches, there."""
+    return [p for p in hosts[host].processes() if any("in_blocks.py" in word for word in words(p)[1:3])]
+
+
+def states(hosts: Network, host: str) -> list[str]:
+    found = []
+    for rank in ranks(hosts, host):
+        try:
+            found.append(rank.status())
+        except psutil.Error:
+            found.append("gone")
+    return found
+
+
+def study(hosts: Network, rounds: int, *launchers: str) -> Sweep:
+    sweeps = [SINGLE, *(OVER_HOSTS[name] for name in launchers)]
+    return Sweep(hosts.shared / "sweep", sweeps, f"{{{FEW}, rounds: {rounds}}}")
+
+
+def test_ranks_of_two_hosts_take_turns_with_all_others(hosts: Network) -> None:
+    sweep = study(hosts, 3, "horovodrun --gloo", "horovodrun --mpi", "mpirun", "torchrun")
+    code, said = sweep.run(hosts["h1"])
+    records = sweep.records()
+    assert (code, len(records)) == (0, 5), said
+    for record in records:
+        assert (record.status, record.trial.warm, record.launch[:4]) == ("ok", True, "1/0-"), record.reason
+        assert len({rank.host for rank in record.ranks}) == (record.trial.hosts or 1)
+        assert all([block.round for block in rank.blocks] == [0, 1, 2] for rank in record.ranks)
+    until(lambda: not ranks(hosts, "h1") + ranks(hosts, "h2"), 60.0)
+
+
+def test_whoever_is_not_measured_is_stopped_on_every_host_and_dies_with_the_driver(hosts: Network) -> None:
+    sweep = study(hosts, 1000, "horovodrun --mpi", "torchrun")
+    sweep.start(hosts["h1"])
+    until(lambda: "round 4 of 1000" in sweep.said(), 150, sweep.said)
+    seen = [(states(hosts, "h2"), states(hosts, "h2")) for _ in range(40)]
+    assert all(len(first) == 2 for first, _ in seen)
+    assert any(first.count(psutil.STATUS_STOPPED) == 1 for first, _ in seen), "the other one is measured"
+    assert not [first for first, then in seen if first == then and psutil.STATUS_STOPPED not in first]
+    one(hosts, "h1", DRIVER).kill()
+    until(lambda: not ranks(hosts, "h1") + ranks(hosts, "h2"), 60.0)
+
+
+def test_a_host_that_dies_ends_what_has_ranks_there(hosts: Network) -> None:
+    sweep = study(hosts, 100, "torchrun")
+    nsenter = sweep.start(hosts["h1"])
+    until(lambda: "round 4 of 100" in sweep.said(), 150, sweep.said)
+    hosts["h2"].die()
+    assert nsenter.wait(150) == 1, sweep.said()
+    records = {record.trial.framework: record for record in sweep.records()}
+    assert records["torch_ddp"].status == "failed"
+    assert records["torch_ddp"].reason.startswith("node_failed: h2: "), records["torch_ddp"].reason
+    assert records["single"].status == "ok" and len(records["single"].ranks[0].blocks) == 100, "it went on"
+    assert not ranks(hosts, "h1")

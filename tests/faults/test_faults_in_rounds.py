@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import faulted_studies as studies
@@ -19,11 +21,18 @@ import pytest
 import survivors
 from driver_faults import IN_ROUNDS, check_last_words
 from injection import Inject, Injection
-from ledger import SEED, TIMES
+from ledger import FORM, SEED, TIMES
 from namespace import Namespace, fill
 from sweeping import Driver, Sweep, SweepOf
 
+from scaling_study.commands.doctor import cases
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.launch.warm_group import WarmGroup
+from scaling_study.machine import Machine, installed, this_machine
+from scaling_study.records import outcome, store
 from scaling_study.settings import CHECKOUT
+from scaling_study.study import groups
+from scaling_study.trial import Trial, Window
 
 ROUNDS, CONFIGURATIONS = 8, 3
 LATER = "in rounds"  # after a fault's name in the table
@@ -207,3 +216,47 @@ def test_a_full_disk_costs_at_most_the_running_launch(sweep_of: SweepOf, inject:
         hit.goes_on(repeats * CONFIGURATIONS)
         second = [record for record in sweep.outcomes().values() if record.launch.startswith(f"{launch.name}/")]
         hit.expect(second, "nothing is kept of the launch that it ended, whose ranks had three rounds")
+
+
+# --- a long stop: no time-out of Gloo, MPI or a process group may take a rank that waits for one that hangs
+
+
+STOP_SECONDS = 120.0 if FORM == "long" else 3.0
+STEPS = 2
+
+
+def launches(machine: Machine) -> Iterator[Trial]:
+    """One of every framework and launcher that share launches on this host."""
+    for trial in cases(machine):
+        shares = not groups.why_cold(trial) and trial.input is None and trial.device == "cpu"
+        if shares and all(map(installed, FRAMEWORKS[trial.framework].needs)):
+            yield trial
+
+
+@pytest.mark.long
+def test_ranks_of_all_go_on_after_a_long_stop(tmp_path: Path) -> None:
+    asked = list(launches(this_machine()))
+    assert {trial.framework for trial in asked} >= {"single", "torch_ddp", "torch_fsdp2"}
+    with contextlib.ExitStack() as alive:
+        started = []
+        for number, trial in enumerate(asked):
+            folder = tmp_path / f"{number}-{trial.framework}"
+            folder.mkdir()
+            trial = replace(trial, window=Window(1, 2 * STEPS, 0.0, None, 2 * STEPS))
+            group = alive.enter_context(WarmGroup([trial], folder / "launch", [folder], 300.0))
+            with group.turn():
+                group.build(0)
+                group.block(0, 0, STEPS, untimed=True)
+            started.append(group)
+        pids = [rank.pid for group in started for rank in group.ranks]
+        time.sleep(STOP_SECONDS)
+        assert {psutil.Process(pid).status() for pid in pids} == {psutil.STATUS_STOPPED}
+        for group in started:
+            with group.turn():
+                group.block(0, 1, STEPS, untimed=True)
+    for group, trial in zip(started, asked, strict=True):
+        assert group.exit and group.exit.code == 0, trial.framework
+        ranks = store.read_ranks(group.folders[0], trial.processes)
+        assert [len(rank.step_seconds) for rank in ranks] == [2 * STEPS] * trial.processes
+        assert not outcome.first_problem(group.trials[0], tuple(ranks))
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
