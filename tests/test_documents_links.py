@@ -1,4 +1,4 @@
-"""Every link of a document leads somewhere: files, anchors, and the pages and tests that code and prose name."""
+"""Every link of a document leads somewhere, and what README.md says of the project is what the project is."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ import ast
 import functools
 import html
 import re
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from analysis.frames import results
+from analysis.show import layout
+from analysis.views import batch_efficiency
+from scaling_study import cli
+from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.settings import CHECKOUT
+from tests.net.examples import example
 
 ROOT = CHECKOUT.resolve()
 DOCUMENTS = sorted(
@@ -120,3 +128,96 @@ def test_anchors_of_the_page_that_was_divided_still_lead_somewhere() -> None:
     divided = anchors(ROOT / "docs" / "methodology.md")
     assert {"parity", "pipelines", "the-network", "epochs", "prediction", "why", "what-next", "between-runs"} <= divided
     assert "flaws-of-published-studies-and-how-each-is-met" in divided
+
+
+# --- README.md: frameworks, figures, length; commands of every page
+
+
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+
+
+DOORS: dict[str, Callable[[Sequence[str]], int]] = {
+    "python run_sweep.py": cli.run_sweep,
+    "python -m scaling_study.parity": cli.parity,
+    "scaling-study": cli.main,
+    "python -m analysis": cli.analysis,
+}
+COMMANDS = sorted(
+    {
+        line.strip().partition("  ")[0].partition(" #")[0]
+        for page in [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *(CHECKOUT / "docs").glob("*.md")]
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if line.startswith("    ") and line.strip().startswith(tuple(DOORS))
+    }
+)
+
+
+def row(name: str, framework: Framework) -> str:
+    """The line of README's table for one framework of scaling_study/frameworks.py."""
+    by_launcher = [f"{', '.join(needs)} for `{by}`" for by, needs in framework.launcher_needs.items()]
+    needs = [library for library in framework.needs if library != "torch"] + by_launcher
+    needs += ["a GPU"] if framework.needs_gpu else []
+    needs += ["a GPU for its speed to be compared"] if framework.not_comparable_on_cpu else []
+    launchers = ", ".join(f"`{launcher}`" for launcher in framework.launchers)
+    return f"| [`{name}`]({framework.script}) | {framework.title} | {launchers} | {', '.join(needs)} |"
+
+
+def test_the_first_page_is_short() -> None:
+    assert len(README.splitlines()) < 120
+
+
+def test_every_framework_is_in_the_table_with_its_launchers_and_needs() -> None:
+    expected = [row(name, framework) for name, framework in FRAMEWORKS.items()]
+    shown = [line for line in README.splitlines() if re.match(r"\| \[?`\w+`", line)]
+    assert shown == expected, "the table should be:\n" + "\n".join(expected)
+
+
+@pytest.mark.parametrize("batch", ["32", "64"])
+def test_the_result_shown_first_is_that_of_the_example(batch: str) -> None:
+    """Throughput with half of its interval, and speed-up with its interval, of each configuration in the row."""
+    (line,) = [line for line in README.splitlines() if line.startswith(f"| {batch} |")]
+    rows = results.read(example("cifar10-scaling")).rows
+    ours = [one for one in rows if (one["model"], one["batch_per_worker"]) == ("resnet18", int(batch))]
+    for framework, workers, allreduce in (("single", 1, "none"), ("horovod", 2, "fp32"), ("horovod", 2, "fp16")):
+        key = (framework, workers, allreduce)
+        (one,) = [one for one in ours if (one["framework"], one["workers"], one["allreduce"]) == key]
+        half = (one["interval_high"] - one["interval_low"]) / 2
+        assert f"{one['samples_per_second']:.0f} ± {half:.0f}" in line
+        if framework != "single":
+            assert f"{one['speedup']:.2f} [{one['speedup_low']:.2f}, {one['speedup_high']:.2f}]" in line
+
+
+def test_what_is_said_of_training_to_a_result_is_that_of_the_example() -> None:
+    listing = batch_efficiency.listing(results.read(example("time-to-accuracy")))
+    assert listing is not None
+    table = layout.markdown(listing)
+    (critical,) = re.findall(r"critical batch size (\S+) samples (\[.*?\])", table)
+    assert " ".join(critical) in README
+    for batch, error in re.findall(r"torch_ddp, .*?batch (256|512) \|.*?\| ([+-]\d+ % \[.*?\]) \|", table):
+        low, high = map(int, re.findall(r"[+-]\d+(?= %[,\]])", error))
+        assert f"{abs(int(error.split()[0]))}" in README and f"±{max(-low, high)}" in README, batch
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_of_every_page_have_the_options_that_they_name(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their options are parsed, and then asked for help, so that nothing is run."""
+    (door,) = [door for door in DOORS if command.startswith(door)]
+    words = shlex.split(command.removeprefix(door))
+    assert DOORS[door]([*words, "--help"]) == 0
+    shown = capsys.readouterr()
+    assert "Usage" in shown.out and not shown.err
+
+
+def test_an_option_that_is_none_would_be_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run_sweep(["sweeps.yaml", "--dry", "--help"]) == 2
+    assert "--dry" in capsys.readouterr().err
+
+
+def test_the_page_of_settings_has_every_framework_and_what_differs_by_tuned_for() -> None:
+    page = (CHECKOUT / "docs/settings.md").read_text(encoding="utf-8")
+    first_cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)} == set(FRAMEWORKS)
+    tuned = {name for name, entry in FRAMEWORKS.items() if len(entry.axes.get("tuned_for", ())) > 1}
+    assert all(f"`{name}`" in page.partition("\n|")[0] for name in tuned)

@@ -34,10 +34,10 @@ from scaling_study.study.support import ALONE
 from scaling_study.trial import Trial, Window
 
 ELSEWHERE = {  # started by tests of their own, or by none on a machine like this
-    ("deepspeed_zero", "deepspeed"): "test_sharding.py",
-    ("torch_dp", "python"): "test_torch_ddp.py",  # needs two GPUs: a stand-in
+    ("deepspeed_zero", "deepspeed"): "test_data_parallel.py",
+    ("torch_dp", "python"): "test_data_parallel.py",  # needs two GPUs: a stand-in
     ("hivemind", "torchrun"): "test_hivemind.py",  # its steps are rounds of no fixed number of samples
-    ("lightning_fsdp", "torchrun"): "test_sharding.py",  # needs a GPU: its check for one stepped over
+    ("lightning_fsdp", "torchrun"): "test_data_parallel.py",  # needs a GPU: its check for one stepped over
 }
 BY_SLURM = "srun"  # tests/cluster
 LAUNCHES = [
