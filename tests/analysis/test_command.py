@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -54,15 +53,6 @@ def test_a_second_run_replaces_what_the_first_made_and_nothing_else(
     assert {path.name for path in gone} == {"throughput-resnet50.md", "throughput-resnet50.csv"}
     assert not any(path.exists() for path in gone)
     assert mine.read_text() == "mine"
-
-
-def test_files_can_be_read_by_others(tmp_path: Path) -> None:
-    mask = os.umask(0o022)
-    try:
-        store.replaced(tmp_path / "a.txt", lambda path: path.write_text("x"))
-    finally:
-        os.umask(mask)
-    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o644
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
@@ -128,15 +118,6 @@ def test_skipped_records_are_warned_of_once_and_the_rest_is_shown(
     assert said.err.count("warning: skipped: ") == 1
     assert "broken/record.json" in said.err
     assert "Throughput of resnet18" in said.out
-
-
-@pytest.mark.slow
-def test_quiet_prints_no_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(figures, "write", lambda *_: [])
-    assert main([str(plant(tmp_path, [ONE])), "-q"]) == 0
-    assert "Throughput" not in capsys.readouterr().out
 
 
 def imported(code: str) -> set[str]:

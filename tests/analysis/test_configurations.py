@@ -85,19 +85,6 @@ def test_efficiency_over_a_baseline_of_several_workers_is_over_the_ratio_of_work
     assert [1.0, 2.0] in [list(line.get_ydata()) for line in figure.axes[0].lines if line.get_linestyle() == "--"]
 
 
-def test_the_baseline_itself_is_one_without_doubt(tmp_path: Path) -> None:
-    row = row_of(read(tmp_path, [SINGLE, TWO], baseline=BASELINE), SINGLE)
-    assert (row.speedup, row.efficiency) == (1.0, 1.0)
-    assert pd.isna(row.speedup_low)
-
-
-@pytest.mark.slow
-def test_weak_scaling_compares_the_same_batch_per_worker(tmp_path: Path) -> None:
-    big = replace(SINGLE, batch_per_worker=64, speed=120.0)
-    row = row_of(read(tmp_path, [SINGLE, big, TWO], baseline=BASELINE), TWO)
-    assert row.baseline == SINGLE.trial().configuration
-
-
 def test_strong_scaling_compares_the_same_global_batch(tmp_path: Path) -> None:
     big = replace(SINGLE, batch_per_worker=64, speed=120.0)
     row = row_of(read(tmp_path, [SINGLE, big, TWO], baseline=BASELINE, scaling="strong"), TWO)
@@ -125,12 +112,6 @@ def test_where_there_is_no_baseline_the_reason_says_so(
     assert pd.isna(row.speedup)
     assert pd.isna(row.efficiency)
     assert reason in row.speedup_reason
-
-
-def test_what_was_not_measured_has_no_speedup(tmp_path: Path) -> None:
-    failed = replace(TWO, status="timeout", speed=None)
-    row = row_of(read(tmp_path, [SINGLE, failed], baseline=BASELINE), TWO)
-    assert row.speedup_reason == "not measured: timeout"
 
 
 def test_the_nearest_of_several_baselines_is_taken(tmp_path: Path) -> None:

@@ -56,11 +56,6 @@ def test_a_run_is_a_configuration_and_a_point_a_repeat(study: Path) -> None:
     assert lost.tags["reason"] == "CUDA out of memory" and lost.points == []
 
 
-def test_times_that_are_none_are_zero() -> None:
-    assert export.seconds("") == export.seconds(None) == export.seconds("yesterday") == 0
-    assert export.seconds("1970-01-01T00:01:00") == export.seconds("1970-01-01T01:01:00+01:00") == 60
-
-
 def test_tensorboard_reads_it_back(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "boards"
     exported(study, "tensorboard", folder, capsys)
@@ -134,33 +129,6 @@ def test_the_same_place_twice_is_refused(
     error = capsys.readouterr().err
     assert error.startswith("error: ") and "is there already: remove it, or name another folder" in error
     assert error.count("\n") == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tool", list(commands.TOOLS))
-def test_names_of_any_length_and_letters_are_taken(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str
-) -> None:
-    evil = "../[x](y) <b>%s \x1b[2J/" + 400 * "é"
-    study = plant(tmp_path / "results", [ONE, TWO, LOST], study=evil)
-    for path in (study / "trials").glob("*/record.json"):
-        record = json.loads(path.read_text())
-        record["trial"]["model"] = evil + record["configuration"]
-        path.write_text(json.dumps(record))
-    exported(study, tool, tmp_path / "out", capsys)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "results"]
-
-
-@pytest.mark.slow
-def test_a_file_that_is_no_database_is_one_line(
-    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    exported(study, "mlflow", tmp_path / "first", capsys)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mlflow.db").write_text("this is a letter to somebody")
-    assert main(["export", str(study), "--mlflow", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: ") and "cannot be written to: " in error and "not a database" in error
 
 
 @pytest.mark.parametrize("tool", list(commands.TOOLS))

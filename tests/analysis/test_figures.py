@@ -51,25 +51,6 @@ def test_only_what_there_is_to_show_is_drawn(name: str, expected: set[str]) -> N
     assert set(drawn(name)) == expected
 
 
-def test_axes_have_names_with_units() -> None:
-    made = drawn("default")
-    assert "throughput (samples/s)" in shown(made["throughput"])
-    assert "batch per worker (samples)" in shown(made["throughput"])
-    assert "speed-up over single" in shown(made["speedup-resnet18"])
-    assert "ideal" in shown(made["speedup-resnet18"])
-    assert "100 %" in shown(made["speedup-resnet18"])
-    assert "throughput with fp16 / with fp32" in shown(made["allreduce-gain"])
-
-
-@pytest.mark.slow
-def test_every_figure_names_study_machine_date_and_data() -> None:
-    for name, data in (("default", "cifar10 data"), ("synthetic", "SYNTHETIC DATA")):
-        for figure in drawn(name).values():
-            text = shown(figure).replace("\n", " ")
-            for words in ("cifar10-scaling", "2 cores of Intel Xeon CPU", "2026-01-31", data):
-                assert words in text
-
-
 @pytest.mark.slow
 def test_failures_are_drawn_where_they_happened() -> None:
     made = drawn("published")
@@ -149,13 +130,6 @@ def test_end_labels_keep_their_distance_and_order(heights: list[float], panel: f
     assert min(places.values()) >= -1e-9
 
 
-def test_too_many_failures_become_one_row() -> None:
-    rows = [style.Failure((float(i),), f"{i}: oom", "black") for i in range(9)]
-    (row,) = style.merged(rows)
-    assert row.text == "9 not measured (tables)"
-    assert row.xs == tuple(float(i) for i in range(9))
-
-
 @pytest.mark.slow
 def test_what_may_not_be_compared_is_hollow_marked_and_said() -> None:
     made = drawn("ten frameworks")
@@ -194,13 +168,6 @@ def test_beyond_that_the_same_role_looks_the_same_in_every_framework() -> None:
         made = style.series_looks(results.read(plant(Path(folder), planted, **about)).configurations)
     assert made["horovod, 4 workers, fp16"] == made["torch_ddp, 4 workers, fp16"]
     assert len(set(made.values())) == 6
-
-
-def test_text_models_have_axes_of_sentences() -> None:
-    text = Planted("single", "albert_tiny", 8, speed=10.0, tokens=64)
-    with tempfile.TemporaryDirectory() as folder:
-        figure = Figures(results.read(plant(Path(folder), [text, Planted()])))["throughput"]
-    assert "throughput (sentences/s)" in shown(figure) and "throughput (samples/s)" in shown(figure)
 
 
 @pytest.mark.slow

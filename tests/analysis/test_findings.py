@@ -493,12 +493,6 @@ def test_a_severity_is_one_of_three() -> None:
         Finding("F1", "", "", "loud")
 
 
-def test_long_lists_are_cut(tmp_path: Path) -> None:
-    many = [Planted(batch_per_worker=2**k, speed=100.0, repeats=1) for k in range(8)]
-    done = plant_flawed(tmp_path, [*many, TWO])
-    assert "batch 1; resnet18, single, batch 2; resnet18, single, batch 4 and 5 more" in found(done, "F2").text
-
-
 def test_words_of_others_cannot_command_a_terminal(tmp_path: Path) -> None:
     evil = {"backend": {"backend": "gloo\x1b[2J"}, "versions": {"\x1b[2Jtorch": "1"}}
     done = plant_flawed(tmp_path, [ONE, Flawed(TWO, evil, {"commit": "\x1b[2J"})])
@@ -526,11 +520,6 @@ def test_the_terminal_prints_every_finding_the_worst_first_and_the_machine(tmp_p
     warned = text[text.index("\nWarnings") :]
     assert warned.index("wrong: No warm-up (F1). Timed from") < warned.index("doubt: Too few repeats (F2)")
     assert "Noise floor: not known, too few repeats." in warned and "Drift: not known, too few repeats" in warned
-
-
-def test_the_terminal_says_that_there_are_none(tmp_path: Path) -> None:
-    assert "No warnings" in printed(plant_flawed(tmp_path / "sound", [ONE, TWO]))
-    assert "arnings" not in printed(results.read(plant(tmp_path / "empty", [])))
 
 
 def test_words_of_others_are_text_in_the_terminal_too(tmp_path: Path) -> None:

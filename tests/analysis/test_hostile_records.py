@@ -13,23 +13,7 @@ from planted_hostile import CONTROL, WORDS, XML, results_of
 from rich.console import Console
 
 import analysis
-from analysis import outputs
 from analysis.__main__ import main
-from analysis.frames import results
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", WORDS)
-def test_words_of_others_make_no_markdown_and_no_html(tmp_path: Path, kind: str) -> None:
-    read = results.read(results_of(tmp_path, WORDS[kind]))
-    made = [path for path in outputs.write_tables(read, tmp_path / "tables") if path.suffix == ".md"]
-    assert made and all(path.parent == tmp_path / "tables" for path in made), "no name leads elsewhere"
-    for path in made:
-        text = path.read_text(encoding="utf-8")
-        assert not CONTROL.search(text) and "<" not in text and not re.search(r"\]\(", text), path
-        rows = [line for line in text.splitlines() if line.startswith("|")]
-        assert len({line.count("|") for line in rows}) == 1, f"{path}: a column too many"
-        assert sum(line.startswith("#") for line in text.splitlines()) == 1, f"{path}: a heading too many"
 
 
 @pytest.mark.parametrize("kind", WORDS)

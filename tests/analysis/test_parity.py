@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from analysis.views import allreduce_gain, memory, speedup, throughput
 from scaling_study.records import store
 from scaling_study.records.store import Record, read_record, write_record
 from scaling_study.study import support
-from tests.net import examples
 
 SINGLE = Planted("single", speed=100.0)
 DDP = Planted("torch_ddp", workers=2, allreduce="fp32", speed=180.0)
@@ -77,14 +76,6 @@ def test_a_row_names_the_gates_behind_it_and_their_verdict(tmp_path: Path) -> No
         assert set(rows.parity) == {"passed"}
         assert set(rows.parity_gates) == {";".join(support.gate_ids(one.trial()))}
     assert len(support.gate_ids(HALF.trial())) == 2, "16 bits have a gate of their own"
-
-
-def test_without_gates_nothing_is_checked(tmp_path: Path) -> None:
-    done = results.read(plant(tmp_path, ALL))
-    assert set(done.configurations.parity) == {"not checked"}
-    assert set(done.configurations.not_comparable) == {""}
-    text = layout.markdown(throughput.throughput(done, "resnet18"))
-    assert text.count("Parity: not checked.") == 1
 
 
 def test_a_missing_gate_is_not_a_passed_one(tmp_path: Path) -> None:
@@ -220,15 +211,3 @@ def test_a_folder_of_gates_alone_renders(tmp_path: Path, faults: dict[str, str])
     assert f"no finished trial yet: {count} parity gates, nothing to draw yet" in shown
     assert f"Parity: {count - len(faults)} of {count} gates passed." in shown
     assert ("† NOT COMPARABLE: parity failed: loss" in shown) == bool(faults)
-
-
-def test_the_window_of_a_record_may_be_of_any_version(tmp_path: Path) -> None:
-    assert read_with(tmp_path, window=asdict(DDP.trial().window)).trial.id == DDP.trial().id
-
-
-def test_the_shipped_results_are_rebuilt_as_the_trials_that_they_were() -> None:
-    paths = [path for study in examples.studies() for path in examples.example(study).glob("trials/*/record.json")]
-    assert paths
-    for path in paths:
-        one = read_record(path)
-        assert one.trial.id == one.id

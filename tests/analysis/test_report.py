@@ -12,16 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import Planted, default_study, plant, plant_gates
+from planted import Planted, default_study, plant
 from planted_hostile import CONTROL, WORDS, results_of
 
 from analysis import outputs
 from analysis.__main__ import main
 from analysis.frames import results, trials
-from analysis.report import answer, origins, rendering, sections
+from analysis.report import origins, rendering, sections
 from analysis.report import page as content
 from analysis.report.page import Card, Cards, Code, Grid, LongListing, Material, Report, Section, Text
-from analysis.show.layout import BEST, WORST, Cell
+from analysis.show.layout import BEST, Cell
 from scaling_study import errors
 from scaling_study.records import store
 
@@ -48,14 +48,6 @@ def text_of(report: Report) -> str:
 # --- what it says ---
 
 
-def test_the_sections_are_in_the_order_in_which_they_are_wanted(tmp_path: Path) -> None:
-    planted, about = default_study()
-    report = made(tmp_path, planted, **about)
-    assert tuple(section.title for section in report.sections) == TITLES
-    assert len({section.slug for section in report.sections}) == len(TITLES)
-    assert not report.lost
-
-
 @pytest.mark.slow
 def test_the_answer_names_the_fastest_with_its_interval_and_what_may_be_as_fast(tmp_path: Path) -> None:
     one = Planted("single", speed=100.0, noise=0.001)
@@ -79,16 +71,6 @@ def test_the_answer_names_the_fastest_with_its_interval_and_what_may_be_as_fast(
     assert alone.sections[0].lead.startswith("resnet18 is fastest with **horovod, 2 workers")
 
 
-def test_wide_intervals_are_stated_where_there_is_no_warning(tmp_path: Path) -> None:
-    wide, narrow = (Planted("single", speed=100.0, noise=noise) for noise in (0.2, 0.0001))
-    for name, one, expected in (("wide", wide, "But 1 of 1 intervals"), ("narrow", narrow, "")):
-        done = results.read(plant(tmp_path / name, [one]))
-        text = answer.trust([], done)
-        assert text.text.startswith(f"No warnings. {expected}".strip())
-        assert text.tone == ("note" if expected else "good")
-        assert ("smaller differences are not resolved" in text.text) == bool(expected)
-
-
 def test_nothing_is_claimed_of_a_single_repeat(tmp_path: Path) -> None:
     one = Planted("single", repeats=1)
     report = made(tmp_path, [one, replace(one, framework="horovod", workers=2, allreduce="fp32", speed=150.0)])
@@ -97,29 +79,6 @@ def test_nothing_is_claimed_of_a_single_repeat(tmp_path: Path) -> None:
     said = report.sections[0].lead
     assert said.startswith("resnet18 measured highest with **horovod") and "fastest with" not in said
     assert said.endswith("(n = 1, too few repeats to call it the fastest).")
-
-
-def test_the_fastest_of_some_says_whom_it_leaves_aside(tmp_path: Path) -> None:
-    one = Planted("single", noise=0.001)
-    other = replace(one, framework="horovod", workers=2, allreduce="fp32", speed=90.0, repeats=2)
-    report = made(tmp_path, [one, other])
-    assert report.sections[0].lead.endswith(", 1 other with fewer than 3 repeats not ranked.")
-
-
-@pytest.mark.slow
-def test_no_row_of_single_runs_has_a_slowest(tmp_path: Path) -> None:
-    def marked(folder: Path, repeats: int) -> list[str]:
-        one = Planted("single", repeats=repeats, noise=0.01)
-        others = [
-            replace(one, framework="horovod", workers=2, allreduce=wire, speed=speed)
-            for wire, speed in (("fp32", 150.0), ("fp16", 180.0))
-        ]
-        report = made(folder, [one, *others])
-        grids = [part for part in report.sections[2].parts if isinstance(part, Grid)]
-        return [cell.text for grid in grids for row in grid.rows for cell in row if cell.mark == WORST]
-
-    assert marked(tmp_path / "one", 1) == []
-    assert len(marked(tmp_path / "three", 3)) == 1
 
 
 def test_where_nothing_is_ok_nothing_is_good(tmp_path: Path) -> None:
@@ -172,22 +131,6 @@ def test_a_study_of_little_or_nothing_has_a_page_too(tmp_path: Path, planted: li
     assert tuple(section.title for section in report.sections) == TITLES
     assert not report.lost
     assert rendering.html(report, {}).count("<h2") == len(TITLES)
-
-
-def test_what_failed_stands_with_its_cause(tmp_path: Path) -> None:
-    bad = Planted("horovod", workers=2, allreduce="fp32", status="failed", speed=None, reason="rank 1: exit code 9")
-    text = text_of(made(tmp_path, [Planted(), bad], baseline={"framework": "single"}))
-    assert "failed: rank 1: exit code 9" in text and "3 of 6 trials are not ok" in text and "it did not work" in text
-
-
-@pytest.mark.slow
-def test_parity_is_said_whether_it_was_checked_or_not(tmp_path: Path) -> None:
-    planted, about = default_study()
-    assert "Parity was not checked: no gate was run." in text_of(made(tmp_path / "a", planted, **about))
-    plant(tmp_path / "b", planted, **about)
-    plant_gates(tmp_path / "b", planted, {"horovod": "loss of every step: off by 1.2e-03 at step 2"})
-    report = sections.report(Material(results.read(tmp_path / "b"), "r", {}))
-    assert re.search(r"gates passed, \d+ FAILED", text_of(report))
 
 
 # --- as files ---
@@ -251,39 +194,6 @@ def test_the_same_results_are_the_same_page(tmp_path: Path) -> None:
 
 
 # --- records that are none ---
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_corrupt_partial_and_foreign_records_are_skipped_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plant(tmp_path, [Planted(repeats=4)])
-    good = sorted((tmp_path / "trials").glob("*/record.json"))
-    whole = good[0].read_text()
-    bad = {
-        "half": whole[: len(whole) // 2], "empty": "", "list": "[]", "deep": "[" * 100_000, "number": '{"schema": 1}',
-        "later": whole.replace('"schema": 1', '"schema": 99'), "bytes": "\udcff", "nan": whole.replace("0.", "NaN", 1),
-        "foreign": json.dumps({"name": "another program", "loss": [1, 2]}),
-        "words": re.sub(r'"rank": 0', '"rank": "<script>"', whole, count=1),
-    }  # fmt: skip
-    for name, text in bad.items():
-        (tmp_path / "trials" / name).mkdir()
-        (tmp_path / "trials" / name / "record.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    (tmp_path / "trials" / "folder" / "record.json").mkdir(parents=True)
-    (tmp_path / "trials" / "link").mkdir()
-    (tmp_path / "trials" / "link" / "record.json").symlink_to(good[0])
-    (tmp_path / "trials" / "unfinished").mkdir()
-    (tmp_path / "trials" / "a file").write_text("no trial")
-    good[1].write_text(whole[:-40])
-    assert main(["report", str(tmp_path)]) == 0
-    said = capsys.readouterr().err
-    names = [*bad, "folder", "link", good[1].parent.name]
-    assert "Traceback" not in said and len(said.splitlines()) == len(names)
-    for place in (said, (tmp_path / "report.md").read_text()):
-        for name in names:
-            assert re.search(rf"/{re.escape(name)}[/ ]", place), name
-        assert "unfinished" not in place
-    assert "3 repeats" in (tmp_path / "report.md").read_text(), "the others are shown"
 
 
 # --- parts that cannot be made ---
@@ -381,22 +291,6 @@ def test_every_kind_of_part_escapes_what_it_is_given() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "right"),
-    [
-        ("1,234", True),
-        ("12.3 ± 0.1", True),
-        ("★ 32", False),
-        ("oom", False),
-        ("", False),
-        ("1.5 % ▲", True),
-        ("64 % of a step of 101 ms goes into computing, 25 % into waiting", False),
-    ],
-)
-def test_numbers_are_set_right(text: str, right: bool) -> None:
-    assert rendering.is_right(text) is right
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_traces_of_a_profiled_trial_are_linked(tmp_path: Path) -> None:
     plant(tmp_path, [Planted()])
@@ -411,17 +305,6 @@ def test_traces_of_a_profiled_trial_are_linked(tmp_path: Path) -> None:
     )  # fmt: skip
     assert 'href="./profiles/single%20%231/torch-rank-0.json.gz"' in (tmp_path / "report.html").read_text()
     assert "](<./profiles/single%20%231/torch-rank-0.json.gz>)" in (tmp_path / "report.md").read_text()
-
-
-def test_origins_say_what_trials_differ_in(tmp_path: Path) -> None:
-    plant(tmp_path, [Planted(repeats=2)])
-    first, second = sorted((tmp_path / "trials").glob("*"))
-    for place, commit in ((first, "aaa"), (second, "bbb")):
-        record = store.read_trial(place)
-        store.write_record(place, replace(record, commit=commit, environment={"OMP_NUM_THREADS": "1"}))
-    _, found = outputs.read_folder(tmp_path)
-    assert found.trials == 2 and found.about["program"] == {"aaa": 1, "bbb": 1}
-    assert found.environment == {"OMP_NUM_THREADS": {"1": 2}} and len(found.commands) == 1
 
 
 def test_origins_are_collected_while_the_results_are_read(tmp_path: Path) -> None:

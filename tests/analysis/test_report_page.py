@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -196,22 +195,6 @@ def test_what_is_shown_can_be_saved_as_csv(pages: dict[str, Path], browser: Any)
     assert behind.get_attribute("href").startswith("data:text/csv;charset=utf-8,batch_per_worker,single,")
 
 
-def test_the_answer_comes_first_and_the_sections_in_order(pages: dict[str, Path], browser: Any) -> None:
-    chromium.show(browser, pages["default"])
-    titles = browser.execute_script("return [...document.querySelectorAll('h2')].map((one) => one.textContent)")
-    assert titles == [
-        "The answer", "Can you trust it", "Tables", "Figures", "Why", "What next", "Published beside measured",
-        "Provenance",
-    ]  # fmt: skip
-    labels = browser.execute_script(
-        "return [...document.querySelectorAll('.cards')].map((one) => [one.getBoundingClientRect().bottom,"
-        "...[...one.querySelectorAll('.label')].map((label) => label.textContent)])"
-    )
-    bottom, *names = labels[0]
-    assert names == ["fastest", "cheapest for a million samples", "best efficiency", "knee at 50 %"]
-    assert bottom < DESKTOP[1], "all of the first answer is seen without scrolling"
-
-
 def test_on_paper_everything_is_unfolded_and_nothing_is_left_to_click(pages: dict[str, Path], browser: Any) -> None:
     chromium.show(browser, pages["default"], media="print")
     hidden = browser.execute_script(
@@ -238,11 +221,3 @@ def test_without_its_script_it_can_still_be_read(pages: dict[str, Path], browser
         assert find(browser, ".listing .paper").is_displayed()
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-
-
-def test_it_needs_no_other_file(pages: dict[str, Path], browser: Any, tmp_path: Path) -> None:
-    alone = tmp_path / "elsewhere.html"
-    os.link(pages["default"], alone)
-    chromium.complaints(browser)
-    chromium.show(browser, alone)
-    assert not chromium.complaints(browser) and not chromium.unloaded(browser)
