@@ -15,9 +15,10 @@ Each door loads only what its commands need: none imports torch, and planning ne
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,24 +53,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def run_sweep(words: Sequence[str] | None = None) -> int:
     """`python run_sweep.py STUDY`."""
-
-    def app() -> typer.Typer:
-        from scaling_study.commands import run
-
-        return _single(run.run)
-
-    return options.call(app, "run_sweep.py", words)
+    return options.call(lambda: _single("run"), "run_sweep.py", words)
 
 
 def parity(words: Sequence[str] | None = None) -> int:
     """`python -m scaling_study.parity --study STUDY`."""
-
-    def app() -> typer.Typer:
-        from scaling_study.commands import parity
-
-        return _single(parity.parity)
-
-    return options.call(app, "python -m scaling_study.parity", words)
+    return options.call(lambda: _single("parity"), "python -m scaling_study.parity", words)
 
 
 def analysis(words: Sequence[str] | None = None) -> int:
@@ -127,9 +116,10 @@ def _typer(**settings: Any) -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False, **settings)
 
 
-def _single(command: Callable[..., int]) -> typer.Typer:
+def _single(name: str) -> typer.Typer:
+    """The command of this name in its module of scaling_study.commands, alone."""
     app = _typer()
-    app.command()(command)
+    app.command()(getattr(importlib.import_module(f"scaling_study.commands.{name}"), name))
     return app
 
 

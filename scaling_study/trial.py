@@ -25,8 +25,6 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODEL_NAMES
 from scaling_study.targets import KEPT, LOOPS, check, repeat_name, trains
 
-# Fields of a dataclass as flags of a command line, and a script's command line made of them.
-
 
 def flag(name: str) -> str:
     """`batch_per_worker` -> `--batch-per-worker`."""
@@ -95,22 +93,28 @@ def bounded(kind: type, limits: Any) -> Any:
     return convert
 
 
-# A trial in a record, which any version may have written.
-
 STRICT = {"strict": True, "allow_inf_nan": False}  # how pydantic reads records: no text is a number
 
 
-def as_written(keys: Any, made: Callable[[Any], Any]) -> Any:
-    """A Trial or Window from its JSON: keys that it lacks are as they were before there were any, and whole numbers
-    stay whole, since ids depend on it. For pydantic; raises its ValidationError."""
-    if not isinstance(keys, dict):
-        return made(keys)
-    part = made({**LATER, **keys})
-    whole = {f.name: keys[f.name] for f in fields(part) if "float" in f.type and type(keys.get(f.name)) is int}
-    return replace(part, **whole) if whole else part
+class Written:
+    """What pydantic reads from JSON that any version may have written: keys that it lacks are as they were before there
+    were any, and whole numbers stay whole, since ids depend on it."""
 
+    __pydantic_config__ = STRICT
 
-# When the timed window of a run ends, and how many steps warm up before it.
+    @classmethod
+    def __get_pydantic_core_schema__(cls, kind: Any, schema: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def as_written(keys: Any, made: Callable[[Any], Any]) -> Any:
+            if not isinstance(keys, dict):
+                return made(keys)
+            part = made({**LATER, **keys})
+            whole = {f.name: keys[f.name] for f in fields(part) if "float" in f.type and type(keys.get(f.name)) is int}
+            return replace(part, **whole) if whole else part
+
+        return core_schema.no_info_wrap_validator_function(as_written, schema(kind))
+
 
 OF_ROUNDS = ("rounds", "block_seconds")
 SLACK = 1e-9  # of a step, that dividing seconds leaves over
@@ -118,10 +122,8 @@ LONG_STEP = 2.0  # seconds: more steps that are not timed would cost more than t
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(Written):
     """When the timed window of a run ends: after min_steps and min_seconds, but never past max_*."""
-
-    __pydantic_config__ = STRICT
 
     warmup_steps: int = key(
         5, "steps before the clock starts, recorded separately; at least 4 (long ones: 2), or 0", minimum=0
@@ -133,12 +135,6 @@ class Window:
     # Of a launch that several configurations share, instead of the maxima; a script's own launch has none.
     rounds: int | None = None
     block_seconds: float | None = None
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, kind: Any, schema: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_wrap_validator_function(as_written, schema(kind))
 
     def warmup(self, fastest: float) -> int:
         """How many steps warm up where the fastest so far takes `fastest` seconds.
@@ -171,10 +167,8 @@ LAUNCHERS = tuple(dict.fromkeys(name for table in FRAMEWORKS.values() for name i
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trial(Written):
     """Every key of a trial. `None` means that the key does not apply, or is left to the workload."""
-
-    __pydantic_config__ = STRICT
 
     framework: str = key("single", "which framework trains")
     model: str = key("resnet18", "what is trained", choices=MODEL_NAMES)
@@ -306,12 +300,6 @@ class Trial:
     machine: str = key("", "fingerprint of the machine it is planned for")
     repeat: int = key(1, "which repeat of its configuration this is", minimum=1)
     window: Window = field(default_factory=Window)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, kind: Any, schema: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_wrap_validator_function(as_written, schema(kind))
 
     @property
     def trained(self) -> bool:

@@ -20,6 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from scaling_study.commands.options import INTERRUPTED, OK, SOME_FAILED
 from scaling_study.errors import StudyError
 from scaling_study.launch.attempts import Attempts
 from scaling_study.launch.supervisor import SupervisorClient
@@ -34,7 +35,6 @@ from scaling_study.trial import Trial
 FOLDER = "profiles"
 HOROVOD, HOROVOD_TIMELINE = "HOROVOD_TIMELINE", "horovod-timeline.json"  # its own variable, and our file
 MOST_NAMED = 6
-OK, FAILED, INTERRUPTED = 0, 1, 130  # exit codes
 
 
 def front(planned: Plan, results: Path, asked: str) -> int:
@@ -50,7 +50,7 @@ def front(planned: Plan, results: Path, asked: str) -> int:
         console.print(f"  {escape(str(path))}")
     if paths:
         console.print("Open them in ui.perfetto.dev or chrome://tracing. Profiling slows steps: no record is kept.")
-    return {"ok": OK, "cancelled": INTERRUPTED}.get(result.status, FAILED)
+    return {"ok": OK, "cancelled": INTERRUPTED}.get(result.status, SOME_FAILED)
 
 
 def chosen(asked: str, trials: Iterable[tuple[Trial, Planned]]) -> tuple[Trial, Planned]:

@@ -137,12 +137,6 @@ def print_after(
         console.print(escape(later if no_report else there), soft_wrap=True)
 
 
-def row(record: Summary) -> dict[str, Any]:
-    """One trial for --json."""
-    outcome = {"trial": record.id, "status": record.status, "reason": record.reason}
-    return {**record.trial.to_dict(), **outcome, "samples_per_second": record.samples_per_second}
-
-
 def _log(results: Path, record: Summary) -> Path:
     """The log that explains a record: of its own processes, of the launch that it shared, or of its run alone."""
     trial = results / "trials" / record.id

@@ -173,7 +173,11 @@ def _finish(
     current |= {*run.plan.alone}
     records = [r for r in run.records.values() if r.configuration in current and run.wanted(r.trial)]
     if output.as_json:
-        rows = [progress.row(record) for record in records]
+        rows = [
+            {**r.trial.to_dict(), "trial": r.id, "status": r.status, "reason": r.reason}
+            | {"samples_per_second": r.samples_per_second}
+            for r in records
+        ]
         gates = [row for row in rows if row["find"] == "parity"]
         trials = [row for row in rows if row not in gates]
         print(json.dumps({"results": str(run.folder), "trials": trials, "gates": gates}))

@@ -47,21 +47,18 @@ class AgentConnection:
     def __init__(self, host: str, elsewhere: bool = True) -> None:
         self.host, self._received = host, b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (it is open as long as the connection)
-        words = [*_environment(), sys.executable, "-P", "-u", "-c", agent.ENTRY.format(checkout=str(CHECKOUT))]
+        words = [sys.executable, "-P", "-u", "-c", agent.ENTRY.format(checkout=str(CHECKOUT))]
+        if path := os.environ.get("PYTHONPATH"):
+            words = ["env", f"PYTHONPATH={path}", *words]
         argv = reach.command(host, words) if elsewhere else words
+        pipe = subprocess.PIPE
         try:
             self._process = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                start_new_session=True,
-                bufsize=0,
+                argv, stdin=pipe, stdout=pipe, stderr=self._errors, start_new_session=True, bufsize=0
             )
         except OSError as error:
-            raise ConnectionLost(
-                f"{host}: {error.filename}: {error.strerror}: is an ssh client installed here?"
-            ) from error
+            why = f"{error.filename}: {error.strerror}: is an ssh client installed here?"
+            raise ConnectionLost(f"{host}: {why}") from error
 
     def fileno(self) -> int:
         """Readable once an answer arrives, or the connection is closed."""
@@ -118,16 +115,13 @@ class AgentConnection:
         self._process.stdin.write(data)
 
 
-class AgentConnections:
+class AgentConnections(contextlib.AbstractContextManager["AgentConnections"]):
     """The connections of one sweep, each opened when a trial first needs it and kept for the next."""
 
     def __init__(self) -> None:
         self._connections: dict[str, AgentConnection] = {}
         self._closing = threading.Event()
         self._heartbeat: threading.Thread | None = None
-
-    def __enter__(self) -> AgentConnections:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -236,9 +230,3 @@ def address_for(host: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # nothing is sent
         probe.connect((host, 9))
         return str(probe.getsockname()[0])
-
-
-def _environment() -> list[str]:
-    """The prefix of a command that passes PYTHONPATH on to another host; empty where it is not set."""
-    path = os.environ.get("PYTHONPATH")
-    return ["env", f"PYTHONPATH={path}"] if path else []

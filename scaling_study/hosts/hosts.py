@@ -228,8 +228,14 @@ def env_without_job(environment: Mapping[str, str] | None = None) -> list[str]:
     all hosts of the job, or refuse: Open MPI knows no `localhost` in a job ("all nodes are already filled").
     """
     variables = os.environ if environment is None else environment
-    names = sorted(name for name in variables if name.startswith(("SLURM_", "SLURMD_")) and name not in NOT_OF_A_JOB)
-    return ["env", *(word for name in names for word in ("-u", name))] if names else []
+    return _env_without(
+        name for name in variables if name.startswith(("SLURM_", "SLURMD_")) and name not in NOT_OF_A_JOB
+    )
+
+
+def _env_without(names: Iterable[str]) -> list[str]:
+    words = [word for name in sorted(names) for word in ("-u", name)]
+    return ["env", *words] if words else []
 
 
 def _counts(text: str) -> list[int]:
@@ -272,8 +278,7 @@ def exported_names(environment: Mapping[str, str], also: Iterable[str] = ()) -> 
 def env_without_private(environment: Mapping[str, str], also: Iterable[str] = ()) -> list[str]:
     """The prefix of a launcher's command that removes all other variables: `env -u NAME -u NAME ...`."""
     kept = {*exported_names(environment, also), *AT_HOME}
-    dropped = sorted(name for name in environment if name not in kept and not name.startswith(PREFIXES_AT_HOME))
-    return ["env", *(word for name in dropped for word in ("-u", name))] if dropped else []
+    return _env_without(name for name in environment if name not in kept and not name.startswith(PREFIXES_AT_HOME))
 
 
 # The command line of ssh to another host, and what its failures mean, each with a remedy. Pure.

@@ -74,10 +74,14 @@ def remote() -> None:
     request: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
     process.adopt_orphans()
     folder = request["folder"] if os.path.isdir(request["folder"]) else None
-    with _with_hostfile(request) as argv:
+    environment = {**os.environ, **request["env"]}
+    with tempfile.NamedTemporaryFile("w", prefix="hostfile-") as hostfile:
+        hostfile.write(request["hostfile"])
+        hostfile.flush()
+        argv = [word.replace("{hostfile}", hostfile.name) for word in request["argv"]]
         try:
             child = subprocess.Popen(
-                argv, env={**os.environ, **request["env"]}, cwd=folder, stdin=subprocess.DEVNULL, start_new_session=True
+                argv, env=environment, cwd=folder, stdin=subprocess.DEVNULL, start_new_session=True
             )
         except OSError as error:
             raise SystemExit(f"{argv[0]}: {error.strerror}") from None
@@ -109,15 +113,6 @@ def _first_to_fail(running: Mapping[str, subprocess.Popen[bytes]]) -> int:
                 print(f"{host}: ended with exit code {code}", file=sys.stderr, flush=True)
                 return code
     return 0
-
-
-@contextlib.contextmanager
-def _with_hostfile(request: Mapping[str, Any]) -> Any:
-    """The command, with a file in place of {hostfile}."""
-    with tempfile.NamedTemporaryFile("w", prefix="hostfile-") as file:
-        file.write(request["hostfile"])
-        file.flush()
-        yield [word.replace("{hostfile}", file.name) for word in request["argv"]]
 
 
 if __name__ == "__main__":
