@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -70,24 +70,6 @@ class Doubt:
     compute: float = 1.0
     latency: float = 1.0
     byte: float = 1.0
-
-
-def predict_all(
-    targets: Sequence[tuple[Target, Network]],
-    workers: Sequence[int],
-    algorithms: Sequence[str] = (),
-    straggle: bool = True,
-    crowding: float = 1.0,
-) -> Iterator[Prediction]:
-    """Predictions in the order of the arguments; without `algorithms`, by all that differ on a target's network.
-
-    `crowding`: how many times as long workers compute that share a host with others (inputs.crowding).
-    """
-    for target, network in targets:
-        for allreduce in target.wires:
-            for algorithm in algorithms or (ALGORITHMS if network.within else FLAT):
-                for count in workers:
-                    yield predict(target, allreduce, algorithm, count, network, straggle, crowding)
 
 
 def predict(
@@ -191,6 +173,11 @@ class Forecast:
     crowding: float
     crowding_pairs: int  # from which it was measured; 0: given, or none
 
+    @property
+    def measured(self) -> dict[int, Checked]:
+        """id() of a prediction -> the run that it is held against, on as many hosts."""
+        return {id(check.prediction): check for check in self.checked if check.as_shown}
+
 
 def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
     """Raises CannotPredict where the study has no step to predict from, or no network is known."""
@@ -215,10 +202,17 @@ def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
         way = (prediction.allreduce, prediction.algorithm, prediction.workers)
         return predict(prediction.target, *way, placed, asked.straggle, without)
 
-    predictions = tuple(predict_all(on, asked.workers, asked.algorithms, asked.straggle, crowded()))
+    shared = crowded()
+    predictions = tuple(
+        predict(target, allreduce, algorithm, count, network, asked.straggle, shared)
+        for target, network in on
+        for allreduce in target.wires
+        for algorithm in asked.algorithms or (ALGORITHMS if network.within else FLAT)
+        for count in asked.workers
+    )
     checked = check(predictions, rows, again) if asked.check or not asked.network else []
     pairs = 0 if asked.crowding else len(inputs.crowding_ratios(rows, per_host))
-    return Forecast(predictions, tuple(checked), tuple(wrong), asked.straggle, crowded(), pairs)
+    return Forecast(predictions, tuple(checked), tuple(wrong), asked.straggle, shared, pairs)
 
 
 def tuned(fusion: Fusion, asked: Asked) -> Fusion:
@@ -230,45 +224,18 @@ def tuned(fusion: Fusion, asked: Asked) -> Fusion:
 
 # Predictions as a frame: tables/prediction.csv, one row for each framework's way, precision, algorithm and count.
 
-KEYS = ("model", "framework", "batch_per_worker", "series", "allreduce", "algorithm", "workers", "hosts", "network")
-COLUMNS = (
-    *KEYS,
-    "global_batch",
-    "samples_per_second",
-    "interval_low",
-    "interval_high",
-    "efficiency",
-    "efficiency_low",
-    "efficiency_high",
-    "step_seconds",
-    "exposed_seconds",
-    "exposed_low",
-    "exposed_high",
-    "waiting_seconds",
-    "communication_seconds",
-    "calls",
-    "baseline",
-    "repeats",
-    "gradients_noted",
-    "measured_samples_per_second",
-    "measured_configuration",
-    "error",
-    "noise",
-)
-
 
 def table(forecast: Forecast) -> pd.DataFrame:
-    """COLUMNS. `baseline`: the one-worker configuration behind it; intervals as predict.py says; the last four where it
-    was measured."""
-    known = {id(check.prediction): check for check in forecast.checked if check.as_shown}
-    rows = [_row(prediction, known.get(id(prediction))) for prediction in forecast.predictions]
-    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    """A row a prediction. `baseline`: the one-worker configuration behind it; intervals as predict.py says; the last
+    four where it was measured."""
+    rows = [_row(prediction, forecast.measured.get(id(prediction))) for prediction in forecast.predictions]
+    return pd.DataFrame(rows, dtype=object)
 
 
 def _row(prediction: Prediction, checked: Checked | None) -> dict[str, Any]:
     target = prediction.target
     keys = {key: target.row[key] for key in ("model", "framework", "batch_per_worker")}
-    columns = keys | {
+    return keys | {
         "series": target.label,
         "allreduce": prediction.allreduce,
         "algorithm": prediction.algorithm,
@@ -292,11 +259,11 @@ def _row(prediction: Prediction, checked: Checked | None) -> dict[str, Any]:
         "baseline": target.alone.configuration,
         "repeats": target.alone.repeats,
         "gradients_noted": target.alone.noted,
+        "measured_samples_per_second": checked and checked.samples_per_second,
+        "measured_configuration": checked and checked.configuration,
+        "error": checked and checked.error,
+        "noise": checked and checked.noise,
     }
-    if checked:
-        columns |= {"measured_samples_per_second": checked.samples_per_second, "error": checked.error}
-        columns |= {"measured_configuration": checked.configuration, "noise": checked.noise}
-    return columns
 
 
 # Predictions beside what was measured: the error, and the noise below which no error could be seen.

@@ -323,6 +323,11 @@ def _text(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else number(value)
 
 
+def text_of(value: float, low: float | None, high: float | None) -> str:
+    """`412 [398, 427]`, with `0` or `∞` for an end that is open; the value alone where both are."""
+    return _text(value) + _bounds(low, high, _text)
+
+
 def _signed(share: float) -> str:
     return f"{100 * share:+.0f} %"
 

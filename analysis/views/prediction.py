@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from analysis.frames.configurations import same
 from analysis.frames.results import Results
+from analysis.frames.rows import bounded as with_bounds
 from analysis.prediction import predict
 from analysis.prediction.network import Link, Network
 from analysis.prediction.predict import Bounds, Checked, Forecast, Prediction
@@ -108,71 +109,89 @@ def _measured(recipe: Recipe, prediction: Prediction, batch: int) -> LogEstimate
 
 # The table of predictions, and under it their assumptions.
 
-HEADER = (
-    "configuration",
-    "allreduce",
-    "algorithm",
-    "workers",
-    "samples/s",
-    "efficiency",
-    "step ms",
-    "exposed ms",
-    "waiting ms",
-    "on the wire ms",
-)
 BRACKETS = "Brackets: 95 %"  # where the table shows them; the terminal's does not (analysis/commands.py)
 INTERVALS = (
     ", from the spread between the repeats of the one-worker run and the fit of the network. They do not include the "
     "error of the model."
 )
-MEASURED = ("measured samples/s", "error", "noise")
 
 
 def listing(forecast: Forecast, results: Results) -> Listing:
     """A row each, in the order given; with columns of what was measured where anything was."""
-    known = {id(check.prediction): check for check in forecast.checked if check.as_shown}
-    models = {prediction.target.row["model"] for prediction in forecast.predictions}
-    rows = []
+    several = len({prediction.target.row["model"] for prediction in forecast.predictions}) > 1
+    measured = forecast.measured
+    cells = []
     for prediction in forecast.predictions:
-        name = (f"{prediction.target.row['model']}, " if len(models) > 1 else "") + prediction.target.label
-        cells = [name, prediction.allreduce, prediction.algorithm.replace("_", " and "), f"{prediction.workers:,}"]
-        cells += [
-            bounded(prediction.samples_per_second),
-            bounded(prediction.efficiency, 100, " %"),
-            number(1000 * prediction.step_seconds),
-        ]
-        cells += [bounded(prediction.exposed_seconds, 1000), number(1000 * prediction.waiting_seconds)]
-        cells += [
-            number(1000 * prediction.communication_seconds),
-            *(_measured_lines(known.get(id(prediction))) if known else ()),
-        ]
-        rows.append(tuple(cells))
-    header = (*HEADER, *(MEASURED if known else ()))
+        target = prediction.target
+        row = {
+            "configuration": f"{target.row['model']}, {target.label}" if several else target.label,
+            "allreduce": prediction.allreduce,
+            "algorithm": prediction.algorithm.replace("_", " and "),
+            "workers": f"{prediction.workers:,}",
+            "samples/s": bounded(prediction.samples_per_second),
+            "efficiency": bounded(prediction.efficiency, 100, " %"),
+            "step ms": number(1000 * prediction.step_seconds),
+            "exposed ms": bounded(prediction.exposed_seconds, 1000),
+            "waiting ms": number(1000 * prediction.waiting_seconds),
+            "on the wire ms": number(1000 * prediction.communication_seconds),
+        }
+        if measured:
+            check = measured.get(id(prediction))
+            row["measured samples/s"] = number(check.samples_per_second) if check else ""
+            row["error"] = f"{100 * check.error:+.1f} %" if check else ""
+            row["noise"] = f"±{100 * check.noise:.1f} %" if check and check.noise is not None else ""
+        cells.append(row)
     lines = (*sentences(forecast), f"{notes.source(results)}.")
-    return Listing(f"Predicted throughput ({results.heading})", header, tuple(rows), lines)
+    return Listing.from_rows(f"Predicted throughput ({results.heading})", cells, lines)
 
 
-def sentences(forecast: Forecast) -> list[str]:
+def sentences(forecast: Forecast) -> Iterator[str]:
     """The sentences under the table: the assumptions behind its numbers."""
     predictions = forecast.predictions
     targets = list({id(prediction.target): prediction.target for prediction in predictions}.values())
-    lines = networks(predictions)
-    lines += [f"{text}: {', '.join(sorted(names))}." for text, names in _fusions(predictions).items()]
-    lines.append(
+    yield from networks(predictions)
+    fused: dict[str, set[str]] = {}
+    for target in targets:
+        fused.setdefault(fusion_text(target.fusion), set()).add(str(target.row["framework"]))
+    for text, names in fused.items():
+        yield f"{text}: {', '.join(sorted(names))}."
+    yield (
         "Weak scaling: the batch per worker is constant. Exposed: what communication adds to a step; waiting: for the "
         "slowest worker; on the wire: seconds of a step with a collective in flight."
     )
-    if any(target.alone.repeats >= 3 for target in targets):
-        lines.append(f"{BRACKETS}{INTERVALS}")
-    if few := [target.label for target in targets if target.alone.repeats < 3]:
-        lines.append(f"No interval with fewer than 3 repeats of one worker: {'; '.join(dict.fromkeys(few))}.")
-    if guessed := [target.label for target in targets if not target.alone.noted]:
-        lines.append(
+    if any(target.alone.repeats >= FEWEST_REPEATS for target in targets):
+        yield f"{BRACKETS}{INTERVALS}"
+    if few := dict.fromkeys(target.label for target in targets if target.alone.repeats < FEWEST_REPEATS):
+        yield f"No interval with fewer than {FEWEST_REPEATS} repeats of one worker: {'; '.join(few)}."
+    if guessed := dict.fromkeys(target.label for target in targets if not target.alone.noted):
+        yield (
             "**Gradient arrival times were not recorded** (older records): assumed evenly spread over backward. "
-            f"{'; '.join(dict.fromkeys(guessed))}."
+            f"{'; '.join(guessed)}."
         )
-    unsaid = [f"Not predicted: {sentence}." for sentence in forecast.wrong]
-    return lines + _computing(forecast) + _checks(forecast.checked) + unsaid
+    yield (
+        "Stragglers: steps of different workers vary independently, as one worker's did from step to step (normal)."
+        if forecast.straggle
+        else "Stragglers are left out: every worker takes the mean step."
+    )
+    if forecast.crowding != 1.0:
+        where = f", by {forecast.crowding_pairs} pair(s) of runs in this study" if forecast.crowding_pairs else ""
+        yield f"Workers that share a host compute {forecast.crowding:.2f} x as long as one alone{where}."
+    if any(one.target.row["device"] == "cpu" and not one.network.busy for one in predictions):
+        yield (
+            "Communication is assumed to use no computing cores. On a CPU it does: a network probe in the study "
+            "measures how much."
+        )
+    by_algorithm: dict[str, list[Checked]] = {}
+    for check in forecast.checked:
+        by_algorithm.setdefault(check.prediction.algorithm, []).append(check)
+    if by_algorithm:
+        lines = [f"{name.replace('_', ' and ')}: {predict.summary(ours)}" for name, ours in by_algorithm.items()]
+        yield (
+            f"Against measurements of this study: {'; '.join(lines)}. No prediction uses the run that it is compared "
+            "with. Noise: half of the 95 % interval of the measured speed-up over one worker."
+        )
+    for sentence in forecast.wrong:
+        yield f"Not predicted: {sentence}."
 
 
 def networks(predictions: Sequence[Prediction]) -> list[str]:
@@ -185,47 +204,6 @@ def networks(predictions: Sequence[Prediction]) -> list[str]:
     return [
         f"Network of {', '.join(names)}: {text}." if several else f"Network: {text}." for text, names in whose.items()
     ]
-
-
-def _computing(forecast: Forecast) -> list[str]:
-    lines = [
-        "Stragglers: steps of different workers vary independently, as one worker's did from step to step (normal)."
-        if forecast.straggle
-        else "Stragglers are left out: every worker takes the mean step."
-    ]
-    if forecast.crowding != 1.0:
-        where = f", by {forecast.crowding_pairs} pair(s) of runs in this study" if forecast.crowding_pairs else ""
-        lines.append(f"Workers that share a host compute {forecast.crowding:.2f} x as long as one alone{where}.")
-    if any(
-        prediction.target.row["device"] == "cpu" and not prediction.network.busy for prediction in forecast.predictions
-    ):
-        lines.append(
-            "Communication is assumed to use no computing cores. On a CPU it does: a network probe in the study "
-            "measures how much."
-        )
-    return lines
-
-
-def _checks(checked: Sequence[Checked]) -> list[str]:
-    if not checked:
-        return []
-    by_algorithm = {check.prediction.algorithm: 0 for check in checked}
-    lines = [
-        f"{name.replace('_', ' and ')}: {predict.summary([c for c in checked if c.prediction.algorithm == name])}"
-        for name in by_algorithm
-    ]
-    return [
-        f"Against measurements of this study: {'; '.join(lines)}. No prediction uses the run that it is compared with. "
-        "Noise: half of the 95 % interval of the measured speed-up over one worker."
-    ]
-
-
-def _fusions(predictions: Sequence[Prediction]) -> dict[str, set[str]]:
-    """How gradients are fused, in words -> of whom."""
-    fusions: dict[str, set[str]] = {}
-    for prediction in predictions:
-        fusions.setdefault(fusion_text(prediction.target.fusion), set()).add(str(prediction.target.row["framework"]))
-    return fusions
 
 
 def fusion_text(fusion: Fusion) -> str:
@@ -264,42 +242,8 @@ def bounded(bounds: Bounds, unit: float = 1.0, sign: str = "") -> str:
     return f"{text} [{number(unit * bounds.low)}, {number(unit * bounds.high)}]"
 
 
-def _measured_lines(checked: Checked | None) -> tuple[str, ...]:
-    if checked is None:
-        return ("", "", "")
-    noise = "" if checked.noise is None else f"±{100 * checked.noise:.1f} %"
-    return (number(checked.samples_per_second), f"{100 * checked.error:+.1f} %", noise)
-
-
 # The table of predicted seconds to a target, and with how many workers they, or the worker-hours, are fewest.
 
-TO_TARGET_HEADER = (
-    "configuration",
-    "target",
-    "algorithm",
-    "workers",
-    "global batch",
-    "samples",
-    "seconds",
-    "worker-hours",
-    "measured seconds",
-    "error",
-)
-COLUMNS = (
-    "recipe",
-    "framework",
-    "allreduce",
-    "algorithm",
-    "workers",
-    "global_batch",
-    "inside",
-    *(
-        f"{name}{bound}"
-        for name in ("samples", "seconds", "measured_seconds", "error")
-        for bound in ("", "_low", "_high")
-    ),
-    "worker_hours",
-)
 METHOD = (
     "Seconds: samples to the target at the global batch, of the curve fitted to this study's trainings, over the "
     "predicted throughput [95 %, of both]. Weak scaling: the batch per worker is constant. What was trained with a "
@@ -309,67 +253,57 @@ OUTSIDE = "*: beyond the global batches that were trained, where the curve is be
 
 
 def to_target_listing(expected: Sequence[Expected], results: Results) -> Listing:
-    rows = tuple(_cells(one, results) for one in expected)
+    """A row for each prediction and recipe, in the order given."""
+    cells = [
+        {
+            "configuration": one.prediction.target.label,
+            "target": batch_efficiency.name(one.recipe, results),
+            "algorithm": one.prediction.algorithm.replace("_", " and "),
+            "workers": f"{one.prediction.workers:,}",
+            "global batch": f"{one.batch:,}{'' if one.inside else ' *'}",
+            "samples": _text(one.samples),
+            "seconds": _text(one.seconds),
+            "worker-hours": number(one.hours),
+            "measured seconds": "" if one.measured is None else _text(one.measured),
+            "error": "" if one.error is None else _error(one.error),
+        }
+        for one in expected
+    ]
     outside = [OUTSIDE] if not all(one.inside for one in expected) else []
     lines = (METHOD, *outside, *_best(expected, results), f"{notes.source(results)}.")
-    return Listing(f"Predicted seconds to the target ({results.heading})", TO_TARGET_HEADER, rows, lines)
+    return Listing.from_rows(f"Predicted seconds to the target ({results.heading})", cells, lines)
 
 
 def to_target_table(expected: Sequence[Expected], results: Results) -> pd.DataFrame:
-    """COLUMNS."""
-    rows = []
-    for one in expected:
-        made: dict[str, Any] = {
-            "recipe": batch_efficiency.name(one.recipe, results),
-            "framework": one.prediction.target.row["framework"],
-            "allreduce": one.prediction.allreduce,
-            "algorithm": one.prediction.algorithm,
-            "workers": one.prediction.workers,
-            "global_batch": one.batch,
-            "inside": one.inside,
-            "worker_hours": one.hours,
-        }
-        made |= _numbers("samples", one.samples) | _numbers("seconds", one.seconds)
-        made |= _numbers("measured_seconds", one.measured) | _numbers("error", one.error, less=1.0)
-        rows.append(made)
-    return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def _numbers(name: str, estimate: LogEstimate | None, less: float = 0.0) -> dict[str, float | None]:
-    values = (None, None, None) if estimate is None else (estimate.value, *estimate.bounds())
-    found = (None if value is None else value - less for value in values)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
-
-
-def _cells(one: Expected, results: Results) -> tuple[str, ...]:
-    prediction = one.prediction
-    return (
-        prediction.target.label,
-        batch_efficiency.name(one.recipe, results),
-        prediction.algorithm.replace("_", " and "),
-        f"{prediction.workers:,}",
-        f"{one.batch:,}{'' if one.inside else ' *'}",
-        _text(one.samples),
-        _text(one.seconds),
-        number(one.hours),
-        "" if one.measured is None else _text(one.measured),
-        "" if one.error is None else _error(one.error),
+    """A row for each prediction and recipe; `error`: predicted / measured - 1."""
+    return pd.DataFrame(
+        [
+            {
+                "recipe": batch_efficiency.name(one.recipe, results),
+                "framework": one.prediction.target.row["framework"],
+                "allreduce": one.prediction.allreduce,
+                "algorithm": one.prediction.algorithm,
+                "workers": one.prediction.workers,
+                "global_batch": one.batch,
+                "inside": one.inside,
+                **_numbers("samples", one.samples),
+                **_numbers("seconds", one.seconds),
+                **_numbers("measured_seconds", one.measured),
+                **_numbers("error", one.error, less=1.0),
+                "worker_hours": one.hours,
+            }
+            for one in expected
+        ]
     )
 
 
+def _numbers(name: str, estimate: LogEstimate | None, less: float = 0.0) -> dict[str, Any]:
+    values = (None, None, None) if estimate is None else (estimate.value, *estimate.bounds())
+    return with_bounds(name, *(None if value is None else value - less for value in values))
+
+
 def _text(estimate: LogEstimate) -> str:
-    return f"{_number(estimate.value)}{_bounds(estimate)}"
-
-
-def _bounds(estimate: LogEstimate) -> str:
-    low, high = estimate.bounds()
-    if low is None and high is None:
-        return ""
-    return f" [{'0' if low is None else _number(low)}, {'∞' if high is None else _number(high)}]"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else number(value)
+    return batch_efficiency.text_of(estimate.value, *estimate.bounds())
 
 
 def _error(error: LogEstimate) -> str:
@@ -403,14 +337,6 @@ ACROSS, MOST_COLUMNS = 3, 9  # panels of a row; of a model: tables/prediction.md
 EFFICIENCY, EXPOSED = "efficiency", "exposed share of a step"
 
 
-@dataclass(frozen=True)
-class Column:
-    """Two panels: everything that was predicted of one way of sharing gradients at one precision on the wire."""
-
-    title: str
-    predictions: tuple[Prediction, ...]
-
-
 def draw(forecast: Forecast, results: Results) -> dict[str, Figure]:
     """prediction-<model> -> its figure."""
     with style.applied():
@@ -423,8 +349,11 @@ def draw(forecast: Forecast, results: Results) -> dict[str, Figure]:
 
 
 def _figure(model: str, predictions: Sequence[Prediction], checked: Sequence[Checked], results: Results) -> Figure:
-    every = _columns(predictions)
-    columns = every[:MOST_COLUMNS]
+    every: dict[str, list[Prediction]] = {}
+    for prediction in predictions:
+        every.setdefault(f"{prediction.target.label}, {prediction.allreduce}", []).append(prediction)
+    titles = list(every)[:MOST_COLUMNS]
+    columns = [every[title] for title in titles]
     across = 2 if len(columns) == 4 else min(len(columns), ACROSS)
     deep = -(-len(columns) // across)
     names = [prediction.algorithm for prediction in predictions]
@@ -436,9 +365,7 @@ def _figure(model: str, predictions: Sequence[Prediction], checked: Sequence[Che
         panel_height=1.9,
         left=0.78,
         below=0.46,
-        gutters=tuple(
-            style.gutter(words, (column.title for column in columns[place::across]), 2.3) for place in range(across)
-        ),
+        gutters=tuple(style.gutter(words, titles[place::across], 2.3) for place in range(across)),
     )
     what = "Weak scaling. Exposed: what communication adds to a step."
     if any(prediction.efficiency.low is not None for prediction in predictions):
@@ -450,10 +377,10 @@ def _figure(model: str, predictions: Sequence[Prediction], checked: Sequence[Che
     foot = [what, *networks(predictions), f"{notes.source(results)}."]
     title = f"Predicted efficiency of {model}: {results.study.name}"
     sheet = style.sheet(2 * deep, across, layout, title, foot)
-    for index, column in enumerate(columns):
+    for index, (title, column) in enumerate(zip(titles, columns, strict=True)):
         for part, name in enumerate((EFFICIENCY, EXPOSED)):
             axis, _ = sheet.at((2 * (index // across) + part) * across + index % across)
-            axis.set_title(column.title, loc="left", weight="bold")
+            axis.set_title(title, loc="left", weight="bold")
             style.name_y(axis, name, layout)
             _panel(axis, column, part == 0, colours, checked, layout)
     for index in range(len(columns), deep * across):
@@ -462,34 +389,27 @@ def _figure(model: str, predictions: Sequence[Prediction], checked: Sequence[Che
     return sheet.figure
 
 
-def _columns(predictions: Sequence[Prediction]) -> list[Column]:
-    columns: dict[str, list[Prediction]] = {}
-    for prediction in predictions:
-        columns.setdefault(f"{prediction.target.label}, {prediction.allreduce}", []).append(prediction)
-    return [Column(title, tuple(ours)) for title, ours in columns.items()]
-
-
 def _panel(
     axis: Axes,
-    column: Column,
+    column: Sequence[Prediction],
     efficiency: bool,
     colours: dict[str, str],
     checked: Sequence[Checked],
     layout: style.Layout,
 ) -> None:
-    workers = sorted({prediction.workers for prediction in column.predictions})
+    workers = sorted({prediction.workers for prediction in column})
     at = {count: float(np.log2(count)) for count in workers}
     span = max(at[workers[-1]] - at[workers[0]], 1.0)
     labels = []
     for index, (name, colour) in enumerate(colours.items()):
-        ours = [prediction for prediction in column.predictions if prediction.algorithm == name]
+        ours = [prediction for prediction in column if prediction.algorithm == name]
         if not ours:
             continue
         values = [forecast.efficiency if efficiency else _share(forecast) for forecast in ours]
         shift = (index - (len(colours) - 1) / 2) * 0.015 * span
         x, mean = [at[forecast.workers] + shift for forecast in ours], np.array([value.mean for value in values])
         low, high = (
-            np.array([v if v is not None else m for v, m in zip(side, mean, strict=True)])
+            np.array([m if bound is None else bound for bound, m in zip(side, mean, strict=True)])
             for side in ([v.low for v in values], [v.high for v in values])
         )
         axis.errorbar(
@@ -525,9 +445,9 @@ def _share(prediction: Prediction) -> Bounds:
     return Bounds(exposed.mean / prediction.step_seconds, low, high)
 
 
-def _draw_measured(axis: Axes, column: Column, at: dict[int, float], checked: Sequence[Checked]) -> None:
+def _draw_measured(axis: Axes, column: Sequence[Prediction], at: dict[int, float], checked: Sequence[Checked]) -> None:
     """Each measurement once, whatever algorithms were predicted for it."""
-    ours = {id(prediction) for prediction in column.predictions}
+    ours = {id(prediction) for prediction in column}
     points = {
         c.prediction.workers: c.samples_per_second
         / (c.prediction.workers * c.prediction.target.alone.samples_per_second)
