@@ -119,7 +119,7 @@ def crowding_of_one_host(folders: Sequence[Path]) -> float | None:
     """What two workers on this machine do to each other's computing, from the study that ran both on one host."""
     for folder in folders:
         if folder.name == f"links-{over_links.ONE_HOST}":
-            return inputs.factor(inputs.pairs(results.read(folder).configurations.to_dict("records"), 2))
+            return inputs.crowding(inputs.crowding_ratios(results.read(folder).rows, 2))
     return None
 
 

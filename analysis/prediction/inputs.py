@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -88,7 +90,7 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
     shared = [row for row in rows if row["framework"] in FUSIONS]
     chosen, wrong = [], [_not_simulated(row) for row in every if row["n"] and of_peers(str(row["framework"]))]
     stood_for = _trained_ways(every) or ([] if wrong else [{"framework": "horovod"}])
-    ways = list(_ways(shared or _as(stood_for, rows)))
+    ways = _ways(shared or _as(stood_for, rows))
     bases: dict[str, OneWorker | str] = {}
     for way in ways:
         base = _base(way, rows)
@@ -122,14 +124,13 @@ def policy(row: Row) -> Fusion:
     return fusion
 
 
-def _ways(rows: Iterable[Row]) -> Iterator[Row]:
+def _ways(rows: Iterable[Row]) -> list[Row]:
     """One row for each way of sharing gradients: whatever its workers and precision on the wire."""
-    seen: list[tuple[Any, ...]] = []
+    ways: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        way = values_of(row, (*ALIKE, "framework", "controller", *KNOBS))
-        if way not in seen and row["n"]:
-            seen.append(way)
-            yield row
+        if row["n"]:
+            ways.setdefault(values_of(row, (*ALIKE, "framework", "controller", *KNOBS)), row)
+    return list(ways.values())
 
 
 def _trained(row: Row) -> bool:
@@ -139,14 +140,14 @@ def _trained(row: Row) -> bool:
 def _trained_ways(rows: Iterable[Row]) -> list[Mapping[str, Any]]:
     """How trainings to a result shared gradients: framework, controller and knobs."""
     keys = ("framework", "controller", *KNOBS)
-    found = [dict(zip(keys, values_of(row, keys), strict=True)) for row in rows if _trained(row)]
-    return [way for number, way in enumerate(found) if way["framework"] in FUSIONS and way not in found[:number]]
+    found = dict.fromkeys(values_of(row, keys) for row in rows if _trained(row) and row["framework"] in FUSIONS)
+    return [dict(zip(keys, values, strict=True)) for values in found]
 
 
 def _as(ways: Sequence[Mapping[str, Any]], rows: Iterable[Row]) -> list[Row]:
     """One-worker steps of plain PyTorch, as if their gradients were shared in each of these ways."""
     alone = [row for row in rows if row["framework"] == ALONE and row["workers"] == 1]
-    return [cast(Row, {**row, **way}) for way in ways for row in alone]
+    return [{**row, **way} for way in ways for row in alone]
 
 
 def _differing(row: Row, other: Row, keys: Sequence[str]) -> int:
@@ -218,7 +219,10 @@ class OneWorker:
 def one_worker(base: Row, trials: pd.DataFrame, folder: Path) -> OneWorker | str:
     """The step of a configuration with one worker, from its repeats, or the reason why they do not tell."""
     ours = trials[(trials.configuration == base["configuration"]) & (trials.status == "ok")]
-    reports = [report for trial in ours.trial if (report := _report(folder / "trials" / str(trial)))]
+    reports = []
+    for trial in ours.trial:
+        with suppress(UnreadableRecord, IndexError):
+            reports.append(store.read_trial(folder / "trials" / str(trial)).ranks[0])
     micro_batches = int(base["accumulation"]) if known(base["accumulation"]) else 1
     return of_reports(str(base["configuration"]), reports, micro_batches)
 
@@ -277,13 +281,6 @@ def arrivals(reports: Sequence[RankReport]) -> tuple[list[Gradient], bool]:
     return list(zip(sizes, map(float, shares), strict=True)), True
 
 
-def _report(trial: Path) -> RankReport | None:
-    try:
-        return store.read_trial(trial).ranks[0]
-    except (UnreadableRecord, IndexError):
-        return None
-
-
 # Workers of one host slow each other's computing: they share its memory, its caches and its clock.
 #
 # A run with one worker has the host to itself. Forward communicates nothing, so where a study ran a configuration with
@@ -296,21 +293,19 @@ def crowding_ratios(rows: Sequence[Row], workers_per_host: int, without: Sequenc
 
     `without`: configurations to leave out, because it is they that are predicted.
     """
+    timed = [row for row in rows if row["framework"] in FUSIONS and known(row["forward_seconds"])]
     ratios = []
-    for row in rows:
-        if row["framework"] not in FUSIONS or row["workers"] != workers_per_host or row["configuration"] in without:
+    for row in timed:
+        if row["workers"] != workers_per_host or row["configuration"] in without or not row["n"]:
             continue
-        if FRAMEWORKS[str(row["framework"])].syncs(row["buffers"]):
+        if FRAMEWORKS[str(row["framework"])].syncs(row["buffers"]) or hosts_of(row) > 1:
             continue
-        if hosts_of(row) > 1 or not row["n"] or not known(row["forward_seconds"]):
-            continue
-        alone = [
-            other
-            for other in rows
-            if other["workers"] == 1 and other["framework"] == row["framework"] and known(other["forward_seconds"])
-            if all(same(other[key], row[key]) for key in ALIKE)
-        ]
-        ratios += [float(row["forward_seconds"]) / float(alone[0]["forward_seconds"])] if alone else []
+        alone = (
+            float(other["forward_seconds"])
+            for other in timed
+            if other["workers"] == 1 and other["framework"] == row["framework"] and not _differing(other, row, ALIKE)
+        )
+        ratios += [float(row["forward_seconds"]) / seconds for seconds in islice(alone, 1)]
     return ratios
 
 
@@ -368,13 +363,8 @@ def probes(results: Results) -> list[Probed]:
 
 
 def hosts_of(row: Mapping[str, object]) -> int:
-    """How many hosts a trial's workers were on: its `hosts`, a number or as in h1:2,h2:2; without any, one."""
-    hosts = row.get("hosts")
-    if isinstance(hosts, int | float):
-        return int(float(hosts)) if float(hosts) >= 1 else 1  # what is no number is below
-    if isinstance(hosts, str):
-        return max(1, len([part for part in hosts.split(",") if part.strip()]))
-    return max(1, len(hosts)) if isinstance(hosts, list | tuple) else 1
+    """The number of hosts that a trial's workers were on; one where it asked for none."""
+    return int(str(row["hosts"])) if known(row["hosts"]) else 1
 
 
 def network_of(row: Row, among: Sequence[Probed]) -> Network:
@@ -385,27 +375,19 @@ def network_of(row: Row, among: Sequence[Probed]) -> Network:
     """
     ranked = sorted(among, key=lambda probed: _nearness(probed.probe, row), reverse=True)
     local = next((probed for probed in ranked if probed.hosts == 1), None)
-    wide = next((probed for probed in ranked if probed.hosts > 1), None)
-    if local is None or wide is None:
-        only = local or wide
-        assert only is not None
-        share = only.probe.workers if only is local else 1
-        return _joined(only, only if share > 1 else None, share)
-    return _joined(wide, local, local.probe.workers)
+    wide = next((probed for probed in ranked if probed.hosts > 1), local)
+    assert wide is not None
+    per_host = local.probe.workers if local else 1
+    if wide is local:
+        source = f"by {wide.name} on one host; other hosts are taken to be no farther"
+    else:
+        source = f"between hosts by {wide.name}" + (f", within a host by {local.name}" if local else "")
 
+    def of(kind: tuple[str, bool]) -> Network:
+        return Network(wide.link(kind), local.link(kind) if local else None, per_host, source=f"measured {source}")
 
-def _joined(between: Probed, within: Probed | None, workers_per_host: int) -> Network:
-    sources = [f"between hosts by {between.name}", f"within a host by {within.name}" if within else ""]
-    if within is between:
-        sources = [f"by {between.name} on one host; other hosts are taken to be no farther"]
-    idle, busy = (
-        None
-        if any(kind not in part.probe.fits for part in (between, within) if part)
-        else Network(between.link(kind), within.link(kind) if within else None, workers_per_host)
-        for kind in (IDLE, BUSY)
-    )
-    assert idle is not None
-    return replace(idle, busy=busy, source=f"measured {', '.join(filter(None, sources))}")
+    measured_busy = all(BUSY in part.probe.fits for part in (wide, local) if part)
+    return replace(of(IDLE), busy=of(BUSY) if measured_busy else None)
 
 
 def link(fitted: AlphaBeta, workers: int, waits_seconds: float = 0.0) -> Link:

@@ -22,6 +22,7 @@ quantity gets exactly its Student interval (Efron and Stein, Ann. Stat. 9, 1981)
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,41 +58,22 @@ from analysis.views.steps import (
 from analysis.views.view import Drawing, Gap, StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, welch_satterthwaite
 
-PARTS = (
-    "input",
-    "fixed",
-    "kernels",
-    "optimizer",
-    "exposed",
-    "matchmaking",
-    "averaging",
-    "within",
-    "stragglers",
-    "bubble",
-    "mixed",
-    "unattributed",
-)
+NAMES = {
+    "input": "input",
+    "fixed": "launch and other fixed cost",
+    "kernels": "slower kernels",
+    "optimizer": "optimizer",
+    "exposed": "exposed communication",
+    "matchmaking": "matchmaking of peers",
+    "averaging": "averaging of peers",
+    "within": "communication under computing",
+    "stragglers": "stragglers",
+    "bubble": "pipeline bubble",
+    "mixed": "kernels or communication",
+    "unattributed": "not attributed",
+}
+PARTS = tuple(NAMES)
 INPUT, FIXED, KERNELS, UPDATE, EXPOSED, FOUND, AVERAGED, WITHIN, STRAGGLERS, BUBBLE, MIXED, UNKNOWN = range(len(PARTS))
-NAMES = dict(
-    zip(
-        PARTS,
-        (
-            "input",
-            "launch and other fixed cost",
-            "slower kernels",
-            "optimizer",
-            "exposed communication",
-            "matchmaking of peers",
-            "averaging of peers",
-            "communication under computing",
-            "stragglers",
-            "pipeline bubble",
-            "kernels or communication",
-            "not attributed",
-        ),
-        strict=True,
-    )
-)
 WAITING = (EXPOSED, WITHIN, MIXED)  # where waiting for the slowest rank was measured
 DISTURBED = 0.1  # of a step: instrumented ones that much longer or shorter are said to be
 
@@ -146,17 +128,20 @@ class Evidence:
 @once
 def attributions(results: Results) -> list[Attribution]:
     """Every configuration with an efficiency that is no baseline itself, in the order of results.configurations."""
-    every, rows = steps.steps(results), results.rows
-    by_name = {str(row["configuration"]): row for row in rows}
-    compared = [row for row in rows if known(row["efficiency"]) and row["baseline"] != row["configuration"]]
+    every = steps.steps(results)
+    compared = [row for row in results.rows if known(row["efficiency"]) and row["baseline"] != row["configuration"]]
     both = [(every.get(str(row["configuration"])), every.get(str(row["baseline"]))) for row in compared]
     neighbours = Neighbours((ours, base) for ours, base in both if ours and base and int(ours.row["workers"]) > 1)
     lines = steps.lines(results)
     attributed = []
     for row, (ours, base) in zip(compared, both, strict=True):
-        other = by_name[str(row["baseline"])]
+        other = results.by_name[row["baseline"]]
         if ours is None or base is None:
-            attributed.append(_unknown(row, other, "its phases" if ours is None else "its baseline's phases"))
+            whose = "its phases" if ours is None else "its baseline's phases"
+            efficiency = float(row["efficiency"])
+            all_of_it = Part(PARTS[UNKNOWN], 1 - efficiency, None, None)  # under the one name that it can have
+            why = f"{whose} were not measured"
+            attributed.append(Attribution(row, row["baseline"], efficiency, (all_of_it,), None, why))
             continue
         clean = steps.clean(row) or steps.cut(row)
         batches = (_at_once(row), _at_once(other))
@@ -258,23 +243,6 @@ def _bounds(
     return [(float(value - width), float(value + width)) for value, width in zip(lost, half, strict=True)]
 
 
-def _unknown(row: ConfigurationRow, base: ConfigurationRow, whose: str) -> Attribution:
-    """All that was lost, under the one name that it can have."""
-    efficiency = float(row["efficiency"])
-    all_of_it = Part(PARTS[UNKNOWN], 1 - efficiency, None, None)
-    why = f"{whose} were not measured"
-    return Attribution(row, str(base["configuration"]), efficiency, (all_of_it,), None, why)
-
-
-COLUMNS = (
-    *notes.ABOUT,
-    "baseline",
-    "efficiency",
-    "lost",
-    *(f"{part}_{what}" for part in PARTS for what in ("lost", "low", "high")),
-    "disturbance",
-    "why",
-)
 MEANINGS = {
     "input": "waiting for batches",
     "fixed": "what the baseline's own fixed cost of a step (launching kernels) adds when fewer samples share it",
@@ -293,15 +261,17 @@ MEANINGS = {
 
 
 def table(results: Results) -> pd.DataFrame:
-    """COLUMNS: `<part>_lost` of the ideal with its bounds; empty where a part cannot be."""
+    """A row for each configuration with an efficiency: `<part>_lost` of the ideal with its bounds; empty where a part
+    cannot be."""
     rows = []
     for one in attributions(results):
-        about = values_of(one.row, notes.ABOUT)
-        row: dict[str, Any] = dict(zip(COLUMNS, (*about, one.baseline, one.efficiency, one.lost), strict=False))
+        row: dict[str, Any] = dict(zip(notes.ABOUT, values_of(one.row, notes.ABOUT), strict=True))
+        row |= {"baseline": one.baseline, "efficiency": one.efficiency, "lost": one.lost}
+        row |= dict.fromkeys(f"{part}_{what}" for part in PARTS for what in ("lost", "low", "high"))
         for part in one.parts:
             row |= {f"{part.name}_lost": part.lost, f"{part.name}_low": part.low, f"{part.name}_high": part.high}
         rows.append(row | {"disturbance": one.disturbance, "why": one.why})
-    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    return pd.DataFrame(rows, dtype=object)
 
 
 def listing(results: Results) -> Listing | None:
@@ -379,24 +349,37 @@ def draw(results: Results) -> dict[str, Figure]:
 
 
 def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figure:
-    batch, ours = _one_batch(every)
+    several = [attributed for attributed in every if int(attributed.row["workers"]) > 1] or list(every)
+    batch = usual_batch([attributed.row for attributed in several])
+    ours = [attributed for attributed in several if int(attributed.row["batch"]) == batch]
     most = min(MOST_PANELS, max(4, MOST_IN_ALL // len(results.models)))
     shown = sorted(ours, key=lambda attributed: int(attributed.row["series_order"]))[:most]
     columns = min(len(shown), MOST_COLUMNS)
     parts = [part for part in PARTS if any(part == share.name for attribution in shown for share in attribution.parts)]
     names = [IDEAL, *(_name(part, results) for part in parts), MEASURED]
     texts = [_texts(attributed, parts) for attributed in shown]
+    gutter = style.gutter(text for lines in texts for text in lines)
+    titles = [
+        style.wrapped(str(attributed.row["series"]), WIDTH + gutter - 0.1, style.SIZE, bold=True)
+        for attributed in shown
+    ]
     layout = style.Layout(
         panel_width=WIDTH,
         panel_height=len(names) * ROW + 0.05,
         left=0.2 + max(style.inches(name, style.SMALL) for name in names),
-        gutters=(gutter := style.gutter(text for attribution in texts for text in attribution),),
-        above=0.1
-        + max(map(len, titles := [_title(attributed, WIDTH + gutter) for attributed in shown])) * style.SIZE * 1.3 / 72,
+        gutters=(gutter,),
+        above=0.1 + max(map(len, titles)) * style.SIZE * 1.3 / 72,
         below=0.46,
     )
+    what = (
+        "From linear speed-up (100 %) down to the measured efficiency; bars to the left are losses, to the right "
+        "gains; they add up."
+    )
+    if any(part.low is not None for attributed in shown for part in attributed.parts):
+        what += " Lines, ±: 95 % interval between repeats."
+    what += left_out(len(shown), len(ours), len(every), "configurations at this batch size", "attribution")
     title = f"Lost efficiency by cause: {model}, batch {batch} ({results.study.name})"
-    sheet = style.sheet(-(-len(shown) // columns), columns, layout, title, _footnote(shown, ours, every, results))
+    sheet = style.sheet(-(-len(shown) // columns), columns, layout, title, [what, f"{notes.source(results)}."])
     low, high = _limits(shown, parts)
     for axis, attributed, lines, labels in zip(style.panels(sheet, len(shown)), shown, titles, texts, strict=True):
         axis.set_title("\n".join(lines), loc="left", weight="bold", linespacing=1.2)
@@ -405,17 +388,16 @@ def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figur
     return sheet.figure
 
 
-def _title(attribution: Attribution, width: float) -> list[str]:
-    """The series, in lines of the room above a panel and its numbers."""
-    return style.wrapped(str(attribution.row["series"]), width - 0.1, style.SIZE, bold=True)
+def usual_batch(rows: Sequence[ConfigurationRow]) -> int:
+    """The batch size that most of these have, the largest of several."""
+    counts = Counter(int(row["batch"]) for row in rows)
+    return max(counts, key=lambda size: (counts[size], size))
 
 
-def _one_batch(every: Sequence[Attribution]) -> tuple[int, list[Attribution]]:
-    """The batch size that most configurations with several workers have, the largest of several."""
-    several = [attribution for attribution in every if int(attribution.row["workers"]) > 1] or list(every)
-    counts = [int(attribution.row["batch"]) for attribution in several]
-    batch = max(counts, key=lambda size: (counts.count(size), size))
-    return batch, [attribution for attribution in several if int(attribution.row["batch"]) == batch]
+def left_out(shown: int, ours: int, every: int, what: str, table: str) -> str:
+    """Words on what a figure of one batch size does not show: `ours` are of this size, `every` of all."""
+    first = f" The first {shown} of {ours} {what}." if ours > shown else ""
+    return first + (f" Other batch sizes: tables/{table}." if every > ours else "")
 
 
 def _panel(
@@ -478,22 +460,6 @@ def _limits(shown: Sequence[Attribution], parts: Sequence[str]) -> tuple[float, 
             low, high = min(low, at), max(high, at)
     span = max(high - low, LEAST_SPAN)
     return max(0.0, high - 1.12 * span), high + 0.08 * span
-
-
-def _footnote(
-    shown: Sequence[Attribution], ours: Sequence[Attribution], every: Sequence[Attribution], results: Results
-) -> list[str]:
-    what = (
-        "From linear speed-up (100 %) down to the measured efficiency; bars to the left are losses, to the right "
-        "gains; they add up."
-    )
-    if any(part.low is not None for attribution in shown for part in attribution.parts):
-        what += " Lines, ±: 95 % interval between repeats."
-    if len(ours) > len(shown):
-        what += f" The first {len(shown)} of {len(ours)} configurations at this batch size."
-    if len(every) > len(ours):
-        what += " Other batch sizes: tables/attribution."
-    return [what, f"{notes.source(results)}."]
 
 
 VIEW = View(

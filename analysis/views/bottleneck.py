@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -194,16 +194,19 @@ def _without(row: ConfigurationRow) -> Bottleneck:
     return Bottleneck(row, UNKNOWN, "Its phases were not measured.", {})
 
 
-SHARE_COLUMNS = {kind: f"{kind.replace(' ', '_')}_share" for kind in SHARES}
-
-
 def table(results: Results) -> pd.DataFrame:
     """A row for each configuration: the kind, its evidence, and what share of a step goes where."""
-    columns = (*notes.ABOUT, "status", "bottleneck", "evidence", *SHARE_COLUMNS.values())
-    rows = []
-    for one in bottlenecks(results):
-        shares = (one.shares.get(kind) for kind in SHARE_COLUMNS)
-        rows.append((*values_of(one.row, notes.ABOUT), one.row["status"], one.kind, one.evidence, *shares))
+    columns = (
+        *notes.ABOUT,
+        "status",
+        "bottleneck",
+        "evidence",
+        *(f"{kind.replace(' ', '_')}_share" for kind in SHARES),
+    )
+    rows = [
+        (*values_of(one.row, (*notes.ABOUT, "status")), one.kind, one.evidence, *map(one.shares.get, SHARES))
+        for one in bottlenecks(results)
+    ]
     return pd.DataFrame(rows, columns=list(columns), dtype=object)
 
 
@@ -243,7 +246,7 @@ class Remedy:
     saved: float
     gain: float
     but: str = ""
-    way: int = -1  # its place in WAYS
+    way: int = -1  # its place in ways()
 
     @property
     def sentence(self) -> str:
@@ -254,18 +257,6 @@ class Remedy:
         return f"{self.name} would give at most +{percent(self.gain)}{more}."
 
 
-@dataclass(frozen=True)
-class Known:
-    """Shares of the step that a remedy is judged by, and the share of waiting for the slowest rank."""
-
-    shares: Mapping[str, float]
-    lag: float
-    row: ConfigurationRow
-
-    def __getitem__(self, name: str) -> float:
-        return self.shares.get(name, 0.0)
-
-
 OF_A_ROUND = (*OF_PEERS, MEMORY)  # shares that a larger target batch spreads over more samples
 HALVED = {
     "fp32": "Halving the bytes of the allreduce (16 bits)",
@@ -273,29 +264,27 @@ HALVED = {
     "bf16": "Halving the bytes of the allreduce again",
 }
 FIXED_SHARES = (COMMUNICATE, LAUNCH, MEMORY, OTHER)  # that a larger batch spreads over more samples
+HALVE, LARGER_BATCH = 0, 4  # places in ways()
 
 
-def _of_peers(known: Known) -> bool:
-    return of_peers(str(known.row["framework"]))
-
-
-WAYS: tuple[tuple[Callable[[Known], str], Callable[[Known], float]], ...] = (
-    (lambda k: HALVED.get(str(k.row["allreduce"]), ""), lambda k: max(0.0, k[COMMUNICATE] + k[AVERAGE] - k.lag) / 2),
-    (lambda k: "Hiding all communication behind computing", lambda k: k[COMMUNICATE] + k[FIND] + k[AVERAGE]),
-    (lambda k: "Ranks that are equally fast", lambda k: k.lag),
-    (lambda k: "Input that never keeps a step waiting", lambda k: k[INPUT]),
-    (
-        lambda k: "" if _of_peers(k) else "Twice the batch on each worker",
-        lambda k: sum(k[name] for name in FIXED_SHARES) / 2,
-    ),
-    (lambda k: "Computing in half the time", lambda k: (k[COMPUTE] + k[LAUNCH]) / 2),
-    (lambda k: "Computing without its fixed part (fewer, larger kernels)", lambda k: k[LAUNCH]),
-    (lambda k: "Updating weights at no cost", lambda k: k[MEMORY]),
-    (lambda k: "A pipeline without a bubble", lambda k: k[BUBBLE]),
-    (lambda k: "Twice the target batch of a round" * _of_peers(k), lambda k: sum(k[name] for name in OF_A_ROUND) / 2),
-    (lambda k: "Peers that find each other at once" * _of_peers(k), lambda k: k[FIND]),
-)
-HALVE, LARGER_BATCH = 0, 4  # of WAYS
+def ways(row: ConfigurationRow, shares: Mapping[str, float], lag: float) -> list[tuple[str, float]]:
+    """(a change, the share of the step that it saves) of each; without a name where it cannot be made. `lag`: the share
+    of waiting for the slowest rank."""
+    part = dict.fromkeys(SHARES, 0.0) | dict(shares)
+    peers = of_peers(str(row["framework"]))
+    return [
+        (HALVED.get(str(row["allreduce"]), ""), max(0.0, part[COMMUNICATE] + part[AVERAGE] - lag) / 2),
+        ("Hiding all communication behind computing", part[COMMUNICATE] + part[FIND] + part[AVERAGE]),
+        ("Ranks that are equally fast", lag),
+        ("Input that never keeps a step waiting", part[INPUT]),
+        ("" if peers else "Twice the batch on each worker", sum(part[name] for name in FIXED_SHARES) / 2),
+        ("Computing in half the time", (part[COMPUTE] + part[LAUNCH]) / 2),
+        ("Computing without its fixed part (fewer, larger kernels)", part[LAUNCH]),
+        ("Updating weights at no cost", part[MEMORY]),
+        ("A pipeline without a bubble", part[BUBBLE]),
+        ("Twice the target batch of a round" if peers else "", sum(part[name] for name in OF_A_ROUND) / 2),
+        ("Peers that find each other at once" if peers else "", part[FIND]),
+    ]
 
 
 @once
@@ -322,15 +311,15 @@ def remedies_of(
 ) -> list[Remedy]:
     """The remedies of one configuration, the largest gain first.
 
-    `tried`: place in WAYS -> what the study itself has measured of it.
+    `tried`: place in ways() -> what the study itself has measured of it.
     """
-    judged = Known(bottleneck.shares, max(0.0, lost.part("stragglers")) if lost else 0.0, bottleneck.row)
+    lag = max(0.0, lost.part("stragglers")) if lost else 0.0
     found = []
-    for index, (name, saved) in enumerate(WAYS):
-        share = min(saved(judged), 1.0 - 1e-9)
+    for index, (name, saved) in enumerate(ways(bottleneck.row, bottleneck.shares, lag)):
+        share = min(saved, 1.0 - 1e-9)
         most = 1 / (1 - share) - 1
-        if (judged_name := name(judged)) and most >= LEAST:
-            found.append(Remedy(bottleneck.row, judged_name, share, most, (tried or {}).get(index, ""), index))
+        if name and most >= LEAST:
+            found.append(Remedy(bottleneck.row, name, share, most, (tried or {}).get(index, ""), index))
     return sorted(found, key=lambda remedy: remedy.gain, reverse=True)
 
 
@@ -376,9 +365,12 @@ def remedies_listing(results: Results) -> Listing | None:
     rows = []
     for every in listed:
         shown = [suggested.sentence for suggested in every[:MOST_REMEDIES]]
-        halved = next((_bound(suggested) for suggested in every if suggested.way == HALVE), "")
+        halved = next((one for one in every if one.way == HALVE), None)
+        bound = ""
+        if halved is not None:
+            bound = f"at most +{percent(halved.gain)}" + (f" ({halved.but})" if halved.but else "")
         rows.append(
-            (*notes.series_and_batch(every[0].row, results), *shown, *[""] * (MOST_REMEDIES - len(shown)), halved)
+            (*notes.series_and_batch(every[0].row, results), *shown, *[""] * (MOST_REMEDIES - len(shown)), bound)
         )
     lines = [
         "Upper bounds, each by itself (Amdahl): 1 / (1 - the share of a step that it saves) - 1. Assumed: the rest of "
@@ -386,11 +378,6 @@ def remedies_listing(results: Results) -> Listing | None:
     ]
     header = ("configuration", "batch", "most", "second", "third", "half the bytes of the allreduce")
     return notes.listing(results, "What would help most", header, rows, lines, signs=True)
-
-
-def _bound(suggested: Remedy) -> str:
-    """`at most +4.0 % (fp16 was measured: -10 % [-14, -7])`."""
-    return f"at most +{percent(suggested.gain)}" + (f" ({suggested.but})" if suggested.but else "")
 
 
 # Where a step goes: a figure a model, a row for each series at one batch size, its parts side by side to 100 %.
@@ -440,37 +427,37 @@ def draw(results: Results) -> dict[str, Figure]:
 
 
 def _figure(model: str, every: Sequence[Bottleneck], results: Results) -> Figure:
-    counts = [int(bottleneck.row["batch"]) for bottleneck in every]
-    batch = max(counts, key=lambda size: (counts.count(size), size))
-    ours = sorted(
-        (bottleneck for bottleneck in every if bottleneck.row["batch"] == batch),
-        key=lambda bottleneck: int(bottleneck.row["series_order"]),
-    )
-    shown = ours[:MOST_ROWS]
+    batch = attribution.usual_batch([bottleneck.row for bottleneck in every])
+    ours = [bottleneck for bottleneck in every if bottleneck.row["batch"] == batch]
+    shown = sorted(ours, key=lambda bottleneck: int(bottleneck.row["series_order"]))[:MOST_ROWS]
     present = [kind for kind in SHARES if any(bottleneck.shares.get(kind, 0.0) >= 0.001 for bottleneck in shown)]
     names = [str(bottleneck.row["series"]) for bottleneck in shown]
-    texts = [f"{three_digits(1000 * _seconds(bottleneck))} ms" for bottleneck in shown]
+    texts = [
+        f"{three_digits(1000 * samples_of_step(bottleneck.row) / float(bottleneck.row['samples_per_second']))} ms"
+        for bottleneck in shown
+    ]
+    beside = max(style.inches(text, style.SMALL) for text in texts)
     key = [NAMES[kind] for kind in present]
     layout = style.Layout(
         panel_width=WIDTH,
         panel_height=max(len(shown), len(key)) * ROW + 0.1,
         left=0.25 + max(style.inches(name, style.SMALL) for name in names),
-        gutters=(0.75 + max(style.inches(text, style.SMALL) for text in texts) + style.gutter(key),),
+        gutters=(0.75 + beside + style.gutter(key),),
         below=0.46,
         above=0.2,
     )
+    what = "Shares of a step, from instrumented steps; beside them the time of a timed step."
+    if LAUNCH in present:
+        what += " Fixed part: the intercept of a line through the batch sizes."
+    if MIXED in present:
+        what += " Computing or communication: a framework that communicates inside forward or backward."
+    what += attribution.left_out(len(shown), len(ours), len(every), "series", "bottleneck")
     title = f"Where a step goes: {model}, batch {batch} ({results.study.name})"
-    sheet = style.sheet(1, 1, layout, title, _footnote(shown, ours, every, results))
+    sheet = style.sheet(1, 1, layout, title, [what, f"{notes.source(results)}."])
     axis, _ = sheet.at(0)
     _panel(axis, shown, names, texts)
-    beside = max(style.inches(text, style.SMALL) for text in texts)
     style.colour_key(axis, [(COLOURS[kind], NAMES[kind]) for kind in present], 72 * (beside + 0.4), ROW * 72, gap=11)
     return sheet.figure
-
-
-def _seconds(bottleneck: Bottleneck) -> float:
-    """Seconds of a step."""
-    return samples_of_step(bottleneck.row) / float(bottleneck.row["samples_per_second"])
 
 
 def _panel(axis: Axes, shown: Sequence[Bottleneck], names: Sequence[str], texts: Sequence[str]) -> None:
@@ -510,21 +497,6 @@ def _panel(axis: Axes, shown: Sequence[Bottleneck], names: Sequence[str], texts:
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
     axis.set_xlabel("share of a step")
     axis.grid(False)
-
-
-def _footnote(
-    shown: Sequence[Bottleneck], ours: Sequence[Bottleneck], every: Sequence[Bottleneck], results: Results
-) -> list[str]:
-    what = "Shares of a step, from instrumented steps; beside them the time of a timed step."
-    if any(bottleneck.shares.get(LAUNCH) for bottleneck in shown):
-        what += " Fixed part: the intercept of a line through the batch sizes."
-    if any(bottleneck.shares.get(MIXED) for bottleneck in shown):
-        what += " Computing or communication: a framework that communicates inside forward or backward."
-    if len(ours) > len(shown):
-        what += f" The first {len(shown)} of {len(ours)} series."
-    if len(every) > len(ours):
-        what += " Other batch sizes: tables/bottleneck."
-    return [what, f"{notes.source(results)}."]
 
 
 VIEW = View(

@@ -252,12 +252,9 @@ def test_a_probe_on_busy_cores_says_what_communication_costs_computing() -> None
     assert network.scaled(1, 2).busy.between.seconds_per_byte == pytest.approx(16e-9)
 
 
-@pytest.mark.parametrize(
-    ("hosts", "count"),
-    [(None, 1), (float("nan"), 1), (1.0, 1), (2, 2), ("h1:2,h2:2", 2), ("h1", 1), (["a", "b", "c"], 3), ("", 1)],
-)
+@pytest.mark.parametrize(("hosts", "count"), [(None, 1), (float("nan"), 1), (1, 1), (2, 2)])
 def test_hosts_are_counted(hosts: Any, count: int) -> None:
-    assert inputs.hosts_of({"hosts": hosts}) == count == inputs.hosts_of({} if count == 1 else {"hosts": hosts})
+    assert inputs.hosts_of({"hosts": hosts}) == count
 
 
 # --- against measurements ---

@@ -89,7 +89,7 @@ def test_the_command_writes_it_beside_the_throughput(tmp_path: Path, capsys: pyt
     said = capsys.readouterr().out
     assert "Predicted seconds to the target (trained)" in said and "worker-hours for" in said
     frame = pd.read_csv(tmp_path / "tables" / "prediction-to-target.csv")
-    assert tuple(frame) == prediction.COLUMNS and frame.workers.tolist() == [2, 4, 8]
+    assert frame.workers.tolist() == [2, 4, 8]
     assert frame.error.notna().tolist() == [True, True, False]
 
 
