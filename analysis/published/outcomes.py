@@ -39,7 +39,7 @@ NUMBERS = {
     "train_patience": int,
 }
 NAMING = ("study", "training", "rows", "machine")
-ACCURACY, TOP5, LOSS, SECONDS, EPOCH_SECONDS, EPOCHS = FIGURES = (
+ACCURACY, TOP5, LOSS, SECONDS, EPOCH_SECONDS, EPOCHS = (
     "accuracy",
     "accuracy_top5",
     "loss",
@@ -116,34 +116,10 @@ def _figures(study: str, configurations: list[str]) -> dict[str, float]:
 #
 # Never a ratio of seconds: the machines differ.
 
-COLUMNS = (
-    "study",
-    "training",
-    "figure",
-    "published",
-    "measured",
-    "measured_low",
-    "measured_high",
-    "seeds",
-    "difference",
-    "configuration",
-    "series",
-    "differs",
-    "decides",
-)
 SEPARATOR = "; "
 LEARNED = (ACCURACY, TOP5, LOSS)  # figures that can be compared between machines
-DECIDES = (
-    "model",
-    "weights",
-    "data",
-    "image_size",
-    "global_batch",
-    "learning_rate",
-    "train_epochs",
-    "train_patience",
-)
-ANOTHER_TEST = "F22", "their test set is one of their own, split anew (F22)"
+DECIDES = ("model", "weights", "data", "image_size", "global_batch", "learning_rate", "train_epochs", "train_patience")
+ANOTHER_TEST = "their test set is one of their own, split anew (F22)"
 WORDS = {
     "workers": lambda count: workers_text(int(count)),
     "hosts": lambda count: f"{count:g} host{'s' * (count != 1)}",
@@ -164,19 +140,19 @@ LEFT_OUT = {
 }
 
 
-def table(results: Results) -> pd.DataFrame:
-    """A row of COLUMNS for each published figure, and for each configuration that is set beside it; none for a study of
-    another name. `differs`: what it does otherwise; `decides`: those of them that decide what is learned, or why
-    nothing was measured."""
+def published_outcomes_table(results: Results) -> pd.DataFrame:
+    """A row for each published figure, and for each configuration that is set beside it; none for a study of another
+    name. `differs`: what it does otherwise; `decides`: those of them that decide what is learned, or why nothing was
+    measured."""
     rows: list[dict[str, Any]] = []
     for training in of_study(results.study.name):
-        nearest = list(_nearest(training, results))
-        for row, differences in nearest:
-            rows += _beside(training, row, differences, measured(results, str(row["configuration"])))
+        nearest = _nearest(training, results)
+        for row, found in nearest:
+            rows += _beside(training, row, found, measured(results, str(row["configuration"])))
         if not nearest:
             why = "no model of this project" if "model" not in training.keys else f"no {training.keys['framework']}"
             rows += _beside(training, None, {}, {}, why=f"{why}: nothing was trained here that it would be")
-    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    return pd.DataFrame(rows, dtype=object)
 
 
 def measured(results: Results, configuration: str) -> dict[str, Interval]:
@@ -201,15 +177,18 @@ def measured(results: Results, configuration: str) -> dict[str, Interval]:
     }
 
 
-def _nearest(training: Training, results: Results) -> Iterator[tuple[ConfigurationRow, Mapping[str, str]]]:
+def _nearest(training: Training, results: Results) -> list[tuple[ConfigurationRow, Mapping[str, str]]]:
     """The trained configurations of its framework that differ from it in the fewest keys, and in which."""
     if "model" not in training.keys:
-        return
+        return []
     trained = set(results.details.trained.configuration)
-    rows = [row for row in results.rows if row["configuration"] in trained]
-    alike = [(row, differences(training, row)) for row in rows if row["framework"] == training.keys["framework"]]
+    alike = [
+        (row, differences(training, row))
+        for row in results.rows
+        if row["configuration"] in trained and row["framework"] == training.keys["framework"]
+    ]
     fewest = min((len(found) for _, found in alike), default=0)
-    yield from ((row, found) for row, found in alike if len(found) == fewest)
+    return [(row, found) for row, found in alike if len(found) == fewest]
 
 
 def differences(training: Training, row: Mapping[str, Any]) -> dict[str, str]:
@@ -249,16 +228,15 @@ def _beside(
     ours: Mapping[str, Interval],
     why: str = "",
 ) -> Iterator[dict[str, Any]]:
-    own, text = ANOTHER_TEST
-    reasons = [*([text] if row and own in training.flaws else ()), *(found[key] for key in found if key in DECIDES)]
-    decides = SEPARATOR.join(reasons) or why
-    for figure in FIGURES:
-        if figure not in training.figures and figure != SECONDS:
-            continue
+    mixed = [ANOTHER_TEST] if row and "F22" in training.flaws else []
+    decides = SEPARATOR.join([*mixed, *(text for key, text in found.items() if key in DECIDES)]) or why
+    for figure in NAMES:
         published, mean = training.figures.get(figure), ours.get(figure)
-        if published is None and mean is None:
+        if published is None and (mean is None or figure != SECONDS):
             continue
-        comparable = figure in LEARNED and mean is not None and published is not None and not decides
+        difference = None
+        if figure in LEARNED and mean is not None and published is not None and not decides:
+            difference = mean.mean - published
         yield {
             "study": training.study,
             "training": training.name,
@@ -268,7 +246,7 @@ def _beside(
             "measured_low": mean and mean.low,
             "measured_high": mean and mean.high,
             "seeds": mean.n if mean else 0,
-            "difference": mean.mean - published if comparable and mean and published is not None else None,
+            "difference": difference,
             "configuration": row and str(row["configuration"]),
             "series": row and str(row["series"]),
             "differs": SEPARATOR.join(found.values()),
@@ -278,16 +256,6 @@ def _beside(
 
 # Published results of trainings beside those measured here, and the flaws of each published one.
 
-published_outcomes_table = table
-HEADER = (
-    "published training",
-    "figure",
-    "published",
-    "measured here [95 %]",
-    "difference",
-    "trained by",
-    "differs here",
-)
 NAMES = {
     ACCURACY: "test accuracy, %",
     TOP5: "test accuracy, top 5, %",
@@ -312,31 +280,30 @@ def listing(results: Results) -> Listing | None:
     if not trainings:
         return None
     rows = as_rows(published_outcomes_table(results))
-    before = [(None, None), *((row["training"], row["configuration"]) for row in rows)]
-    cells = tuple(
-        _cells(row, first=(row["training"], row["configuration"]) != last)
-        for row, last in zip(rows, before, strict=False)
-    )
+    cells, before = [], None
+    for row in rows:
+        name = row["training"], row["configuration"]
+        cells.append(_cells(row, first=name != before))
+        before = name
     title = f"Published trainings beside measured ones ({results.heading})"
-    return Listing(title, HEADER, cells, tuple(_lines(results, trainings, rows)))
+    return Listing.from_rows(title, cells, _lines(results, trainings, rows))
 
 
-def _cells(row: Mapping[Any, Any], first: bool) -> tuple[str, ...]:
+def _cells(row: Mapping[Any, Any], first: bool) -> dict[str, str]:
     show = AS_TEXT[row["figure"]]
-    low, high = row["measured_low"], row["measured_high"]
+    low, high, gain = row["measured_low"], row["measured_high"], row["difference"]
     bounds = f" [{show(low)}, {show(high)}]" if known(low) and known(high) else ""
-    gain = row["difference"]
     scale, places = (100, 2) if row["figure"] in (ACCURACY, TOP5) else (1, 4)
     why = row["differs"] or row["decides"] or "nothing that was published"
-    return (
-        str(row["training"]),
-        NAMES[row["figure"]],
-        show(row["published"]) if known(row["published"]) else "",
-        show(row["measured"]) + bounds if known(row["measured"]) else "",
-        f"{scale * gain:+.{places}f}" if known(gain) else "",
-        str(row["series"] or ""),
-        why if first else "",
-    )
+    return {
+        "published training": str(row["training"]),
+        "figure": NAMES[row["figure"]],
+        "published": show(row["published"]) if known(row["published"]) else "",
+        "measured here [95 %]": show(row["measured"]) + bounds if known(row["measured"]) else "",
+        "difference": f"{scale * gain:+.{places}f}" if known(gain) else "",
+        "trained by": str(row["series"] or ""),
+        "differs here": why if first else "",
+    }
 
 
 def _lines(results: Results, trainings: tuple[Training, ...], rows: list[dict[Any, Any]]) -> Iterator[str]:
@@ -353,8 +320,7 @@ def _lines(results: Results, trainings: tuple[Training, ...], rows: list[dict[An
             f"{'; '.join(deciding)}. Such rows show that it runs, not what it would reach."
         )
     yield from _selection(results, trainings)
-    beside = {row["configuration"] for row in rows}
-    yield from notes.how_it_differs(results.configurations[results.configurations.configuration.isin(beside)])
+    yield from notes.how_it_differs(results.among(row["configuration"] for row in rows))
     for training in trainings:
         if training.flaws:
             reasons = "; ".join(f"{flaw}: {why}" for flaw, why in training.flaws.items())
@@ -386,5 +352,5 @@ def _selection(results: Results, trainings: tuple[Training, ...]) -> Iterator[st
 
 VIEW = View(
     "What did published trainings come to?",
-    (StudyTable("published-outcomes", listing, table, section="published"),),
+    (StudyTable("published-outcomes", listing, published_outcomes_table, section="published"),),
 )

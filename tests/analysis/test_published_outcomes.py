@@ -13,7 +13,7 @@ from planted_trainings import TrainedIn, plant_trained
 from analysis import outputs
 from analysis.frames.results import Results
 from analysis.published import outcomes, ratios
-from analysis.published.outcomes import FIGURES, of_study, published
+from analysis.published.outcomes import NAMES, of_study, published
 from analysis.show.layout import markdown
 from scaling_study.trial import Trial
 
@@ -36,14 +36,14 @@ def planted(folder: Path, *many: TrainedIn, study: str = "cifar10deepspeed") -> 
 
 
 def rows_of(results: Results, training: str = "ViT for small data sets") -> Any:
-    rows = outcomes.table(results)
+    rows = outcomes.published_outcomes_table(results)
     return rows[rows.training == training].set_index("figure")
 
 
 def test_the_mapping_is_whole_and_every_flaw_has_a_reason() -> None:
     keys = {"framework", *(name for name in vars(Trial()) if name != "window"), "global_batch", "weights"}
     for training in published():
-        assert training.figures and set(training.figures) <= set(FIGURES), training.name
+        assert training.figures and set(training.figures) <= set(NAMES), training.name
         assert set(training.keys) <= keys and training.flaws, training.name
         assert set(training.flaws) <= set(ratios.FLAWS) and all(18 <= int(flaw[1:]) <= 28 for flaw in training.flaws)
     assert {training.study for training in published()} == {"cifar10deepspeed", "lightning_hydra_timm", "w251_hw9"}
@@ -116,7 +116,7 @@ def test_what_is_not_there_is_said_and_two_that_are_as_near_are_both_shown(tmp_p
     alike = [replace(trained(workers=count), accuracy=0.5) for count in (1, 2)]
     assert rows_of(planted(tmp_path / "two", *alike)).configuration.nunique() == 2
     missing = planted(tmp_path / "none", trained(), study="w251-hw9")
-    (why,) = set(outcomes.table(missing).decides[lambda all: all.str.contains("torch_ddp")])
+    (why,) = set(outcomes.published_outcomes_table(missing).decides[lambda all: all.str.contains("torch_ddp")])
     assert why == "no torch_ddp: nothing was trained here that it would be"
 
 
