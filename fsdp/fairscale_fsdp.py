@@ -15,7 +15,7 @@ One step without accumulation hands over, for B parameters in blocks and R outsi
 
 FairScale has no precision of the wire by itself. With `--precision fp16` weights are gathered, and compute, in fp16 (2
 bytes above); BatchNorms stay fp32, in units of their own. Then, and only then, gradients can travel as fp16 too. bf16
-is torch's autocast over fp32 weights. With no GPU its streams are stubbed (scaling_study/worker/fairscale_on_cpu.py).
+is torch's autocast over fp32 weights. With no GPU its streams are stubbed (scaling_study/worker/script.py).
 """
 
 from contextlib import nullcontext
@@ -31,8 +31,7 @@ from scaling_study import train, workloads
 from scaling_study.measure import Phase, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
-from scaling_study.worker import fairscale_on_cpu
-from scaling_study.worker.script import run
+from scaling_study.worker.script import put_fairscale_on_cpu, run
 
 KEEP_FP32 = {"mixed_precision": False, "fp32_reduce_scatter": False, "reshard_after_forward": False}
 
@@ -41,7 +40,7 @@ def join(trial: Trial) -> Ranks:
     # 1 join: by rank, world size and address, as torchrun sets them
     ranks = join_torch(trial)
     if ranks.device.type == "cpu":
-        fairscale_on_cpu.adapt(fully_sharded_data_parallel, reduce_scatter_bucketer)
+        put_fairscale_on_cpu(fully_sharded_data_parallel, reduce_scatter_bucketer)
     return ranks
 
 

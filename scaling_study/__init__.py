@@ -17,6 +17,7 @@ MOVED = {
     "scaling_study.measure.averaging_rounds": "scaling_study.measure.training",
     "scaling_study.measure.rounds": "scaling_study.measure.training",
     "scaling_study.records.summary": "scaling_study.records.results",
+    "scaling_study.worker.fairscale_on_cpu": "scaling_study.worker.script",
     "scaling_study.worker.ddp_settings": "scaling_study.worker.script",
     "scaling_study.workloads.chain": "scaling_study.workloads.workload",
     "scaling_study.workloads.read_ahead": "scaling_study.workloads.feed",

@@ -14,9 +14,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scaling_study.errors import HostError
 from scaling_study.frameworks import FRAMEWORKS
@@ -32,8 +31,7 @@ ANSWER_SECONDS = 60.0  # long, as no trial runs yet
 MOST_FILES = 3  # that a message names
 
 
-@dataclass(frozen=True)
-class HostReport:
+class HostReport(NamedTuple):
     """One host's description of itself (agent.py), and how far its clock is ahead of this one's."""
 
     name: str
@@ -42,8 +40,7 @@ class HostReport:
     uncertain_seconds: float = 0.0  # half of the request's round trip
 
 
-@dataclass(frozen=True)
-class Requirements:
+class Requirements(NamedTuple):
     """The needs of trials over hosts, on each host."""
 
     libraries: frozenset[str] = frozenset()
@@ -132,10 +129,9 @@ def _resource_problems(host: HostReport, needs: Requirements, results: Path) -> 
             "name the network interface in a machine file (--machine), or correct /etc/hosts there"
         )
     for path in host.facts["missing_paths"]:
-        if path in needs.data:
-            yield f"{host.name}: has no {path}: the data must be at the same DATA_ROOT on every host"
-        else:
-            yield f"{host.name}: has no {results}: --results must be a folder that all hosts share"
+        must = f"{path}: the data must be at the same DATA_ROOT on every host"
+        shared = f"{results}: --results must be a folder that all hosts share"
+        yield f"{host.name}: has no {must if path in needs.data else shared}"
     for what, need, have in (("cores", needs.cores, machine["cores"]), ("GPUs", needs.gpus, len(machine["gpus"]))):
         if have < need:
             yield f"{host.name}: has {have} {what}, but its workers need {need}: give it fewer slots"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -90,6 +91,31 @@ def ddp_settings(trial: Trial, ranks: Ranks) -> dict[str, Any]:
         SYNC: trial.buffers == "synced" and ranks.world_size > 1,
     }
     return settings | ({"batched_grad_copy": True} if "batched_grad_copy" in KNOWN else {})
+
+
+def put_fairscale_on_cpu(wrapper: ModuleType, bucketer: ModuleType) -> None:
+    """Have FairScale's FullyShardedDataParallel (0.4.13) train without a GPU: change two of its modules in place.
+
+    It overlaps its collectives with compute on CUDA streams, names them as torch.cuda everywhere and has no switch.
+    torch.cpu offers the same names, for streams that order nothing: a CPU does what it is told in the order of the
+    program, an order that the streams allow. So it trains what it would on a GPU, and overlaps nothing: its speed says
+    nothing of FairScale; its parity, bytes and memory do. `wrapper`: fairscale.nn.data_parallel.
+    fully_sharded_data_parallel; `bucketer`: fairscale.internal.reduce_scatter_bucketer.
+    """
+    vars(wrapper)["torch"] = _CpuForCuda("torch")
+    # Gradients of a bucket are the rows of a matrix. NCCL takes the matrix whole, Gloo a list of its rows.
+    vars(bucketer)["enable_nccl_base_collectives"] = False
+    # It tells CUDA's allocator which stream still reads a tensor. A CPU's has no such kernel and needs none.
+    torch.Tensor.record_stream = lambda tensor, stream: None  # type: ignore[method-assign, assignment]
+
+
+class _CpuForCuda(ModuleType):
+    """The module torch, but that its `cuda` is torch.cpu: Stream, stream, current_stream, is_available, synchronize."""
+
+    cuda = torch.cpu
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
 
 
 RANK = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")

@@ -29,7 +29,7 @@ from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study, support
 from scaling_study.study.plan import Plan
 from scaling_study.trial import Trial
-from scaling_study.worker import fairscale_on_cpu
+from scaling_study.worker.script import put_fairscale_on_cpu
 
 BUFFERS = 336 * 2 * 4 + 9 * 8  # of its BatchNorms: two statistics of 336 channels, nine counters
 HALVES = {"parameters": 2 * P, "gradients": 2 * P, "optimizer": 2 * P}  # bytes in fp32, of two workers
@@ -147,7 +147,7 @@ def test_fairscales_steps_do_not_grow_longer_with_every_step(tmp_path: Path) -> 
 def test_fairscales_adapter_changes_two_modules_and_one_method(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "record_stream", torch.Tensor.record_stream)  # put back afterwards
     wrapper, bucketer, cuda = ModuleType("wrapper"), ModuleType("bucketer"), torch.cuda
-    fairscale_on_cpu.adapt(wrapper, bucketer)
+    put_fairscale_on_cpu(wrapper, bucketer)
     theirs = wrapper.torch
     assert theirs.Tensor is torch.Tensor and theirs.float32 is torch.float32, "all else is torch"
     assert torch.cuda is cuda and theirs.cuda is not cuda, "nobody else sees it"
