@@ -54,7 +54,7 @@ class Run:
 
     @property
     def ran(self) -> int:
-        """How many trials this run has run."""
+        """The number of trials that this run has run."""
         return len(self._finished)
 
     def open(self) -> None:
@@ -125,7 +125,7 @@ class Run:
         return decisions.total_repeats(self.plan.configurations, self._known, *self._held_against())
 
     def wanted_for(self, target: float) -> dict[str, int]:
-        """How many repeats would bring configurations that have their planned ones to this target; none of others."""
+        """Configuration -> the repeats that would bring it to this target; only those that have their planned ones."""
         return decisions.wanted_repeats(self.plan.configurations, self._known, *self._held_against(), target)
 
     def _known(self, planned: Planned, repeat: int) -> Summary | None:
@@ -208,7 +208,7 @@ class Run:
             return found
 
     def _left(self) -> float:
-        """How many trials more may be run now."""
+        """The number of trials that may still be run now."""
         return math.inf if self.max_trials is None else self.max_trials - self.ran - len(self._launched)
 
     def _gates(self, first: Trial, attempts: Attempts) -> dict[str, Summary]:

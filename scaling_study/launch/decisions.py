@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from scaling_study.records.results import Summary
@@ -34,42 +34,23 @@ LOG_BYTES = 1 << 16  # of the log's end that are looked at
 LISTEN = ("The server socket has failed to listen on any local network address", "EADDRINUSE")
 
 
-@dataclass(frozen=True)
-class Message:
-    """The words of a message that appear when, and only when, this has happened; and which library prints them."""
-
-    kind: str
-    words: tuple[str, ...]  # all of them
-    by: str  # library and version
-    type: str = ""  # of the exception; for launchers, whose logs have none, empty
-
-
+# (kind, exception, words that its message has when, and only when, this has happened)
 FROM_RANKS = (
-    Message(PORT, LISTEN, "torch 2.15, TCPStore", "DistNetworkError"),
-    Message(PORT, ("[Errno 98] Address already in use",), "Python 3.11 on Linux", "OSError"),
-    Message(
+    (PORT, "DistNetworkError", LISTEN),  # torch 2.15, TCPStore
+    (PORT, "OSError", ("[Errno 98] Address already in use",)),  # Python 3.11 on Linux
+    (RENDEZVOUS, "DistNetworkError", ("The client socket has timed out after ", " while trying to connect to ")),
+    (RENDEZVOUS, "DistStoreError", ("Timed out after ", " waiting for clients. ")),  # torch 2.15, TCPStore
+    (RENDEZVOUS, "RuntimeError", ("Gloo connectFullMesh failed with ",)),  # torch 2.15, Gloo
+    (
         RENDEZVOUS,
-        ("The client socket has timed out after ", " while trying to connect to "),
-        "torch 2.15, TCPStore",
-        "DistNetworkError",
-    ),
-    Message(RENDEZVOUS, ("Timed out after ", " waiting for clients. "), "torch 2.15, TCPStore", "DistStoreError"),
-    Message(RENDEZVOUS, ("Gloo connectFullMesh failed with ",), "torch 2.15, Gloo", "RuntimeError"),
-    Message(
-        RENDEZVOUS,
-        ("NCCL error in: ", ": connect to ", " failed : "),
-        "NCCL 2.30; in its source, never seen",
         "DistBackendError",
-    ),
+        ("NCCL error in: ", ": connect to ", " failed : "),
+    ),  # NCCL 2.30's source
 )
-FROM_LAUNCHERS = (
-    Message(PORT, LISTEN, "torch 2.15, torchrun"),
-    Message(RENDEZVOUS, ("The PMIx server's listener thread failed to start.",), "Open MPI 5.0, PMIx 5"),
-    Message(
-        RENDEZVOUS,
-        ("HTTP GET request failed too many times, aborting.", "HTTP request failed."),
-        "Horovod 0.28.1, Gloo",
-    ),
+FROM_LAUNCHERS = (  # (kind, words of the log, which has no exceptions)
+    (PORT, LISTEN),  # torch 2.15, torchrun
+    (RENDEZVOUS, ("The PMIx server's listener thread failed to start.",)),  # Open MPI 5.0, PMIx 5
+    (RENDEZVOUS, ("HTTP GET request failed too many times, aborting.", "HTTP request failed.")),  # Horovod 0.28.1, Gloo
 )
 PEERS = ("DistNetworkError", "DistStoreError", "DistBackendError")  # what the other ranks raise once one is missing
 
@@ -82,7 +63,7 @@ def failure_kind(errors: Sequence[Mapping[str, Any]], reports: bool, log: str) -
     if reports or any(error.get("stepping") is not False for error in errors):
         return ""
     if not errors:
-        return next((message.kind for message in FROM_LAUNCHERS if all(words in log for words in message.words)), "")
+        return next((kind for kind, words in FROM_LAUNCHERS if all(each in log for each in words)), "")
     kinds = [_error_kind(error) for error in errors]
     if any(not kind and error["type"] not in PEERS for kind, error in zip(kinds, errors, strict=True)):
         return ""  # a rank failed for another reason: it is the cause, and it would fail again
@@ -90,14 +71,14 @@ def failure_kind(errors: Sequence[Mapping[str, Any]], reports: bool, log: str) -
 
 
 def back_off_seconds(attempt: int) -> float:
-    """How long to wait after the attempt-th attempt, counted from 1."""
+    """The pause after the attempt-th attempt, counted from 1."""
     return BACK_OFF_SECONDS[min(attempt, len(BACK_OFF_SECONDS)) - 1]
 
 
 def _error_kind(error: Mapping[str, Any]) -> str:
-    for message in FROM_RANKS:
-        if message.type == error["type"] and all(words in error["message"] for words in message.words):
-            return message.kind
+    for kind, exception, words in FROM_RANKS:
+        if exception == error["type"] and all(each in error["message"] for each in words):
+            return kind
     return ""
 
 

@@ -42,7 +42,7 @@ OLDER_GROUP = re.compile(r"(?:\d+/)?(\d+)(?:\.(\d+))?-(\d+)-(\w+)")  # folders a
 
 
 class State(StrEnum):
-    """How far a group of processes is (the diagram is in shared_launch.py)."""
+    """The states of a group of processes (the diagram is in shared_launch.py)."""
 
     PLANNED = "planned"
     STARTING = "starting"

@@ -42,9 +42,6 @@ ENTRY = (
 )
 
 
-# --- the driver's side
-
-
 class SupervisorClient:
     """Runs commands for a sweep through a supervisor, which is started when first needed and again when lost.
 
@@ -93,19 +90,14 @@ class SupervisorClient:
         request = _Request(list(argv), marked, str(log.resolve()), timeout_seconds, str(temporary), list(hosts), signs)
         start = time.monotonic()
         self._supervisor = self._supervisor or _SupervisorProcess(self.results)
-        try:
-            return self._supervisor.ask(request, self)
-        except _SupervisorLost as lost:
-            self._supervisor = None
-            leftovers.end_marked(str(self.results.resolve()))
-            if self._alone:
-                process.end_descendants(not_ours=self._not_ours)
-            shutil.rmtree(temporary, ignore_errors=True)
-            return Exit(None, time.monotonic() - start, lost=str(lost), interrupted=self.signal is not None)
-
-
-class _SupervisorLost(Exception):
-    """The supervisor has ended; the message says how."""
+        if ended := self._supervisor.ask(request, self):
+            return ended
+        lost, self._supervisor = self._supervisor.end(1.0), None
+        leftovers.end_marked(str(self.results.resolve()))
+        if self._alone:
+            process.end_descendants(not_ours=self._not_ours)
+        shutil.rmtree(temporary, ignore_errors=True)
+        return Exit(None, time.monotonic() - start, lost=lost, interrupted=self.signal is not None)
 
 
 class _SupervisorProcess:
@@ -124,10 +116,10 @@ class _SupervisorProcess:
                 start_new_session=True,
             )
 
-    def ask(self, request: _Request, stop: process.Stop) -> Exit:
-        """Raises _SupervisorLost if the supervisor ends, or does not answer, instead."""
+    def ask(self, request: _Request, stop: process.Stop) -> Exit | None:
+        """How the command ended; None where the supervisor ends, or does not answer, instead."""
         connection = self._connection
-        try:
+        with contextlib.suppress(OSError, EOFError):
             connection.send_bytes(json.dumps(asdict(request)).encode())
             either = [connection.fileno(), stop.fileno()]
             grace = ANSWER_SECONDS * (2 if request.hosts else 1)
@@ -136,9 +128,7 @@ class _SupervisorProcess:
                 connection.send_bytes(STOP)
             if ready and connection.poll(grace):
                 return Exit(**json.loads(connection.recv_bytes()))
-        except (OSError, EOFError):
-            pass
-        raise _SupervisorLost(self.end(1.0))
+        return None
 
     def end(self, patience: float) -> str:
         """Close the connection, at which the supervisor ends; how it ended, or that it was killed after so long."""

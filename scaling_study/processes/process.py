@@ -90,7 +90,7 @@ GRACE_SECONDS = 3.0  # between asking a process to end and ending it
 
 @dataclass(frozen=True)
 class Exit:
-    """How a command ended."""
+    """The end of a command."""
 
     code: int | None  # the launcher's exit code, negative for a signal; None: it never started
     seconds: float
@@ -292,7 +292,7 @@ def _wait_until_ended(processes: Sequence[psutil.Process], seconds: float) -> No
 
 
 def _memory_kills() -> int:
-    """How often a process was killed for memory, or 0 where the kernel does not say: in this control group and those
+    """The count of processes killed for memory, or 0 where the kernel does not say: in this control group and those
     below it, where they are counted (others' on a shared machine do not concern us), else on the whole machine."""
     for counts in (_control_group() / "memory.events", Path("/proc/vmstat")):
         with contextlib.suppress(OSError):

@@ -60,12 +60,12 @@ class Packed:
 
 
 def file_of(results: Path) -> Path:
-    """Where a results folder is packed to, unless another place is named."""
+    """The file that a results folder is packed to, unless another is named."""
     return Path(f"{os.path.abspath(results)}{SUFFIX}") if results.name in ("", "..") else Path(f"{results}{SUFFIX}")
 
 
 def folder_of(file: Path) -> Path:
-    """Where a packed study is unpacked to, and what is made of it is written to, unless another place is named."""
+    """The folder that a packed study is unpacked to, and its tables are written to, unless another is named."""
     named = file.name.removesuffix(SUFFIX)
     return file.with_name(named if named not in ("", file.name) else f"{file.stem}.unpacked")
 

@@ -217,7 +217,7 @@ def write_rank(folder: Path, report: RankReport) -> None:
 
 
 def read_ranks(folder: Path, world_size: int) -> list[RankReport]:
-    """Every rank's report, by rank. Raises UnreadableRecord if one is missing or not whole."""
+    """The reports of all ranks, by rank. Raises UnreadableRecord if one is missing or not whole."""
     paths = [folder / "ranks" / f"rank-{rank}.json" for rank in range(world_size)]
     return [parsed(contents(path), RankReport, path) for path in paths]
 
@@ -259,6 +259,6 @@ def read_trial(folder: Path) -> Record:
 
 
 def read_study(results: Path) -> Iterator[Record]:
-    """Every finished trial under results/<study>, by id."""
+    """The records of finished trials under results/<study>, by id."""
     for path in sorted((results / "trials").glob("*/record.json")):
         yield read_trial(path.parent)

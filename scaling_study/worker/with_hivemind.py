@@ -524,7 +524,7 @@ class Swarm:
         return float(self.of_first(lambda: value))
 
     def total(self, values: Sequence[float]) -> list[float]:
-        """Every rank's numbers, added up place by place."""
+        """The sum of all ranks' numbers, place by place."""
         self.count += 1
         self.store.set(f"of {self.rank}/{self.count}", json.dumps(list(values)))
         rows = [json.loads(self.store.get(f"of {rank}/{self.count}")) for rank in range(self.size)]

@@ -80,7 +80,7 @@ def agree(value: float) -> float:
 
 
 def total(values: Sequence[float]) -> list[float]:
-    """Every rank's numbers, added up place by place."""
+    """The sum of all ranks' numbers, place by place."""
     numbers = torch.tensor(values, dtype=torch.float64)
     totals: list[float] = hvd.allreduce(numbers, op=hvd.Sum, name=f"total of {len(values)}").tolist()
     return totals

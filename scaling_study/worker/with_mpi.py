@@ -1,4 +1,4 @@
-"""How a script joins by MPI. Imported only by scripts whose framework needs mpi4py.                    [torch]"""
+"""Joining by MPI. Imported only by scripts whose framework needs mpi4py.                              [torch]"""
 
 from __future__ import annotations
 
