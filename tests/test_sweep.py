@@ -317,17 +317,6 @@ def test_a_record_that_cannot_be_believed_is_measured_again(plan_for, tmp_path, 
 # --- what is kept in memory ---
 
 
-@pytest.mark.slow
-def test_how_a_study_was_edited_is_known_before_it_runs(plan_for, tmp_path):
-    run(plan_for("take_a_second", batches=(32,)), tmp_path)
-    _, job = run(plan_for("take_a_second", batches=(64,), timeout_seconds=200.0), tmp_path)
-    assert job.edits[0].endswith("timeout_seconds 300.0 -> 200.0.")
-    assert job.edits[2:] == [
-        "1 configuration is new since the last run.",
-        "1 configuration is no longer in the study: the records of 1 of them are kept, but appear in no table.",
-    ]
-
-
 @pytest.mark.parametrize(
     ("logs", "named"),
     [

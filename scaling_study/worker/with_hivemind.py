@@ -44,6 +44,7 @@ from hivemind.averaging import DecentralizedAverager
 from hivemind.averaging.control import AveragingStage, StepControl
 from hivemind.averaging.partition import TensorPartContainer, TensorPartReducer
 from hivemind.compression import Float16Compression, NoCompression, Uniform8BitQuantization, serialization
+from hivemind.optim import optimizer as hivemind_optimizer
 from hivemind.optim.grad_averager import GradientAverager
 from hivemind.optim.state_averager import TrainingStateAverager
 from hivemind.p2p import P2P
@@ -233,6 +234,9 @@ class Weights(TrainingStateAverager, Watching):
         return super()._do(wait_for_trigger, optimizer_step, *args, **options)
 
 
+hivemind_optimizer.TrainingStateAverager = Weights  # which Hivemind's optimiser makes by this name
+
+
 class Peer(hivemind.Optimizer):
     """Hivemind's optimiser of one peer. `contribute` is called after each backward; `rounds` says what came of it."""
 
@@ -278,21 +282,7 @@ class Peer(hivemind.Optimizer):
         take_back_first_step(self.opt, before)
 
     def _make_state_averager(self, **options: Any) -> Weights:
-        weights = Weights(
-            dht=self.dht,
-            prefix=f"{self.run_id}_state_averager",
-            min_matchmaking_time=self.matchmaking_time,
-            allreduce_timeout=self.allreduce_timeout,
-            shutdown_timeout=self.shutdown_timeout,
-            offload_optimizer=self.offload_optimizer,
-            custom_gradients=self.offload_optimizer,
-            status_loglevel=self.status_loglevel,
-            next_chunk_timeout=self.next_chunk_timeout,
-            client_mode=self.client_mode,
-            auxiliary=self.auxiliary,
-            start=True,
-            **options,
-        )
+        weights: Weights = super()._make_state_averager(**options)
         weights.phase = self.phase
         return weights
 

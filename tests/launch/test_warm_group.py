@@ -135,12 +135,9 @@ def test_a_rank_that_waits_uses_no_time(alone: Ran) -> None:
     assert set(alone.stopped_cpu_seconds) == {0.0}
     assert alone.states == {psutil.STATUS_STOPPED} and psutil.STATUS_STOPPED not in alone.launcher_states
     ours = int(oom_score(os.getpid()))
-    assert alone.oom_scores == {(str(min(1000, ours + 500)), str(ours))}, "whoever runs is killed first"
-
-
-def test_nothing_lives_on(alone: Ran) -> None:
     assert alone.group.exit and alone.group.exit.code == 0
-    assert not any(psutil.pid_exists(rank.pid) for rank in alone.group.ranks)
+    assert not any(psutil.pid_exists(rank.pid) for rank in alone.group.ranks), "nothing lives on"
+    assert alone.oom_scores == {(str(min(1000, ours + 500)), str(ours))}, "whoever runs is killed first"
 
 
 @pytest.mark.parametrize("name", [

@@ -1,23 +1,20 @@
-"""The crossover map from planted rates and rounds: who wins, what is tied, and what two machines are told to do."""
+"""Benchmarks of decentralised training from planted rates and rounds: who wins, what is tied, what leaving costs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from benchmarks import crossover, crossover_text, decentralized
+from benchmarks import crossover, crossover_text, leaving_peers
 from benchmarks.crossover import LOSES, OPEN, TIES, WINS, Cell, Measured, Way
+from benchmarks.leaving_peers import Round
 from scaling_study import datasets
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts
 from scaling_study.machine import Machine
 from scaling_study.models import OURS
-from scaling_study.records import pack, store
-from scaling_study.records.manifest import Manifest
 from scaling_study.settings import CHECKOUT
 from scaling_study.stats.intervals import ratio
 from scaling_study.study import plan, study
@@ -142,39 +139,6 @@ def test_without_a_curve_samples_per_second_decide(rounds: dict[int, list[float]
     assert "goes by samples per second" in crossover_text.page(measured)
 
 
-def home() -> Measured:
-    """A slow link, where DDP with a large target batch is soonest; a fast one, where nothing beats small batches."""
-    return Measured(
-        {
-            SLOW: {
-                256: {DDP: around(0.25), DDP_16: around(0.5), PEERS: around(0.1)},
-                4096: {DDP: around(0.1), DDP_16: around(0.12), PEERS: around(0.119)},
-            },
-            FAST: {
-                256: {DDP: around(2.0), DDP_16: around(2.005), PEERS: around(0.5)},
-                4096: {DDP: around(0.14), DDP_16: around(0.14), PEERS: around(0.13)},
-            },
-        },
-        {256: [190.0, 200.0, 210.0], 4096: [19.0, 20.0, 21.0]},
-        loss="loss=1.2",
-    )  # fmt: skip
-
-
-def test_the_advice_is_worked_out_from_what_was_measured() -> None:
-    measured = home()
-    found = crossover.cells(measured)
-    assert [cell.decentralised for cell in found] == [LOSES, TIES, LOSES, LOSES]
-    slow, fast = crossover.choices(measured, found)
-    assert (slow.cell.target, slow.timed.way, slow.other and slow.other.way) == (4096, DDP_16, PEERS)
-    assert (fast.cell.target, fast.timed.way, fast.other_cell and fast.other_cell.target) == (256, DDP_16, 4096)
-    where, do = crossover_text.advice(measured, found).split(". ")
-    assert where.startswith("Of 4 cells, decentralised training wins in 0, ties in 1 (100 Mbit/s, 4,096), loses in 3")
-    assert "over 100 Mbit/s by DDP fp16 with a target batch of 4,096 (167 s" in do
-    assert "or by Hivemind fp32, at its best with 4,096, which is not told from it (1.01 times" in do
-    assert "over 1 Gbit/s by DDP fp16 with a target batch of 256 (99.8 s" in do
-    assert "Hivemind fp32, at its best with 4,096, takes 1.54 times" in do
-
-
 @pytest.mark.parametrize("small", [False, True])
 def test_every_way_of_the_study_reaches_the_same_target_batches(small: bool) -> None:
     asked = study.load(CHECKOUT / "studies/decentralized.yaml", small)
@@ -192,26 +156,21 @@ def test_every_way_of_the_study_reaches_the_same_target_batches(small: bool) -> 
     assert targets == dict.fromkeys((PEERS, PEERS_16, DDP, DDP_16, HOROVOD, Way("single", "none")), expected)
 
 
-def test_what_is_whole_in_the_examples_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decentralized, "EXAMPLES", tmp_path)
-    monkeypatch.setattr(decentralized, "KEPT", tmp_path / "kept")
-    asked = {
-        "study": "a",
-        "sweeps": [{"include": [{}]}, {"matrix": {"target_batch_size": [256], "allreduce": ["fp32"]}}],
-    }
-    assert decentralized.kept(asked, 3) is None
-    Manifest(schema_version=1, study="a").write(tmp_path / "a")
-    (tmp_path / "a" / "study.yaml").write_text(yaml.safe_dump({**asked, "hosts": ["h1:1", "h2:1"]}))
-    for framework in ("torch_ddp", "hivemind"):
-        pack.pack(tmp_path / "a")
-        assert decentralized.kept(asked, 3) is None, "one configuration is missing"
-        for repeat in (1, 2, 3):
-            trial = Trial(framework=framework, workers=2, repeat=repeat)
-            about = {"study": "a", "id": trial.id, "configuration": trial.configuration}
-            record = store.Record(trial=trial, status="ok", **about)
-            store.write_record(tmp_path / "a" / "trials" / trial.id, record)
-    pack.pack(tmp_path / "a")
-    folder = decentralized.kept(asked, 3)
-    assert folder is not None and list(store.read_study(folder)) == list(store.read_study(tmp_path / "a"))
-    assert decentralized.kept(asked, 4) is None, "a repeat is missing"
-    assert decentralized.kept({**asked, "measure": {"min_steps": 3}}, 3) is None, "it was another study"
+def rounds(*seconds_and_peers: tuple[float, int]) -> list[Round]:
+    made, at = [], 0.0
+    for seconds, peers in seconds_and_peers:
+        at += seconds
+        made.append(Round(at, seconds, peers))
+    return made
+
+
+def test_only_what_slow_rounds_took_longer_is_lost() -> None:
+    taken = rounds((0.5, 2), (5.5, 2), (5.5, 2), (0.6, 1), (0.5, 1))
+    assert leaving_peers.lost(taken, 0.5) == pytest.approx(10.0)
+    assert leaving_peers.lost(leaving_peers.since(taken, 6.0), 0.5) == pytest.approx(5.0)
+
+
+def test_rounds_of_one_and_of_two_are_counted_from_the_latest() -> None:
+    taken = rounds((1, 1), (1, 2), (1, 2), (1, 1), (1, 1), (1, 1))
+    assert (leaving_peers.alone(taken), leaving_peers.together(taken)) == (3, 0)
+    assert leaving_peers.together(taken[:3]) == 2 and leaving_peers.alone(taken[:1]) == 1
