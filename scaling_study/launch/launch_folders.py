@@ -131,8 +131,8 @@ class LaunchRecord:
                 had[name] = min(len(each.blocks) for each in store.read_ranks(folders[name], trials[name].processes))
         return whole_blocks((count, trials[name]) for name, count in had.items())
 
-    def result(self, trial: Trial, folder: Path, blocks: int, why: str) -> tuple[Outcome, list[str]] | None:
-        """A member's outcome and notes, of so many blocks of a launch that ended early because of `why`.
+    def result(self, trial: Trial, folder: Path, blocks: int, why: str) -> Outcome | None:
+        """A member's outcome, of so many blocks of a launch that ended early because of `why`.
 
         None where these are too few, or reports are not whole.
         """
@@ -146,7 +146,7 @@ class LaunchRecord:
                 ranks = tuple(first_blocks(report, count) for report in reports)
                 if not outcome.first_problem(trial, ranks):
                     note = f"its launch ended after {blocks} of {asked} blocks: {why}"
-                    return Outcome("ok", ranks=ranks), [note] if count < asked else []
+                    return Outcome("ok", ranks=ranks, notes=(note,) if count < asked else ())
         return None
 
 
@@ -223,14 +223,13 @@ def _finished(results: Path, folder: Path) -> Iterator[Record]:
         for name in [name for name in group.members if name in begun and name not in group.at_fault]:
             result = launch.result(trials[name], folders[name], blocks, group.why or "its driver ended")
             if result and not (folders[name] / "record.json").exists():
-                ended, notes = result
                 yield dataclasses.replace(
                     begun[name],
                     status="ok",
                     reason="",
-                    ranks=list(ended.ranks),
+                    ranks=list(result.ranks),
                     launch=launch.name(group),
-                    notes=begun[name].notes or notes,
+                    notes=begun[name].notes or list(result.notes),
                 )
 
 

@@ -328,17 +328,15 @@ class Launch:
         exit = replace((group.exit if finished else None) or Exit(None, 0.0), seconds=share_seconds)
         blocks = 0 if finished else self.record.blocks(record, {trial.id: trial for trial in self.due}, self.places)
         for index, trial in enumerate(built.trials):
-            notes: list[str] = []
-            if changed := sorted(group.changed.get(index, ())):
-                notes = [f"its steps change, for the whole process: {', '.join(changed)} (put back)"]
             if finished:
-                result = outcome.judge(trial, self.places[trial.id], exit)
-            elif early := self.record.result(trial, self.places[trial.id], blocks, record.why or STOPPED):
-                result, ended_early = early
-                notes += ended_early
+                result: Outcome | None = outcome.judge(trial, self.places[trial.id], exit)
             else:
+                result = self.record.result(trial, self.places[trial.id], blocks, record.why or STOPPED)
+            if not result:
                 continue
-            attempt = Attempt(exit, result, started_at, notes=tuple(notes), launch=self.record.name(record))
+            changed = ", ".join(sorted(group.changed.get(index, ())))
+            notes = (f"its steps change, for the whole process: {changed} (put back)",) if changed else ()
+            attempt = Attempt(exit, result, started_at, notes=notes, launch=self.record.name(record))
             if trial not in self.failed:
                 found[trial.id] = attempt
             elif built.failure and not built.failure.said:

@@ -172,8 +172,8 @@ def test_ranks_that_were_stopped_in_a_block_are_cut_to_what_both_have(
     launch = launch_folders.LaunchRecord(tmp_path, 3)
     assert not launch.result(pair, tmp_path, 5, "a rank ended") and not launch.result(pair, tmp_path, 1, "a rank ended")
     found = launch.result(pair, tmp_path, 4, "a rank ended")
-    assert found and found[1] == ["its launch ended after 4 of 8 blocks: a rank ended"]
-    cut, whole = found[0].ranks
+    assert found and found.notes == ("its launch ended after 4 of 8 blocks: a rank ended",)
+    cut, whole = found.ranks
     assert [len(report.blocks) for report in store.read_ranks(tmp_path, 2)] == [5, 4], "what ranks wrote stays"
     assert [len(report.step_seconds) for report in (cut, whole)] == [4, 4]
     assert cut.loss_last is None and whole.loss_last is not None, "of a step that is gone, and of one that is there"
