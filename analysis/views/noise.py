@@ -20,7 +20,7 @@ from analysis import findings
 from analysis.findings import DOUBT, NOTE, Evidence, Finding, count, grouped
 from analysis.frames import configurations as launches
 from analysis.frames.results import Results, once
-from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.frames.rows import ConfigurationRow
 from analysis.show import notes, style
 from analysis.show.style import EndLabel
 from analysis.statistics import noise_levels
@@ -48,7 +48,6 @@ BLOCK = 4  # runs of a block, at least: neighbours in time correlate, blocks of 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 10  # below, no order of them is rarer than FALSE_ALARMS: 2 / 4! = 0.08
 MOST_EXACT = 7  # blocks, of which all orders are counted; beyond, DRAWS of them are drawn, from a fixed seed
 DRAWS = 20_000
-COLUMNS = ("configuration", "repeat", "launch", "at", "hours", "place", "relative", "sentinel")
 Values = NDArray[np.float64]
 
 
@@ -112,39 +111,34 @@ def noise_and_drift(evidence: Evidence) -> Iterator[Finding]:
 
 
 def table(results: Results) -> pd.DataFrame:
-    """COLUMNS, a row for each trial that is ok of a configuration with two or more, in the order in which they ran.
+    """A row for each trial that is ok of a configuration with two or more, in the order in which they ran.
 
     `hours` since the first, `place` in the order (0 to 1), `relative`: samples per second over the geometric mean of
-    its configuration, less 1.
+    its configuration, less 1; `launch` that it shared, and whether it is of the `sentinel`.
     """
     runs = Evidence(results).runs
-    known = runs.configuration.isin(results.configurations.configuration)
-    ours = runs[(runs.status == "ok") & runs.samples_per_second.notna() & known]
-    at = pd.to_datetime(ours.started_at, utc=True, errors="coerce", format="ISO8601")
-    runs_in_order = pd.DataFrame(
-        {
-            "configuration": ours.configuration.astype(object),
-            "repeat": ours["repeat"],
-            "launch": [together(str(launch or "")) for launch in ours.launch.fillna("")],
-            "at": at,
-            "logs": np.log(ours.samples_per_second.to_numpy(float)),
-        }
+    runs = runs.assign(began=_began(runs), launch=[together(str(name or "")) for name in runs.launch.fillna("")])
+    good = (runs.status == "ok") & runs.samples_per_second.notna() & runs.began.notna()
+    runs = runs[good & runs.configuration.isin(results.configurations.configuration)]
+    runs = runs.astype({"configuration": object}).sort_values(["began", "repeat"], kind="stable", ignore_index=True)
+    logs = pd.Series(np.log(runs.samples_per_second.to_numpy(float)), dtype="float64").groupby(runs.configuration)
+    relative = np.expm1(np.log(runs.samples_per_second.to_numpy(float)) - logs.transform("mean"))
+    runs = runs.assign(relative=relative)[logs.transform("size") > 1].reset_index(drop=True)
+    return runs.assign(
+        hours=(runs.began - runs.began.min()).dt.total_seconds() / 3600,
+        place=np.arange(len(runs)) / max(1, len(runs) - 1),
+        sentinel=runs.configuration == (results.study.sentinel or ""),
     )
-    runs_in_order = runs_in_order[at.notna()].sort_values(["at", "repeat"], kind="stable", ignore_index=True)
-    logs = runs_in_order.groupby("configuration").logs
-    runs_in_order["relative"] = np.expm1(runs_in_order.logs - logs.transform("mean"))
-    runs_in_order = runs_in_order[logs.transform("size") > 1].reset_index(drop=True)
-    runs_in_order["hours"] = (runs_in_order["at"] - runs_in_order["at"].min()).dt.total_seconds() / 3600
-    runs_in_order["place"] = np.arange(len(runs_in_order)) / max(1, len(runs_in_order) - 1)
-    runs_in_order["sentinel"] = runs_in_order.configuration == (results.study.sentinel or "")
-    shown: pd.DataFrame = runs_in_order[list(COLUMNS)]
-    return shown
+
+
+def _began(runs: pd.DataFrame) -> pd.Series[pd.Timestamp]:
+    return pd.to_datetime(runs.started_at, utc=True, errors="coerce", format="ISO8601")
 
 
 def floor(runs: pd.DataFrame) -> Floor | None:
     """The noise floor: of the sentinel if it has enough repeats, else pooled; None where there are too few for either.
 
-    `runs`: COLUMNS.
+    `runs`: of table().
     """
     from scipy.special import chdtri
 
@@ -161,7 +155,7 @@ def floor(runs: pd.DataFrame) -> Floor | None:
 
 
 def drift(runs: pd.DataFrame) -> Drift | None:
-    """Over all configurations of `runs` (COLUMNS, in the order of time); None for fewer than FEWEST_BLOCKS blocks."""
+    """Over all configurations of `runs` (of table()); None for fewer than FEWEST_BLOCKS blocks."""
     block = blocks(list(runs.launch))
     if not len(block) or block[-1] + 1 < FEWEST_BLOCKS:
         return None
@@ -246,7 +240,7 @@ def disturbances(evidence: Evidence) -> Iterator[Finding]:
 def _apart(evidence: Evidence) -> Iterator[Finding]:
     """Compared configurations whose repeats were not interleaved: the last of one began before the first of another."""
     runs = evidence.runs[evidence.runs.status == "ok"]
-    at = pd.to_datetime(runs.started_at, utc=True, errors="coerce", format="ISO8601")
+    at = _began(runs)
     began = (at - at.min()).dt.total_seconds().groupby(runs.configuration)
     spans = {str(name): (min(own), max(own)) for name, own in began if len(own) > 1}
     groups = grouped(evidence.rows, lambda row: (row["model"], row["batch"])).values()
@@ -274,7 +268,6 @@ def _apart(evidence: Evidence) -> Iterator[Finding]:
 
 MOST_ROWS, MOST_REPEATS = 40, 10
 REPEAT, ROW = 0.065, 0.2  # inches: a repeat, and what a row has at least
-WIDTH = 3.6
 WIDEST = (-0.6, 1.0)  # of the axis; what lies beyond is a mark at its edge
 INNER, OUTER = style.style_colours(1)[0], style.GREY
 HEADINGS = ("median", "1 in 100")
@@ -295,19 +288,15 @@ class Spread:
 
 
 def draw_distributions(results: Results) -> dict[str, Figure]:
-    """`distributions-<model>`, for each model with timed steps."""
+    """`distributions-<model>`, for each model with timed steps, at the batch size that most of its series have."""
     figures = {}
     for model in results.models:
-        rows = results.frame_of(model)
-        rows = rows[rows.n > 0]
-        if len(rows):
-            batch = max(rows.batch, key=lambda size: (int((rows.batch == size).sum()), int(size)))
-            ours = as_rows(rows[rows.batch == batch].sort_values("series_order", kind="stable"))
-            every = [
-                distribution for distribution in (spread(results, row) for row in ours) if distribution is not None
-            ]
-            if every:
-                figures[f"distributions-{file_name(model)}"] = _figure(model, int(batch), every, len(rows), results)
+        rows = sorted((row for row in results.rows_of(model) if row["n"]), key=lambda row: row["series_order"])
+        sizes = [int(row["batch"]) for row in rows]
+        batch = max(sizes, key=lambda size: (sizes.count(size), size), default=0)
+        every = [made for row in rows if row["batch"] == batch and (made := spread(results, row))]
+        if every:
+            figures[f"distributions-{file_name(model)}"] = _figure(model, batch, every, len(rows), results)
     return figures
 
 
@@ -330,17 +319,13 @@ def _steps(results: Results) -> dict[str, pd.DataFrame]:
 
 def _figure(model: str, batch: int, every: Sequence[Spread], of: int, results: Results) -> Figure:
     shown = every[:MOST_ROWS]
-    names = [str(distribution.row["series"]) for distribution in shown]
-    texts = [
-        (f"{three_digits(1000 * distribution.median_seconds)} ms", f"{100 * distribution.slow:+.0f} %")
-        for distribution in shown
-    ]
-    most = max(min(len(distribution.repeats), MOST_REPEATS) for distribution in shown)
-    height = max(ROW, REPEAT * most + 0.07)
-    first = 0.2 + max(style.inches(text, style.SMALL) for text, _ in [*texts, (HEADINGS[0], "")])
+    names = [str(one.row["series"]) for one in shown]
+    texts = [(f"{three_digits(1000 * one.median_seconds)} ms", f"{100 * one.slow:+.0f} %") for one in shown]
+    most = max(min(len(one.repeats), MOST_REPEATS) for one in shown)
+    first = 0.2 + max(style.inches(text, style.SMALL) for text, _ in [*texts, HEADINGS])
     layout = style.Layout(
-        panel_width=WIDTH,
-        panel_height=len(shown) * height + 0.1,
+        panel_width=3.6,
+        panel_height=len(shown) * max(ROW, REPEAT * most + 0.07) + 0.1,
         above=0.34,
         below=0.45,
         left=0.25 + max(style.inches(name, style.SMALL) for name in names),
@@ -351,9 +336,9 @@ def _figure(model: str, batch: int, every: Sequence[Spread], of: int, results: R
     axis, _ = sheet.at(0)
     low, high = _bounds(shown)
     _lines(axis, shown, high)
-    for index in range(len(shown)):
-        _beside(axis, texts[index], xy=(1.0, index), units=("axes fraction", "data"), first=first)
-    _beside(axis, HEADINGS, xy=(1.0, 1.0), units=("axes fraction", "axes fraction"), first=first, up=7)
+    for index, text in enumerate(texts):
+        _beside(axis, text, xy=(1.0, index), units="data", first=first)
+    _beside(axis, HEADINGS, xy=(1.0, 1.0), units="axes fraction", first=first, up=7)
     axis.axvline(0.0, color=style.GREY, linewidth=0.8, zorder=1)
     axis.set_xlim(low, high)
     axis.set_ylim(len(shown) - 0.45, -0.55)
@@ -369,15 +354,15 @@ def _figure(model: str, batch: int, every: Sequence[Spread], of: int, results: R
 
 def _bounds(shown: Sequence[Spread]) -> tuple[float, float]:
     """Where the axis begins and ends: every repeat's 5 to 99 %, if that is within WIDEST."""
-    least = min(float(distribution.repeats.p5.min()) for distribution in shown)
-    most = max(float(distribution.repeats.p99.max()) for distribution in shown)
+    every = pd.concat([one.repeats for one in shown])
+    least, most = float(every.p5.min()), float(every.p99.max())
     room = max(0.05 * (most - least), 0.005)
     return max(WIDEST[0], least - room), min(WIDEST[1], most + room)
 
 
 def _lines(axis: Axes, shown: Sequence[Spread], high: float) -> None:
     """Lines from 5 to 95 %, boxes from 25 to 75 %, a tick at the median; the slowest hundredth and the slowest."""
-    repeats = [distribution.repeats.iloc[:MOST_REPEATS] for distribution in shown]
+    repeats = [one.repeats.iloc[:MOST_REPEATS] for one in shown]
     offsets = [0.66 * ((np.arange(len(ours)) + 0.5) / len(ours) - 0.5) for ours in repeats]
     at = np.concatenate([index + offset for index, offset in enumerate(offsets)])
     every = pd.concat(repeats)
@@ -401,18 +386,17 @@ def _lines(axis: Axes, shown: Sequence[Spread], high: float) -> None:
 
 
 def _beside(
-    axis: Axes, texts: tuple[str, str], xy: tuple[float, float], units: tuple[str, str], first: float, up: float = 0
+    axis: Axes, texts: tuple[str, str], xy: tuple[float, float], units: str, first: float, up: float = 0
 ) -> None:
-    """Two texts right of the panel, in columns."""
+    """Two texts right of the panel, in columns; `units`: of the height."""
     for text, right in zip(texts, (0.1, first + 0.1), strict=True):
         axis.annotate(
             text,
             xy=xy,
-            xycoords=units,
+            xycoords=("axes fraction", units),
             xytext=(72 * right, up),
             textcoords="offset points",
             va="center",
-            ha="left",
             fontsize=style.SMALL,
             color=style.DARK if not up else style.GREY,
             annotation_clip=False,
@@ -425,7 +409,7 @@ def _footnote(shown: Sequence[Spread], every: Sequence[Spread], of: int, results
         "grey: from the 99th percentile to the slowest. 1 in 100: how much that percentile is above the median, "
         "at least."
     )
-    if any(len(distribution.repeats) > MOST_REPEATS for distribution in shown):
+    if any(len(one.repeats) > MOST_REPEATS for one in shown):
         what += f" The first {MOST_REPEATS} repeats."
     if len(every) > len(shown):
         what += f" The first {len(shown)} of {len(every)} series."
@@ -438,13 +422,15 @@ def _footnote(shown: Sequence[Spread], every: Sequence[Spread], of: int, results
 
 
 def machine(results: Results) -> list[str]:
-    """Sentences about the machine, from repeats: its noise floor, any drift, and the noise between rounds."""
+    """The noise floor, any drift, and the noise between rounds."""
     runs = table(results)
-    least = floor(runs)
-    said = [floor_text(least)] if least is not None else ["Noise floor: not known, too few repeats."]
-    levels, canary = noise_levels.levels(results), noise_levels.canary(results)
-    of_rounds = [*([levels_text(levels)] if levels else []), *([canary_text(canary, results)] if canary else [])]
-    return [*said, drift_text(drift(runs)), *of_rounds]
+    least, levels, canary = floor(runs), noise_levels.levels(results), noise_levels.canary(results)
+    return [
+        "Noise floor: not known, too few repeats." if least is None else floor_text(least),
+        drift_text(drift(runs)),
+        *([levels_text(levels)] if levels else []),
+        *([canary_text(canary, results)] if canary else []),
+    ]
 
 
 def floor_text(least: Floor) -> str:
@@ -487,8 +473,7 @@ def levels_text(levels: Levels) -> str:
 
 def canary_text(canary: Canary, results: Results) -> str:
     """`Canary (resnet8, single, batch 32): from the first block of a launch to its last, throughput changed by ...`"""
-    rows = [row for row in results.rows if row["configuration"] in canary.configurations]
-    names = "; ".join(map(findings.name_of, rows))
+    names = "; ".join(findings.name_of(results.by_name[name]) for name in canary.configurations)
     changes = ", ".join(f"{two_figure_percentage(math.expm1(by), '+')} %" for by in canary.changes.values())
     noise = f" (noise ±{two_figure_percentage(canary.noise)} %)" if canary.freedom else ""
     changed = (
@@ -536,17 +521,21 @@ def draw_drift(results: Results) -> dict[str, Figure]:
         above=0.16,
         gutters=(style.gutter([SENTINEL]) if runs.sentinel.any() else 0.2,),
     )
-    title, footnote = f"The machine over the sweep: {results.study.name}", _drift_footnote(results, least, moved)
-    sheet = style.sheet(1, 1, layout, title, footnote)
+    lines = ["Points: samples per second of one run, against the mean of all repeats of its configuration."]
+    lines += [f"Shaded: {floor_text(least)}"] if least is not None else []
+    lines += [f"Line: {drift_text(moved)}" if moved is not None else drift_text(moved), f"{notes.source(results)}."]
+    sheet = style.sheet(1, 1, layout, f"The machine over the sweep: {results.study.name}", lines)
     axis, _ = sheet.at(0)
-    hours = float(runs.hours.max())
-    scale, unit = (60.0, "minutes") if hours < SHORT else (1.0, "hours")
-    at = scale * runs.hours.to_numpy(float)
+    scale, unit = (60.0, "minutes") if runs.hours.max() < SHORT else (1.0, "hours")
+    at, relative = scale * runs.hours.to_numpy(float), runs.relative.to_numpy(float)
     if least is not None:
         axis.axhspan(-least.spread, least.spread, color=style.PALE, zorder=0)
     axis.axhline(0.0, color=style.GREY, linewidth=0.8, zorder=1)
-    axis.plot(at, runs.relative, linestyle="", marker="o", markersize=3, color=blue, alpha=0.6, markeredgewidth=0)
-    labels = _sentinel(axis, runs, at, orange)
+    axis.plot(at, relative, linestyle="", marker="o", markersize=3, color=blue, alpha=0.6, markeredgewidth=0)
+    labels = []
+    if (ours := runs.sentinel.to_numpy(bool)).any():
+        axis.plot(at[ours], relative[ours], marker="D", markersize=4, color=orange, linewidth=1.0, zorder=3)
+        labels.append(EndLabel(float(at[ours][-1]), float(relative[ours][-1]), SENTINEL, orange))
     if moved is not None:
         trend = np.expm1(np.log1p(moved.total) * (runs.place.to_numpy(float) - 0.5))
         axis.plot(at, trend, color=style.DARK, linestyle="-" if moved.found else ":", linewidth=1.2, zorder=4)
@@ -557,22 +546,6 @@ def draw_drift(results: Results) -> dict[str, Figure]:
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.3g} %" if value else "0"))
     style.end_labels(axis, labels, layout.panel_height)
     return {"drift": sheet.figure}
-
-
-def _sentinel(axis: Axes, runs: pd.DataFrame, at: Values, colour: str) -> list[EndLabel]:
-    ours = runs.sentinel.to_numpy(bool)
-    if not ours.any():
-        return []
-    relative = runs.relative.to_numpy(float)[ours]
-    axis.plot(at[ours], relative, marker="D", markersize=4, color=colour, linewidth=1.0, zorder=3)
-    return [EndLabel(float(at[ours][-1]), float(relative[-1]), SENTINEL, colour)]
-
-
-def _drift_footnote(results: Results, least: Floor | None, moved: Drift | None) -> list[str]:
-    lines = ["Points: samples per second of one run, against the mean of all repeats of its configuration."]
-    lines += [f"Shaded: {floor_text(least)}"] if least is not None else []
-    lines.append(f"Line: {drift_text(moved)}" if moved is not None else drift_text(moved))
-    return [*lines, f"{notes.source(results)}."]
 
 
 VIEW = View(
