@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from numpy.typing import NDArray
 
 from analysis.frames.results import Results
@@ -94,8 +95,8 @@ def _crooked(probes: Sequence[Probe]) -> Iterator[str]:
     """One sentence for those whose sizes are no line, worst first."""
     every = [(fitted.misfit, probe, key) for probe in probes for key, fitted in probe.fits.items()]
     names = [
-        f"{probe.name}, {key[0].replace('_', '-')}{f', {state}' if (state := state_text(probe, key[1])) else ''}"
-        for misfit, probe, key in sorted(every, key=lambda item: -item[0])
+        ", ".join(filter(None, (probe.name, collective.replace("_", "-"), state_text(probe, busy))))
+        for misfit, probe, (collective, busy) in sorted(every, key=lambda item: -item[0])
         if misfit > STRAIGHT
     ]
     if names:
@@ -182,25 +183,22 @@ def draw(results: Results) -> dict[str, Figure]:
         gutters=(0.35, style.gutter(line.name for lines in rows for line in lines)),
     )
     sheet = style.sheet(len(rows), 2, layout, f"The network: {results.study.name}", _footnote(results, sizes))
-    for index, (name, lines) in enumerate(zip(present, rows, strict=True)):
-        for column, kind in enumerate((SECONDS, BUS)):
-            axis, _ = sheet.at(2 * index + column)
-            axis.set_title(name.replace("_", "-") if column == 0 else "", loc="left", weight="bold")
+    for axes, name, lines in zip(sheet.axes, present, rows, strict=True):
+        axes[0].set_title(name.replace("_", "-"), loc="left", weight="bold")
+        for axis, kind in zip(axes, (SECONDS, BUS), strict=True):
             style.name_y(axis, kind, layout)
             _panel(axis, lines, kind, layout)
     return {"network": sheet.figure}
 
 
 def _lines(sizes: pd.DataFrame, probes: Sequence[network.Probe]) -> list[Line]:
+    colours = zip(probes, style.style_colours(len(probes)), strict=True)
     lines = []
-    for probe, colour in zip(probes, style.style_colours(len(probes)), strict=True):
-        for busy in (False, True):
-            ours = sizes[(sizes.configuration == probe.configuration) & (sizes.busy == busy)]
-            if len(ours):
-                state = state_text(probe, busy)
-                name = probe.name + (f", {state}" if state else "")
-                key = (str(ours.collective.iloc[0]), busy)
-                lines.append(Line(name, ours, probe.fits.get(key), colour, busy))
+    for (probe, colour), busy in product(colours, (False, True)):
+        ours = sizes[(sizes.configuration == probe.configuration) & (sizes.busy == busy)]
+        if len(ours):
+            name = ", ".join(filter(None, (probe.name, state_text(probe, busy))))
+            lines.append(Line(name, ours, probe.fits.get((str(ours.collective.iloc[0]), busy)), colour, busy))
     return lines
 
 
@@ -257,8 +255,7 @@ def _size_ticks(axis: Axes, sizes: Sequence[int], width: float) -> None:
     """As many of the sizes as have room for their names."""
     widest = max(style.inches(binary_size(size), style.SMALL) for size in sizes) + 0.08
     every = max(1, int(np.ceil(len(sizes) * widest / width)))
-    axis.xaxis.set_major_locator(FixedLocator([float(size) for size in sizes[::every]]))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: binary_size(round(value))))
+    axis.set_xticks([float(size) for size in sizes[::every]], [binary_size(size) for size in sizes[::every]])
     axis.xaxis.set_minor_locator(NullLocator())
 
 

@@ -47,17 +47,14 @@ class Suggestion:
 def suggestions(results: Results, compared: Sequence[Comparison | Declined]) -> list[Suggestion]:
     """The measurements most worth making, the most urgent first; may be empty."""
     chosen = [winner for model in results.models if (winner := _winner(results, model))]
-    laws = [
-        extrapolation for extrapolation in extrapolations(results) if extrapolation.compared.noise.errors is not None
-    ]
-    ranked = sorted(filter(None, (_count(law, results) for law in laws)), key=lambda pair: pair[0], reverse=True)
-    chosen += [suggestion for _, suggestion in ranked[:1]]
-    if not laws:
-        first = sorted(
-            filter(None, (_first(comparison.family, results) for comparison in compared)), key=lambda pair: pair[0]
-        )
-        chosen += [suggestion for _, suggestion in first[:1]]
-    return chosen
+    laws = [beyond for beyond in extrapolations(results) if beyond.compared.noise.errors is not None]
+    if laws:
+        counted = filter(None, (_count(law, results) for law in laws))
+        best = max(counted, key=lambda pair: pair[0], default=None)
+        return chosen + ([best[1]] if best else [])
+    missing = filter(None, (_first(comparison.family, results) for comparison in compared))
+    first = min(missing, key=lambda pair: pair[0], default=None)
+    return chosen + ([first[1]] if first else [])
 
 
 def _winner(results: Results, model: str) -> Suggestion | None:
@@ -67,16 +64,18 @@ def _winner(results: Results, model: str) -> Suggestion | None:
     if len(fit) < 2:
         return None
     best = max(fit, key=lambda row: row["samples_per_second"])
-    rivals = [row for row in fit if row is not best and _alike(best, row)]
+    rivals = (row for row in fit if row is not best and _alike(best, row))
     other = max(rivals, key=lambda row: row["samples_per_second"], default=None)
     count = None if other is None else repeats_apart(best, other)
     if other is None or count is None or count > MOST_REPEATS:
         return None
     count = max(count, int(best["n"]) + 1, int(other["n"]) + 1)  # those that there are have not done it
     gap = 100 * (float(best["samples_per_second"]) / float(other["samples_per_second"]) - 1)
+    had = " and ".join(map(str, sorted({int(best["n"]), int(other["n"])})))
+    first, second = (f"{row['series']}, batch {row['batch']}" for row in (best, other))
     return Suggestion(
         WINNER,
-        f"{model}: {_name(best)} and {_name(other)} differ by {gap:.1f} %, which {_had(best, other)} do not resolve; "
+        f"{model}: {first} and {second} differ by {gap:.1f} %, which {had} repeats do not resolve; "
         f"{count} repeats of each would, if the means stay.",
         {"configurations": [best["configuration"], other["configuration"]], "repeats": count},
     )
@@ -173,15 +172,6 @@ def _keys(family: Family, workers: int) -> dict[str, Any]:
     about = family.about
     batch = "global_batch" if family.strong else "batch_per_worker"
     return {key: about[key] for key in ("framework", "model", "allreduce", batch)} | {"workers": workers}
-
-
-def _name(row: Row) -> str:
-    return f"{row['series']}, batch {row['batch']}"
-
-
-def _had(a: Row, b: Row) -> str:
-    counts = sorted({int(a["n"]), int(b["n"])})
-    return f"{' and '.join(map(str, counts))} repeats"
 
 
 def listing(results: Results) -> Listing | None:

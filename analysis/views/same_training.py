@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from analysis.findings import grouped
 from analysis.frames.configurations import KEYS, known, own_algorithm, same, values_of
 from analysis.frames.results import Results
-from analysis.frames.rows import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.frames.training import METRICS, evaluation_steps
 from analysis.show import notes
 from analysis.show.layout import Listing
@@ -50,33 +51,14 @@ RECIPE = (
     "part_learning_rates",
     *(key for key in KEYS if key.startswith("train_") and key not in WAYS),
 )
-UNITS = ("steps", "seconds", "step_seconds")
-SAME_STEPS = {
-    "steps_ratio": 1.0,
-    "steps_ratio_low": 1.0,
-    "steps_ratio_high": 1.0,
+SAME_STEPS = {f"steps_ratio{bound}": 1.0 for bound in ("", "_low", "_high")} | {
     "verdict": IDENTICAL,
     "seeds_needed": None,
 }
-COLUMNS = (
-    "model",
-    "global_batch",
-    "target",
-    "configuration",
-    "series",
-    "reference",
-    "reference_series",
-    "seeds",
-    "both_reached",
-    "one_reached",
-    *(f"{unit}_ratio{bound}" for unit in UNITS for bound in ("", "_low", "_high")),
-    "verdict",
-    "seeds_needed",
-)
 
 
 def table(results: Results) -> pd.DataFrame:
-    """COLUMNS: each configuration with a target against the reference of its recipe, the baseline where it is one.
+    """Each configuration with a target against the reference of its recipe, the baseline where it is one.
 
     Ratios are geometric means over the seeds that both have, with 95 % intervals. Where one of a pair was stopped
     before the target, its ratio is known only to be larger or smaller, and counts so; where both were, it says nothing.
@@ -94,7 +76,7 @@ def table(results: Results) -> pd.DataFrame:
         ours, theirs = str(row["configuration"]), str(reference["configuration"])
         pair = _pair(row, reference, of[ours], of[theirs], steps.get(ours, 0.0), len(pairs))
         rows.append(pair | (SAME_STEPS if _identical(curves.get(ours, {}), curves.get(theirs, {})) else {}))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows)
 
 
 def _curves(results: Results) -> dict[str, dict[int, Any]]:
@@ -114,13 +96,10 @@ def _identical(ours: Mapping[int, Any], theirs: Mapping[int, Any]) -> bool:
     return bool(both) and all(np.array_equal(ours[seed], theirs[seed], equal_nan=True) for seed in both)
 
 
-def _groups(results: Results, trained: set[str]) -> list[list[ConfigurationRow]]:
-    groups: dict[tuple[Any, ...], list[ConfigurationRow]] = {}
-    for row in sorted(results.rows, key=lambda row: row["series_order"]):
-        if row["configuration"] in trained and row["train_target"]:
-            recipe = (*values_of(row, RECIPE), own_algorithm(row))
-            groups.setdefault(recipe, []).append(row)
-    return list(groups.values())
+def _groups(results: Results, trained: set[str]) -> Iterable[list[ConfigurationRow]]:
+    rows = sorted(results.rows, key=lambda row: row["series_order"])
+    asked = [row for row in rows if row["configuration"] in trained and row["train_target"]]
+    return grouped(asked, lambda row: (*values_of(row, RECIPE), own_algorithm(row))).values()
 
 
 def _against(group: list[ConfigurationRow], results: Results) -> list[tuple[ConfigurationRow, ConfigurationRow]]:
@@ -148,16 +127,21 @@ def _pair(
     each = (both.train_seconds / both.steps) / (both.train_seconds_of_reference / both.steps_of_reference)
     ratios = {"steps": mean, "seconds": censored_mean(*seconds), "step_seconds": censored_mean(each.to_list(), ())}
     return {
-        **{key: row[key] for key in ("model", "global_batch", "configuration", "series")},
+        "model": row["model"],
+        "global_batch": row["global_batch"],
         "target": row["train_target"],
+        "configuration": row["configuration"],
+        "series": row["series"],
         "reference": reference["configuration"],
         "reference_series": reference["series"],
         "seeds": len(both),
         "both_reached": len(known),
         "one_reached": len(larger) + len(smaller),
-        **{f"{unit}_ratio": of.mean for unit, of in ratios.items()},
-        **{f"{unit}_ratio_low": of.low for unit, of in ratios.items()},
-        **{f"{unit}_ratio_high": of.high for unit, of in ratios.items()},
+        **{
+            f"{unit}_ratio{bound}": value
+            for unit, of in ratios.items()
+            for bound, value in (("", of.mean), ("_low", of.low), ("_high", of.high))
+        },
         "verdict": verdict(mean, wide),
         "seeds_needed": repeats_needed(known, MARGIN - 1) if len(known) > 1 else None,
     }
@@ -181,37 +165,28 @@ def verdict(mean: CensoredMean, wide: CensoredMean) -> str:
     return DIFFERS if (wide.low or 0.0) > 1 or (wide.high or math.inf) < 1 else NOT_RESOLVED
 
 
-# The table of configurations that train the same in unlike ways, by seed: equal steps, and what each step costs.
-
-HEADER = ("configuration", "against", "seeds", "steps", "steps are", "seconds a step", "seconds", "seeds needed")
-
-
 def listing(results: Results) -> Listing | None:
     """A row for each pair; None where no two configurations have one recipe."""
-    rows = table(results)
-    if rows.empty:
+    pairs = table(results)
+    if pairs.empty:
         return None
-    several = rows.model.nunique() > 1
-    both = {*rows.configuration, *rows.reference}
-    cells = tuple(_cells(row, several) for row in rows.to_dict("records"))
-    return Listing(
-        f"The same training in unlike ways, by seed ({results.heading})", HEADER, cells, _lines(results, both)
-    )
-
-
-def _cells(row: Mapping[Any, Any], several: bool) -> tuple[str, ...]:
-    model = f"{row['model']}, " if several else ""
-    one_reached = f" + {row['one_reached']}" if row["one_reached"] else ""
-    return (
-        f"{model}{row['series']}, batch {row['global_batch']}",
-        str(row["reference_series"]),
-        f"{row['both_reached']}{one_reached} of {row['seeds']}",
-        _ratio(row, "steps"),
-        str(row["verdict"]),
-        _ratio(row, "step_seconds"),
-        _ratio(row, "seconds"),
-        f"{row['seeds_needed']:.0f}" if known(row["seeds_needed"]) else "",
-    )
+    of_pairs = as_rows(pairs)
+    rows = [
+        {
+            "configuration": name,
+            "against": str(row["reference_series"]),
+            "seeds": f"{row['both_reached']}{f' + {one}' if (one := row['one_reached']) else ''} of {row['seeds']}",
+            "steps": _ratio(row, "steps"),
+            "steps are": str(row["verdict"]),
+            "seconds a step": _ratio(row, "step_seconds"),
+            "seconds": _ratio(row, "seconds"),
+            "seeds needed": f"{row['seeds_needed']:.0f}" if known(row["seeds_needed"]) else "",
+        }
+        for row, name in zip(of_pairs, notes.named_with_batch(of_pairs), strict=True)
+    ]
+    shown = results.among({*pairs.configuration, *pairs.reference})
+    title = f"The same training in unlike ways, by seed ({results.heading})"
+    return Listing.from_rows(title, rows, [*notes.how_it_differs(shown), *LEGEND, notes.source(results)])
 
 
 def _ratio(row: Mapping[Any, Any], unit: str) -> str:
@@ -222,22 +197,17 @@ def _ratio(row: Mapping[Any, Any], unit: str) -> str:
     return f"{mean:.2f} [{', '.join(bounds)}]" if known(low) or known(high) else f"{mean:.2f}"
 
 
-def _lines(results: Results, shown: set[str]) -> tuple[str, ...]:
-    ours = results.configurations[results.configurations.configuration.isin(shown)]
-    percent = 100 * (MARGIN - 1)
-    return (
-        *notes.how_it_differs(ours),
-        "Ratios to the configuration they are against, which has the same model, global batch, precision and recipe: "
-        "geometric means over the seeds of both, taken seed by seed [95 % interval, log-normal]. Steps and seconds are "
-        "those to the target; seconds a step are of the whole trainings.",
-        "Seeds: that both reached the target with, + those that one did (its ratio is known only to be larger or "
-        "smaller, and counts so). With a seed that neither reached it, nothing is known.",
-        "Steps are identical where every evaluation of every seed logged the same loss and metric, to the last digit. "
-        f"They are equal where the whole interval lies within {percent:.0f} % of 1, up or down (equivalence), and "
-        "differ where it leaves out 1, corrected for the number of pairs; else it is not resolved. Where they are "
-        "equal, the seconds differ by the framework's time. Seeds needed: for an interval as narrow as that margin.",
-        notes.source(results),
-    )
+LEGEND = (
+    "Ratios to the configuration they are against, which has the same model, global batch, precision and recipe: "
+    "geometric means over the seeds of both, taken seed by seed [95 % interval, log-normal]. Steps and seconds are "
+    "those to the target; seconds a step are of the whole trainings.",
+    "Seeds: that both reached the target with, + those that one did (its ratio is known only to be larger or "
+    "smaller, and counts so). With a seed that neither reached it, nothing is known.",
+    "Steps are identical where every evaluation of every seed logged the same loss and metric, to the last digit. "
+    f"They are equal where the whole interval lies within {100 * (MARGIN - 1):.0f} % of 1, up or down (equivalence), "
+    "and differ where it leaves out 1, corrected for the number of pairs; else it is not resolved. Where they are "
+    "equal, the seconds differ by the framework's time. Seeds needed: for an interval as narrow as that margin.",
+)
 
 
 VIEW = View(
