@@ -84,8 +84,11 @@ def pairs(results: Results) -> list[Pair]:
     compared = []
     for groups in recipes.values():
         if len(groups) > 1:
-            arms = [_arm(results, *of, rows) for of, rows in groups.items()]
-            compared += [pair for ours, theirs in permutations(arms, 2) if (pair := _paired(ours, theirs))]
+            for ours, theirs in permutations((_arm(results, *of, rows) for of, rows in groups.items()), 2):
+                if ours.freeze == theirs.freeze and ours.weights != RANDOM and theirs.weights == RANDOM:
+                    compared.append(Pair("weights", ours, theirs))
+                elif ours.weights == theirs.weights and ours.freeze == NOTHING and theirs.freeze != NOTHING:
+                    compared.append(Pair("freeze", ours, theirs))
     return sorted(
         compared,
         key=lambda pair: (
@@ -95,14 +98,6 @@ def pairs(results: Results) -> list[Pair]:
             pair.ours.weights,
         ),
     )
-
-
-def _paired(ours: Arm, theirs: Arm) -> Pair | None:
-    if ours.freeze == theirs.freeze and ours.weights != RANDOM and theirs.weights == RANDOM:
-        return Pair("weights", ours, theirs)
-    if ours.weights == theirs.weights and ours.freeze == NOTHING and theirs.freeze != NOTHING:
-        return Pair("freeze", ours, theirs)
-    return None
 
 
 def of_weights(results: Results) -> list[tuple[Arm, Arm]]:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.frames.configurations import known
 from analysis.frames.results import Results
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import as_rows, bounded
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
 from scaling_study.stats.network import COLLECTIVES, AlphaBeta, Point, bus_factor
 from scaling_study.stats.network import fit as fit_line
@@ -50,18 +50,6 @@ def probes(results: Results) -> list[Probe]:
         where = str(about.launcher), controller, int(about.workers), str(about.device)
         probes.append(Probe(configuration, str(about.probe), *where, fits))
     return probes
-
-
-def fit(results: Results, configuration: str | None = None) -> dict[Key, AlphaBeta]:
-    """The points of the study's probe; where it has several, `configuration` says which.
-
-    Empty where there is none. Raises ValueError where there are several and none is named.
-    """
-    matching = [probe for probe in probes(results) if configuration in (None, probe.configuration)]
-    if len(matching) > 1:
-        names = ", ".join(probe.configuration for probe in matching)
-        raise ValueError(f"several networks were probed, say which: {names}")
-    return matching[0].fits if matching else {}
 
 
 def _fitted(sizes: pd.DataFrame, results: Results, configuration: str) -> AlphaBeta:
@@ -132,49 +120,48 @@ def table(results: Results) -> pd.DataFrame:
     about = {row["configuration"]: row for row in as_rows(trials)}
     names = _names(about)
     sizes = results.details.network
-    measured = sizes[sizes.configuration.isin(about)]
-    keys = ["configuration", "busy", "collective", "bytes"]
-    groups = [ours for _, ours in measured.groupby(keys, sort=False)]
-    rows = [_row(dict(ours.iloc[0][keys]), ours, about, names) for ours in groups]
-    frame = pd.DataFrame(rows, columns=list(COLUMNS)).assign(
-        order=[COLLECTIVES.index(row["collective"]) for row in rows]
+    rows = []
+    for _, ours in sizes[sizes.configuration.isin(about)].groupby(
+        ["configuration", "busy", "collective", "bytes"], sort=False
+    ):
+        first = ours.iloc[0]
+        trial, n, seconds = about[first.configuration], len(ours), float(ours.seconds.mean())
+        if n >= FEWEST_REPEATS:
+            mean, error, interval = between_repeats(ours.seconds.to_numpy()), ours.seconds.std() / n**0.5, BETWEEN
+            low, high = mean.low, mean.high
+        else:  # of each run, independent of the others
+            half, interval = ((ours.seconds_high - ours.seconds_low).pow(2).sum(skipna=False)) ** 0.5 / 2 / n, WITHIN
+            low, high, error = max(0.0, seconds - half), seconds + half, half / 2
+        rows.append(
+            {
+                "configuration": first.configuration,
+                "probe": names[first.configuration],
+                **{key: trial[key] for key in ("launcher", "controller", "device")},
+                "workers": int(trial["workers"]),
+                "collective": first.collective,
+                "busy": first.busy,
+                "bytes": first.bytes,
+                "repeats": n,
+                "calls": int(ours.calls.sum()),
+                **bounded("seconds", seconds, low, high),
+                "seconds_error": error,
+                "interval": interval,
+                "seconds_min": ours.seconds_min.min(),
+                "seconds_max": ours.seconds_max.max(),
+                "algorithm_bytes_per_second": first.bytes / seconds,
+                "bus_bytes_per_second": bus_factor(first.collective, int(trial["workers"])) * (first.bytes / seconds),
+            }
+        )
+    rows.sort(
+        key=lambda row: (
+            row["probe"],
+            row["configuration"],
+            row["busy"],
+            COLLECTIVES.index(row["collective"]),
+            row["bytes"],
+        )
     )
-    order = ["probe", "configuration", "busy", "order", "bytes"]
-    return frame.sort_values(order, kind="stable", ignore_index=True).drop(columns="order")
-
-
-def _row(
-    keys: dict[Any, Any], ours: pd.DataFrame, trials: Mapping[str, Mapping[Any, Any]], names: Mapping[str, str]
-) -> dict[str, Any]:
-    trial = trials[keys["configuration"]]
-    workers, seconds = int(trial["workers"]), float(ours.seconds.mean())
-    rate = keys["bytes"] / seconds
-    return {
-        **keys,
-        "probe": names[keys["configuration"]],
-        "workers": workers,
-        **{key: trial[key] for key in ("launcher", "controller", "device")},
-        "repeats": len(ours),
-        "calls": int(ours.calls.sum()),
-        "seconds": seconds,
-        **_interval(ours, seconds),
-        "seconds_min": ours.seconds_min.min(),
-        "seconds_max": ours.seconds_max.max(),
-        "algorithm_bytes_per_second": rate,
-        "bus_bytes_per_second": bus_factor(keys["collective"], workers) * rate,
-    }
-
-
-def _interval(ours: pd.DataFrame, seconds: float) -> dict[str, Any]:
-    """The 95 % interval of the mean over the repeats of one size, and its standard error."""
-    n = len(ours)
-    if n >= FEWEST_REPEATS:
-        mean, error, kind = between_repeats(ours.seconds.to_numpy()), ours.seconds.std() / n**0.5, BETWEEN
-        low, high = mean.low, mean.high
-    else:  # of each run, independent of the others
-        half, kind = ((ours.seconds_high - ours.seconds_low).pow(2).sum(skipna=False)) ** 0.5 / 2 / n, WITHIN
-        low, high, error = max(0.0, seconds - half), seconds + half, half / 2
-    return {"seconds_low": low, "seconds_high": high, "seconds_error": error, "interval": kind}
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def _names(trials: Mapping[str, Mapping[Any, Any]]) -> dict[str, str]:

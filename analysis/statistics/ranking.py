@@ -69,8 +69,12 @@ class Uncertainty:
         common = configurations.common(sure)
         for at, row in enumerate(sure):
             by_launch = configurations.logs(row)
-            if common and all(name in by_launch for name in common) and (within := _within_launches(row)):
-                variance[at], freedom[at] = within
+            known = configurations.spread_of(row)
+            if known and common and all(name in by_launch for name in common):
+                # Of one launch's log value, beside others'.
+                terms = [(known.processes, known.processes_freedom), *known.among_others]
+                variance[at], freedom[at] = total(terms)
+            if freedom[at]:
                 counts[at], logs[at] = len(common), np.mean([by_launch[name] for name in common])
             else:
                 alone.append(at)
@@ -140,15 +144,6 @@ class Uncertainty:
     def _whose(self, row: ConfigurationRow) -> list[str]:
         own = str(row["configuration"])
         return [own, str(row["baseline"])] if self.over_baselines else [own]
-
-
-def _within_launches(row: ConfigurationRow) -> tuple[float, float] | None:
-    """Variance and degrees of freedom of one launch's log value beside others'; None where it shared none."""
-    known = configurations.spread_of(row)
-    if known is None:
-        return None
-    variance, freedom = total([(known.processes, known.processes_freedom), *known.among_others])
-    return (variance, freedom) if freedom else None
 
 
 def holm(p_values: ArrayLike) -> Values:

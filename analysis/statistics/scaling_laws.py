@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import fdtrc
 
 from analysis.frames import results as series
 from analysis.frames.configurations import BATCH_KEYS, KEYS, known, values, values_of
@@ -39,12 +40,8 @@ Vector = NDArray[np.float64]
 Form = tuple[str, ...]  # names of TERMS
 
 
-def _power(exponent: float, logs: int) -> Callable[[Vector], Vector]:
-    return lambda n: n**exponent * np.log2(n) ** logs
-
-
 EXPONENTS = (0.0, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 1.0, 4 / 3, 3 / 2, 2.0)
-POWERS = {f"n^{i:.3g} log2(n)^{j}": _power(i, j) for i in EXPONENTS for j in (0, 1, 2) if (i, j) != (0.0, 0)}
+POWERS = {f"n^{i:.3g} log2(n)^{j}": (i, j) for i in EXPONENTS for j in (0, 1, 2) if (i, j) != (0.0, 0)}
 TERMS: dict[str, Callable[[Vector], Vector]] = {
     "1": np.ones_like,
     "n-1": lambda n: n - 1,
@@ -55,7 +52,7 @@ TERMS: dict[str, Callable[[Vector], Vector]] = {
     "[n-1, from 2]": lambda n: np.maximum(0.0, n - 2),  # more than with two workers, and none up to there
     "[log2 n, from 2]": lambda n: np.maximum(0.0, np.log2(n) - 1),
     "[(n-1)/n, from 2]": lambda n: np.maximum(0.0, (n - 1) / n - 1 / 2),
-    **POWERS,
+    **{name: lambda n, i=i, j=j: n**i * np.log2(n) ** j for name, (i, j) in POWERS.items()},  # type: ignore[misc]
 }
 
 
@@ -306,23 +303,16 @@ class Comparison:
     @property
     def why(self) -> str:
         """Why nothing is said of counts that were not run; empty where a law that is kept describes those that were."""
-        if not all(self._misses(candidate) for candidate in self.kept):
-            return ""
+        for candidate in self.kept:
+            freedom = len(self.family.workers) - candidate.law.coefficients
+            if self.noise.errors is None or freedom < 1 or candidate.misfit <= MOST_MISFIT:
+                return ""
+            over_noise = float(candidate.curve.squares[0]) / freedom / max(self.noise.variance, TIE)
+            if fdtrc(freedom, self.noise.freedom, over_noise) >= LACK_OF_FIT:  # the F test for lack of fit
+                return ""
         return (
             f"the best of them, {self.best.law.name}, misses counts that were measured by {100 * self.best.misfit:.0f} "
             f"%, where a mean is known to ±{100 * self.noise.half_width:.1f} %"
-        )
-
-    def _misses(self, candidate: Fitted) -> bool:
-        """True where the residuals of a law are surely not noise (F test for lack of fit), and matter."""
-        freedom = len(self.family.workers) - candidate.law.coefficients
-        if self.noise.errors is None or freedom < 1 or candidate.misfit <= MOST_MISFIT:
-            return False
-        from scipy.special import fdtrc
-
-        variance = max(self.noise.variance, TIE)
-        return bool(
-            fdtrc(freedom, self.noise.freedom, float(candidate.curve.squares[0]) / freedom / variance) < LACK_OF_FIT
         )
 
 

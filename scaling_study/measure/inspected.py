@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import threading
 import time
@@ -29,7 +30,7 @@ from torch.nn import Parameter
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.surroundings import Peak, described, may_round_to_tf32, measure_peak
-from scaling_study.measure.training import Phase, Step, Training, now
+from scaling_study.measure.training import Phase, Step, Stopwatch, Training, now
 from scaling_study.measure.wire import Wire
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
@@ -50,9 +51,8 @@ class Arrivals:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._began: Any = None  # of the last backward: seconds, or a CUDA event
-        self._noted: list[tuple[int, Any]] = []  # bytes, and seconds or an event
+        self.watch = Stopwatch(device)  # of the last backward
+        self._begun, self._sizes = False, list[int]()  # bytes
 
     @contextmanager
     def watching(self, parameters: Iterable[Parameter], phase: Phase) -> Iterator[None]:
@@ -69,30 +69,17 @@ class Arrivals:
     @property
     def gradients(self) -> list[list[float]]:
         """[[bytes, seconds since the beginning of backward], ...] in the order in which they came."""
-        if self._began is None:
-            return []
-        return [[size, self._seconds_to(moment)] for size, moment in self._noted]
+        return [[*pair] for pair in zip(self._sizes, itertools.accumulate(self.watch.seconds()), strict=True)]
 
     def _entered(self, phase: str) -> None:
         if phase == "backward":
-            self._noted, self._began = [], self._moment()
+            self._begun, self._sizes = True, []
+            self.watch.start()
 
     def _arrived(self, parameter: torch.Tensor) -> None:
-        self._noted.append((parameter.numel() * parameter.element_size(), self._moment()))
-
-    def _moment(self) -> Any:
-        """Now; on a GPU the host is ahead of the device, so an event on the stream that computes the gradient."""
-        if self.device.type != "cuda":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self.device))
-        return event
-
-    def _seconds_to(self, moment: Any) -> float:
-        if self.device.type != "cuda":
-            return float(moment - self._began)
-        moment.synchronize()
-        return float(self._began.elapsed_time(moment)) / 1e3
+        if self._begun:
+            self._sizes.append(parameter.nbytes)
+            self.watch.lap()
 
 
 def watchable(trial: Trial) -> bool:

@@ -283,9 +283,15 @@ class Network:
 
 
 def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = None) -> RankReport:
-    """Measure on this rank; leave the report in the folder `record`, if there is one. All ranks call it alike."""
+    """Measure on this rank; leave the report in the folder `record`, if there is one. All ranks call it alike. Raises
+    SystemExit where there is no size to measure, or nobody to send it to."""
     names = (trial.collective,) if trial.collective else collectives.COLLECTIVES
-    sizes = asked_sizes(trial, ranks)
+    if ranks.world_size == 1:
+        raise SystemExit("a network probe needs two or more ranks: for example, start it with mpirun -np 2")
+    if none := collectives.no_size(trial.min_bytes, trial.max_bytes):
+        raise SystemExit(none)
+    least, most = trial.min_bytes or collectives.MIN_BYTES, trial.max_bytes or collectives.MAX_BYTES
+    sizes = list(collectives.sizes(least, most, trial.size_factor or collectives.SIZE_FACTOR))
     groups = [(busy, name) for busy in ((False, True) if ranks.device.type == "cpu" else (False,)) for name in names]
     whole_window, rows_to_come = trial.window, len(groups) * len(sizes)
     window = replace(  # of a row, but for its max_seconds
@@ -319,16 +325,6 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
     if record:
         store.write_rank(Path(record), report)
     return report
-
-
-def asked_sizes(trial: Trial, ranks: Ranks) -> Sequence[int]:
-    """The sizes of a trial in bytes, those of stats/network.py where it names none. Raises SystemExit where none is."""
-    if ranks.world_size == 1:
-        raise SystemExit("a network probe needs two or more ranks: for example, start it with mpirun -np 2")
-    if none := collectives.no_size(trial.min_bytes, trial.max_bytes):
-        raise SystemExit(none)
-    least, most = trial.min_bytes or collectives.MIN_BYTES, trial.max_bytes or collectives.MAX_BYTES
-    return list(collectives.sizes(least, most, trial.size_factor or collectives.SIZE_FACTOR))
 
 
 def network_report(

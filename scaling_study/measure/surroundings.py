@@ -182,7 +182,13 @@ class PowerMeter:
         try:
             if self.gpus:
                 return [float(pynvml.nvmlDeviceGetTotalEnergyConsumption(h)) / 1e3 for h in self._handles()]
-            return [int(counter.read_text()) / 1e6 for counter in _packages()] if self.local_rank == 0 else []
+            domains = [path.parent for path in sorted(RAPL.glob("intel-rapl:*/name")) if self.local_rank == 0]
+            packages = [
+                domain
+                for domain in domains
+                if domain.name.count(":") == 1 and (domain / "name").read_text().startswith(PACKAGE)
+            ]
+            return [int((package / "energy_uj").read_text()) / 1e6 for package in packages]
         except (pynvml.NVMLError, OSError):
             return []
 
@@ -207,12 +213,6 @@ def gpu_uuids(indices: Sequence[int]) -> list[str]:
     """
     uuids = [getattr(torch.cuda.get_device_properties(index), "uuid", None) for index in indices]
     return [] if None in uuids else sorted(f"GPU-{uuid}" for uuid in uuids)
-
-
-def _packages() -> list[Path]:
-    """The energy counters of the host's CPU packages, in microjoules."""
-    domains = [path.parent for path in sorted(RAPL.glob("intel-rapl:*/name")) if ":" not in path.parent.name[11:]]
-    return [domain / "energy_uj" for domain in domains if (domain / "name").read_text().startswith(PACKAGE)]
 
 
 SECONDS = 0.1  # for each of the two, once its size is found

@@ -82,7 +82,12 @@ class Wire:
         """Meanwhile every call of a watched function is `follow(call, done)`."""
         for owner, name, _, done in self._watched:
             original = getattr(owner, name)
-            self._replace(owner, name, functools.wraps(original)(_following(original, follow, done)))
+
+            @functools.wraps(original)
+            def followed(*args: Any, original: Any = original, done: Any = done, **kwargs: Any) -> Any:
+                return follow(functools.partial(original, *args, **kwargs), done)
+
+            self._replace(owner, name, followed)
         try:
             yield
         finally:
@@ -104,10 +109,6 @@ class Wire:
             return original(*args, **kwargs)
 
         return counted
-
-
-def _following(original: Any, follow: Any, done: Any) -> Any:
-    return lambda *args, **kwargs: follow(lambda: original(*args, **kwargs), done)
 
 
 class Dispatched(TorchDispatchMode):

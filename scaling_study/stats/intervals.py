@@ -210,8 +210,12 @@ def quotient(
     if n < FEWEST_REPEATS:
         return Interval(mean, None, None, n, float(n), TOO_FEW)
     stages = [first_stage(values, planned) for values, planned in zip(every, first or [None] * len(every), strict=True)]
-    sides = zip(stages, map(len, every), averages, powers, strict=True)
-    variances = [k**2 * _relative_variance(stage, mean_) / n_ for stage, n_, mean_, k in sides]  # of each log mean
+    variances = []  # of each log mean; for a few numbers Python is faster than numpy
+    for stage, values, average, power in zip(stages, every, averages, powers, strict=True):
+        shares = [value / average for value in stage]  # or the square of a large one would be infinite
+        centre = sum(shares) / len(shares)
+        relative = sum((share - centre) ** 2 for share in shares) / (len(shares) - 1)
+        variances.append(power**2 * relative / len(values))
     if sum(variances) == 0:
         return Interval(mean, mean, mean, n, float(n))
     freedom = welch_satterthwaite(variances, [float(len(stage) - 1) for stage in stages])
@@ -261,14 +265,6 @@ def _finite(values: ArrayLike, name: str) -> np.ndarray[Any, np.dtype[np.float64
     if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
         raise ValueError(f"{name} must be one or more finite numbers in a row")
     return x
-
-
-def _relative_variance(values: Sequence[float], mean: float) -> float:
-    """Variance of the population that `values` are drawn from, over the square of `mean`. For a few numbers Python is
-    faster than numpy."""
-    shares = [value / mean for value in values]  # or the square of a large one would be infinite
-    centre = sum(shares) / len(shares)
-    return sum((share - centre) ** 2 for share in shares) / (len(shares) - 1)
 
 
 def student_t(confidence: float, freedom: float) -> float:

@@ -110,24 +110,22 @@ def spreads(logs: ArrayLike, groups: Sequence[Hashable]) -> list[LaunchSpread]:
         left, common = fitted(x[rows[name]])
         variances[rows[name]], freedoms[rows[name]] = variance_left(left)
         means[at] = common
-    own, own_freedom = _believed(variances, freedoms)
-    shared = dict(zip(names, _wider(*variance_left(fitted(means)[0])), strict=True))
+    known = freedoms > 0
+    if known.any():
+        spread = believed(variances[known], np.maximum(1.0, freedoms[known]))
+        variances[known], freedoms[known] = spread.variance, spread.freedom
+    # Few groups say little, and may be unlike: of each group's own variance and that of all the wider one counts. Where
+    # its own is, its degrees of freedom lie between those of the two.
+    of_groups, each = variance_left(fitted(means)[0])
+    every = float(each.sum())
+    pooled = float(of_groups @ each) / every if every else 0.0
+    shared: dict[Hashable, tuple[float, float]] = {
+        name: (own, (every + freedom) / 2) if own > pooled else (pooled, every)
+        for name, own, freedom in zip(names, of_groups.tolist(), each.tolist(), strict=True)
+    }
     return [
-        LaunchSpread(float(own[at]), float(own_freedom[at]), *shared[group], len(rows[group]))
+        LaunchSpread(float(variances[at]), float(freedoms[at]), *shared[group], len(rows[group]))
         for at, group in enumerate(groups)
-    ]
-
-
-def _wider(variances: Values, freedoms: Values) -> list[tuple[float, float]]:
-    """The wider of each group's own variance and that of all, as few groups say little and may be unlike.
-
-    Where its own is, its degrees of freedom lie between those of the two.
-    """
-    known = float(freedoms.sum())
-    pooled = float(variances @ freedoms) / known if known else 0.0
-    return [
-        (own, (known + freedom) / 2) if own > pooled else (pooled, known)
-        for own, freedom in zip(variances.tolist(), freedoms.tolist(), strict=True)
     ]
 
 
@@ -160,12 +158,3 @@ def variance_left(left: Values) -> tuple[Values, Values]:
     squares = (np.where(there, left, 0.0) ** 2).sum(axis=1)
     known = freedom >= LEAST_FREEDOM
     return np.where(known, squares / np.where(known, freedom, 1.0), 0.0), np.where(known, freedom, 0.0)
-
-
-def _believed(variances: Values, freedoms: Values) -> tuple[Values, Values]:
-    known = freedoms > 0
-    own, freedom = np.zeros(len(known)), np.zeros(len(known))
-    if known.any():
-        spread = believed(variances[known], np.maximum(1.0, freedoms[known]))
-        own[known], freedom[known] = spread.variance, spread.freedom
-    return own, freedom

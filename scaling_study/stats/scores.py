@@ -100,7 +100,10 @@ class Place:
     @cached_property
     def hits(self) -> Cells:
         """1 where a part of the mask is in a cell."""
-        down, across = (_edges(n, side) for n, side in zip(self.grid, self.mask.shape, strict=True))
+        down, across = (
+            [(cell * pixels // cells, -(-(cell + 1) * pixels // cells)) for cell in range(cells)]  # first pixel, end
+            for cells, pixels in zip(self.grid, self.mask.shape, strict=True)
+        )
         return np.array([[float(self.mask[a:b, c:d].any()) for c, d in across] for a, b in down])
 
     @cached_property
@@ -166,11 +169,6 @@ def enlarged(shown: Map, size: tuple[int, int]) -> NDArray[np.float64]:
     """(height, width) of (h, w), bilinearly: what the energy is of."""
     pixels: NDArray[np.float64] = _enlarging(shown.shape[0], size[0]) @ shown @ _enlarging(shown.shape[1], size[1]).T
     return pixels
-
-
-def _edges(cells: int, pixels: int) -> list[tuple[int, int]]:
-    """First pixel of each cell, and the one after its last."""
-    return [(cell * pixels // cells, -(-(cell + 1) * pixels // cells)) for cell in range(cells)]
 
 
 def _middles(cells: int, pixels: int) -> NDArray[np.float64]:

@@ -36,7 +36,11 @@ def listed(read: Results) -> network_module.Listing:
 
 
 def fits(folder: Path) -> Mapping[network.Key, Any]:
-    return network.fit(results.read(folder))
+    return lines_of(results.read(folder))
+
+
+def lines_of(read: Results) -> dict[network.Key, Any]:
+    return {key: line for probe in network.probes(read) for key, line in probe.fits.items()}
 
 
 # --- fit ---
@@ -82,11 +86,8 @@ def test_a_kink_is_said_in_the_table(folder: Path, offset: float) -> None:
 
 @pytest.mark.slow
 def test_several_probes_have_to_be_told_apart(folder: Path) -> None:
-    first, other = plant_probe(folder), plant_probe(folder, launcher="horovodrun", controller="gloo")
+    plant_probe(folder), plant_probe(folder, launcher="horovodrun", controller="gloo")
     read = results.read(folder)
-    with pytest.raises(ValueError, match="several networks were probed, say which: network_probe-"):
-        network.fit(read)
-    assert network.fit(read, first) and network.fit(read, other) and network.fit(read, "another") == {}
     assert [(probe.name, probe.launcher, probe.controller, probe.workers) for probe in network.probes(read)] == [
         ("Horovod (gloo), 2 workers", "horovodrun", "gloo", 2),
         ("torch.distributed (Gloo), 2 workers", "torchrun", None, 2),
@@ -95,14 +96,14 @@ def test_several_probes_have_to_be_told_apart(folder: Path) -> None:
 
 def test_no_probe_has_no_fit(folder: Path) -> None:
     read = results.read(folder)
-    assert network.fit(read) == {} and network_module.listing(read) is None and network_module.brief(read) is None
+    assert lines_of(read) == {} and network_module.listing(read) is None and network_module.brief(read) is None
     assert network.table(read).empty
 
 
 def test_one_size_has_no_fit_and_is_in_the_table(folder: Path) -> None:
     plant_probe(folder, sizes=[1024])
     read = results.read(folder)
-    assert network.fit(read) == {} and len(network.table(read)) == 2 * 4
+    assert lines_of(read) == {} and len(network.table(read)) == 2 * 4
     assert "network" in Figures(read)
 
 
@@ -159,7 +160,7 @@ def test_a_record_that_is_not_whole_is_left_out_by_name(folder: Path, broken: di
     configuration = plant_probe(folder, broken=broken)
     with pytest.warns(SkippedRecord, match=configuration):
         read = results.read(folder)
-    assert network.fit(read) == {} and len(read.configurations) == 2
+    assert lines_of(read) == {} and len(read.configurations) == 2
 
 
 # --- figure ---

@@ -176,7 +176,7 @@ def test_a_study_holds_the_network_it_ran_on(file: Path) -> None:
     rows = pd.read_csv(folder / "results.csv").set_index("framework")
     assert rows.status.to_dict() == {"single": "ok", "network_probe": "ok"}
     assert pd.isna(rows.samples_per_second.network_probe) and rows.model.network_probe == NO_MODEL
-    fits = network.fit(results.read(folder))
+    fits = [probe.fits for probe in network.probes(results.read(folder)) if probe.fits]
     assert set(fits) == {(name, busy) for name in COLLECTIVES for busy in (False, True)}
     assert fits["allreduce", False].seconds(1024) > 0
 
@@ -193,4 +193,6 @@ def test_a_wrong_result_is_a_failed_trial_and_no_figure(file: Path, monkeypatch)
     assert (record.status, record.reason) == ("failed", "rank 1: allreduce of 1024 bytes gave a wrong result")
     assert [row.correct for row in record.ranks[1].network] == [False] + [True] * 5
     assert all(row.correct for row in record.ranks[0].network)
-    assert not (folder / "figures" / "network.png").exists() and not network.fit(results.read(folder))
+    assert not (folder / "figures" / "network.png").exists() and not [
+        probe.fits for probe in network.probes(results.read(folder)) if probe.fits
+    ]
