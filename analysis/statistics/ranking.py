@@ -218,10 +218,8 @@ def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
     """A row of COLUMNS for each configuration that may be ranked, the highest value of each model and work first.
 
     `ratio` is to the best of the others, with its simultaneous interval. Left out is what failed, failed parity, is
-    held back by this machine or oversubscribed; of efficiency also what has no speed-up.
+    held back by this machine or oversubscribed; of efficiency also what has no speed-up. `by`: one of QUANTITIES.
     """
-    if by not in QUANTITIES:
-        raise ValueError(f"by is one of {', '.join(QUANTITIES)}, not {by!r}")
     rows: list[ConfigurationRow] = [row for row in results.rows if row["n"]]
     uncertainty = Uncertainty.of_rows(rows, over_baselines=by == "efficiency")
     groups: list[list[ConfigurationRow]] = []

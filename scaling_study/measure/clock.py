@@ -30,25 +30,18 @@ if TYPE_CHECKING:
 def next_block(steps: int, seconds: float, window: Window, expected_step_seconds: float | None = None) -> int:
     """Steps to run before asking again; 0 when the timed window is over.
 
-    Rank 0 asks between blocks of steps, outside the timed ones, and tells the others. Ranks that looked at their own
-    clocks would stop after different numbers of steps and deadlock in the next collective; asking after every step
-    would put a broadcast between the steps that are being timed.
+    Rank 0 asks between blocks of steps, outside the timed ones, and tells the others: ranks that looked at their own
+    clocks would stop after different numbers of steps and deadlock in the next collective.
 
-    `steps` and `seconds` are those timed so far. The first block is min_steps; each later one is what the mean
-    step so far says is missing of min_seconds, at most as many steps as were done already (so the total at most
-    doubles, and a slow first block cannot send the run far past its aim). Over when both minima are reached, or
-    either maximum. No block is planned to end more than one step past max_seconds.
+    `steps` and `seconds` are those timed so far. The first block is min_steps; each later one is what the mean step so
+    far says is missing of min_seconds, at most as many steps as were done already. Over when both minima are reached,
+    or either maximum. No block is planned to end more than one step past max_seconds.
 
     `expected_step_seconds`, where the warm-up gave one, also holds the first block to max_seconds.
-    Raises ValueError for negative or non-finite `steps` or `seconds`.
     """
-    if steps < 0 or not (0 <= seconds < math.inf):
-        raise ValueError(f"timed so far cannot be {steps} steps in {seconds} s")
     most = math.inf if window.max_steps is None else window.max_steps - steps
     max_seconds = math.inf if window.max_seconds is None else window.max_seconds
-    if most <= 0 or seconds >= max_seconds:
-        return 0
-    if steps >= window.min_steps and seconds >= window.min_seconds:
+    if most <= 0 or seconds >= max_seconds or (steps >= window.min_steps and seconds >= window.min_seconds):
         return 0
     if steps == 0:
         step_seconds = expected_step_seconds or 0.0
@@ -171,9 +164,8 @@ class Console:
         self._print(f"95 % interval within this run of {len(report.step_seconds)} steps{short}")
         if abs(trend := step_trend(step_seconds) or 0.0) > NO_TREND:
             faster = "slower" if trend > 0 else "faster: they may still have been warming up"
-            self._print(
-                f"From the first third of these steps to the last they became {100 * abs(trend):.0f} % {faster}"
-            )
+            changed = f"{100 * abs(trend):.0f} % {faster}"
+            self._print(f"From the first third of these steps to the last they became {changed}")
 
     def _print(self, line: str) -> None:
         if self.ranks.rank == 0:
@@ -216,27 +208,30 @@ class Measurement:
         self.parity: ParityRecorder | None = None
         step = training.step
         if trial.find == "parity":
-            self.parity = ParityRecorder(
-                self.workload, trial, ranks, training.weights or self.workload.model.state_dict
-            )
+            weights = training.weights or self.workload.model.state_dict
+            self.parity = ParityRecorder(self.workload, trial, ranks, weights)
             step = self.parity.recorded(step)
         self.skipped = SkippedSteps(training.optimizer, trial)
         self.step = self.skipped.counting(step)
-        gpus = [device.index for device in ranks.devices if device.type == "cuda"]
-        self.meter, self.quiet = PowerMeter(gpus, ranks.local_rank), QuietMeter()
         self.stopwatch = Stopwatch(*ranks.devices)
         self.first_step_at = 0.0
         self.warmup_seconds: list[float] = []
-        self.step_seconds: list[float] = []
         self.first: Loss = None  # of the warm-up's first step; unknown where nothing warmed up
         self.last: Loss = None
+        self.warmup_skipped: int | None = None
+        self.inspected: Inspected | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as if nothing had been timed."""
+        self.step_seconds: list[float] = []
+        self.blocks: list[store.Block] = []
+        self.timed_rounds: set[int] = set()  # of training.rounds, by number
         self.samples = 0
         self.tokens: int | torch.Tensor = 0
-        self.warmup_skipped: int | None = None
         self.skipped_steps: int | None = None
-        self.timed_rounds: set[int] = set()  # of training.rounds, by number
-        self.blocks: list[store.Block] = []
-        self.inspected: Inspected | None = None
+        gpus = [device.index for device in self.ranks.devices if device.type == "cuda"]
+        self.meter, self.quiet = PowerMeter(gpus, self.ranks.local_rank), QuietMeter()
 
     def warm_up(self) -> None:
         """First-step costs (allocation, autotuning, the first negotiation) stay out of what is timed (F1)."""
@@ -312,12 +307,6 @@ class Measurement:
         self.step_seconds += seconds
         self.blocks.append(store.Block(round, steps, at))
         return seconds
-
-    def forget(self) -> None:
-        """Begin anew, as if nothing had been timed."""
-        self.step_seconds, self.blocks, self.timed_rounds = [], [], set()
-        self.samples, self.tokens, self.skipped_steps = 0, 0, None
-        self.meter, self.quiet = PowerMeter(self.meter.gpus, self.ranks.local_rank), QuietMeter()
 
     def inspect(self) -> Inspected:
         """Look at some more steps, which are not timed."""

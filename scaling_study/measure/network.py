@@ -52,8 +52,7 @@ def cores_busy(on: bool) -> Iterator[None]:
     """Keep this worker's cores computing within it, if `on`: a thread multiplies matrices without a pause.
 
     On a CPU backward computes on the cores that carry its gradients too: a network that is measured while they idle is
-    faster than training will ever see it. The thread has as many cores as torch computes on, and is pinned as its
-    process is.
+    faster than training will ever see it.
     """
     if not on:
         yield
@@ -93,10 +92,10 @@ def weight(rank: int) -> int:
 class Payload:
     """Buffers of the calls of one collective and size, whose right result is known on every rank.
 
-    Every rank has the same pattern of small whole numbers times a weight of its own. So what comes out is known without
-    a second network: the pattern times the weights' sum (allreduce, reduce_scatter), part by part times each rank's
-    weight (all_gather), or the pattern itself (broadcast). Undo the weights, and every rank must hold the pattern, bit
-    for bit: all sums are whole numbers below 2^24, which fp32 holds exactly.
+    Every rank has the same pattern of small whole numbers times a weight of its own. What comes out is the pattern
+    times the weights' sum (allreduce, reduce_scatter), part by part times each rank's weight (all_gather), or the
+    pattern itself (broadcast). Undo the weights, and every rank must hold the pattern, bit for bit: all sums are whole
+    numbers below 2^24, which fp32 holds exactly.
 
     `whole` is a pattern at least as long as the size. `bytes` is the size as it is: a whole that `ranks` parts do not
     fill is cut short.
@@ -293,12 +292,9 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
     least, most = trial.min_bytes or collectives.MIN_BYTES, trial.max_bytes or collectives.MAX_BYTES
     sizes = list(collectives.sizes(least, most, trial.size_factor or collectives.SIZE_FACTOR))
     groups = [(busy, name) for busy in ((False, True) if ranks.device.type == "cpu" else (False,)) for name in names]
-    whole_window, rows_to_come = trial.window, len(groups) * len(sizes)
-    window = replace(  # of a row, but for its max_seconds
-        whole_window,
-        min_seconds=whole_window.min_seconds / rows_to_come,
-        max_steps=whole_window.max_steps or max(MOST_CALLS, whole_window.min_steps),
-    )
+    most = trial.window.max_steps or max(MOST_CALLS, trial.window.min_steps)
+    a_row = trial.window.min_seconds / (len(groups) * len(sizes))
+    window = replace(trial.window, min_seconds=a_row, max_steps=most)  # of a row, but for its max_seconds
     parts = [(name, part_elements(name, sizes[-1], ranks.world_size)) for name in names]
     longest = max(whole_bytes(name, part, ranks.world_size) for name, part in parts)
     whole = pattern(longest // collectives.ELEMENT_BYTES, ranks.device)

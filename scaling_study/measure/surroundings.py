@@ -235,8 +235,8 @@ class Peak:
         matrix product   n x n in the precision of compute, 2 n^3 FLOP; n doubles while a call stays short
         copy             a buffer larger than caches, read once and written once (as STREAM's copy counts it)
 
-    On a GPU `fp32` uses TF32 where the run's own convolutions or matrix products were allowed to: torch allows it to
-    the former by default and not to the latter. Numbers are random: for ones a GPU draws less power and clocks higher.
+    On a GPU `fp32` uses TF32 where the run's own convolutions or matrix products were allowed to. Numbers are random:
+    for ones a GPU draws less power and clocks higher.
     """
 
     flops_per_second: float | None

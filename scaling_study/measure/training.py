@@ -85,9 +85,8 @@ def now(*devices: torch.device) -> float:
 class Stopwatch:
     """Seconds of every step: `start()`, then `lap()` after each step, then `seconds()`, one number a lap.
 
-    There is no gap between two steps and no synchronisation inside them. On a CPU the host's clock is read once a step.
-    On a GPU the host runs ahead of the device, and waiting for it each step would slow what is measured: an event is
-    recorded between steps and read when the block is over.
+    There is no gap between two steps and no synchronisation inside them: on a GPU, ahead of which the host runs, an
+    event is recorded between steps and read when the block is over.
     """
 
     def __init__(self, device: torch.device, *further: torch.device) -> None:
@@ -125,8 +124,7 @@ class Timeline:
                  worker 1   .  F0 F1 F2 F3 B0 B1 B2 B3           `.` idle: what no event covers
 
     Recorded in the instrumented window only, as phases are. Times are seconds on one clock: rank 0's, which every rank
-    of its host can read; a rank elsewhere counts from the moment at which it received rank 0's, some 0.1 ms later.
-    Hosts are compared by name and boot: monotonic clocks of two hosts that booted together look alike.
+    of its host (by name and boot) can read; a rank elsewhere counts from the moment at which it received rank 0's.
     """
 
     def __init__(self, phase: Phase) -> None:

@@ -7,8 +7,7 @@ A library with collectives of its own names the function through which it hands 
     wire.watch(horovod.torch.optimizer, "allreduce_async_", "allreduce")
 
 Counted is the size of the whole tensor that a collective works on: what goes into an allreduce or a reduce-scatter,
-what comes out of an all-gather. What crosses the network is another thing (a ring moves 2 (n-1)/n of an allreduce,
-(n-1)/n of the other two) and is derived later.
+what comes out of an all-gather. What crosses the network is derived later.
 """
 
 from __future__ import annotations

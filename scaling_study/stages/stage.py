@@ -156,7 +156,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 def connected(schedule: Any, stages: Sequence[Any]) -> None:
     """Let torch agree on shapes and open its connections now, which it else does inside the first step.
 
-    What it says to do so would be counted among that step's bytes. The shapes are given, so nothing is computed.
+    What it says to do so would be counted among that step's bytes.
     """
     for stage in stages:
         stage.has_backward = True

@@ -1,11 +1,11 @@
 """How sure a number is: 95 % intervals within a run, between repeats, and of a ratio of two configurations.
 
-Within a run the steps are autocorrelated (a clock that drifts, a neighbour that comes and goes), so s/sqrt(n) is too
-short. The long-run variance is estimated by the equal-weighted cosine estimator (Mueller, J. Econometrics 141, 2007;
-Lazarus, Lewis, Stock and Watson, "HAR Inference: Recommendations for Practice", J. Bus. Econ. Stat. 36(4), 2018): the
-mean square of the first B type-II cosine coefficients of the series. Under it the studentised mean is Student t with B
-degrees of freedom: exactly for white Gaussian noise, and in the limit for any short-memory series. What it misses of a
-very persistent one is put back by the series' lag-one autocorrelation.
+Within a run the steps are autocorrelated, so s/sqrt(n) is too short. The long-run variance is estimated by the equal-
+weighted cosine estimator (Mueller, J. Econometrics 141, 2007; Lazarus, Lewis, Stock and Watson, "HAR Inference:
+Recommendations for Practice", J. Bus. Econ. Stat. 36(4), 2018): the mean square of the first B type-II cosine
+coefficients of the series. Under it the studentised mean is Student t with B degrees of freedom: exactly for white
+Gaussian noise, and in the limit for any short-memory series. What it misses of a very persistent one is put back by the
+series' lag-one autocorrelation.
 
 What is claimed of a configuration is always the interval between its repeats, never the one within a run: fresh
 processes differ by more than the steps of one process do. Imports numpy, and scipy only when a function is called.
@@ -78,18 +78,17 @@ class Interval:
         return None if half is None or self.mean == 0 else half / abs(self.mean)
 
 
-def within_run(step_seconds: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Interval of the mean of one run's step seconds, corrected for their autocorrelation.
+def within_run(step_seconds: ArrayLike) -> Interval:
+    """95 % interval of the mean of one run's step seconds, corrected for their autocorrelation.
 
-    `step_seconds`: (n,) seconds, in the order of the steps. The verdict is "too short" when coverage cannot be
-    relied on: n < 50, or steps so persistent that they hardly vary within their own run. Coverage is measured in
-    tests/stats/test_intervals.py, the stopping rule of the window included.
-    No interval for n < 2. Raises ValueError for an empty or non-finite series.
+    `step_seconds`: (n,) seconds, in the order of the steps. The verdict is "too short" when coverage cannot be relied
+    on: n < 50, or steps so persistent that they hardly vary within their own run (tests/stats/test_intervals.py). No
+    interval for n < 2. Raises ValueError for an empty or non-finite series.
     """
-    return within_runs([step_seconds], confidence)[0]
+    return within_runs([step_seconds])[0]
 
 
-def within_runs(many: Sequence[ArrayLike], confidence: float = 0.95) -> list[Interval]:
+def within_runs(many: Sequence[ArrayLike]) -> list[Interval]:
     """within_run() of each: those of one length are worked out at once, which ten thousand trials need."""
     series = [_finite(steps, "step_seconds") for steps in many]
     alike: dict[int, list[int]] = {}
@@ -97,20 +96,19 @@ def within_runs(many: Sequence[ArrayLike], confidence: float = 0.95) -> list[Int
         alike.setdefault(len(x), []).append(place)
     intervals: dict[int, Interval] = {}
     for places in alike.values():
-        intervals |= zip(places, _within(np.stack([series[place] for place in places]), confidence), strict=True)
+        intervals |= zip(places, _within(np.stack([series[place] for place in places])), strict=True)
     return [intervals[place] for place in range(len(series))]
 
 
 def freedom_within(n: int) -> int:
     """Degrees of freedom of the interval of one run's mean: how many cosine coefficients it rests on, of n >= 2 steps.
 
-    Few of them: low frequencies only, where even a persistent series has its long-run variance; the price is the wider
-    t quantile. 0.6 sqrt(n) was chosen by simulation over AR(1) phi <= 0.9, ARMA(1,1) and gamma noise.
+    0.6 sqrt(n) was chosen by simulation over AR(1) phi <= 0.9, ARMA(1,1) and gamma noise.
     """
     return min(n - 1, max(3, int(0.6 * math.sqrt(n))))
 
 
-def _within(x: Rows, confidence: float) -> list[Interval]:
+def _within(x: Rows) -> list[Interval]:
     """Intervals of each row of `x`, (runs, n) seconds."""
     from scipy.fft import dct
     from scipy.special import stdtr
@@ -123,9 +121,10 @@ def _within(x: Rows, confidence: float) -> list[Interval]:
     phi = _lag_one(x)
     seen = _share_seen(phi, n, coefficients)
     variances = (low_frequencies**2).mean(axis=1) / np.minimum(1.0, seen)  # only widened: phi < 0 needs no help
-    halves = student_t(confidence, coefficients) * np.sqrt(variances / n)
+    quantile = student_t(0.95, coefficients)
+    halves = quantile * np.sqrt(variances / n)
     # Of nominal 95 % intervals whose variances are `seen` times the true ones.
-    coverage = 1 - 2 * stdtr(coefficients, -student_t(0.95, coefficients) * np.sqrt(seen))
+    coverage = 1 - 2 * stdtr(coefficients, -quantile * np.sqrt(seen))
     short = (n < SHORTEST_SERIES) | (coverage < LEAST_COVERAGE)
     effective = n * np.minimum(1.0, (1 - phi) / (1 + phi))
     columns = (column.tolist() for column in (means, halves, effective, short))
@@ -138,8 +137,7 @@ def _within(x: Rows, confidence: float) -> list[Interval]:
 def throughput(step_seconds: Interval, samples_per_step: float) -> Interval:
     """Samples per second from an interval of step seconds and the samples of all workers in one step.
 
-    Seconds and samples per second are each other's reciprocal, so the bounds swap and the interval is not quite
-    symmetric. An interval of seconds that reaches 0 bounds no throughput from above: then none is claimed.
+    An interval of seconds that reaches 0 bounds no throughput from above: then none is claimed.
     """
     s = step_seconds
     bounded = s.low is not None and s.high is not None and s.low > 0
@@ -147,8 +145,8 @@ def throughput(step_seconds: Interval, samples_per_step: float) -> Interval:
     return Interval(samples_per_step / s.mean, low, high, s.n, s.effective_n, s.verdict)
 
 
-def between_repeats(values: ArrayLike, confidence: float = 0.95, first: int | None = None) -> Interval:
-    """Student t interval of the mean over repeats; `values`: (n,), one mean of each repeat, in any unit.
+def between_repeats(values: ArrayLike, first: int | None = None) -> Interval:
+    """95 % Student t interval of the mean over repeats; `values`: (n,), one mean of each repeat, in any unit.
 
     `first`: how many repeats were planned before any was seen. Where more were added because of their spread, the
     interval rests on the spread of the first ones alone (Stein, Ann. Math. Stat. 16, 1945): the later number was
@@ -160,17 +158,17 @@ def between_repeats(values: ArrayLike, confidence: float = 0.95, first: int | No
     if n < FEWEST_REPEATS:
         return Interval(mean, None, None, n, float(n), TOO_FEW)
     stage = first_stage(x, first)
-    half = student_t(confidence, len(stage) - 1) * float(np.std(stage, ddof=1)) / math.sqrt(n)
+    half = student_t(0.95, len(stage) - 1) * float(np.std(stage, ddof=1)) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n, float(n))
 
 
-def repeats_for(first: ArrayLike, target: float, confidence: float = 0.95) -> int:
+def repeats_for(first: ArrayLike, target: float) -> int:
     """Repeats in all that bring between_repeats(..., first=len(first)) to +-`target` of the mean (0.02: 2 %).
 
     Stein's second stage, decided once from the first repeats, (n,) with n >= 2. At least n.
     """
     x = _finite(first, "first")
-    half = student_t(confidence, len(x) - 1) * float(np.std(x, ddof=1))
+    half = student_t(0.95, len(x) - 1) * float(np.std(x, ddof=1))
     return max(len(x), math.ceil((half / (target * abs(float(np.mean(x))))) ** 2))
 
 
@@ -234,14 +232,12 @@ def welch_satterthwaite(variances: Sequence[Numbers], freedoms: Sequence[Numbers
     return total**2 / sum(parts[1:], parts[0])
 
 
-def repeats_needed(values: Sequence[float], target: float, confidence: float = 0.95) -> int | None:
+def repeats_needed(values: Sequence[float], target: float) -> int | None:
     """Repeats with the spread of these that bring the interval between repeats to +-`target` (0.02: 2 %).
 
-    At least 3. None if undefined: fewer than 2 values, a mean of 0, or more than a million.
-    At 5 % noise, +-2 % needs 27. Raises ValueError for a target that is not positive.
+    At least 3. None if undefined: fewer than 2 values, a mean of 0, or more than a million. At 5 % noise, +-2 % needs
+    27.
     """
-    if not target > 0:
-        raise ValueError(f"target must be above 0, not {target}")
     x = _finite(values, "values")
     mean = float(np.mean(x))
     if len(x) < 2 or mean == 0:
@@ -249,7 +245,7 @@ def repeats_needed(values: Sequence[float], target: float, confidence: float = 0
     spread = float(np.std(x, ddof=1)) / abs(mean)
 
     def reached(n: int) -> bool:
-        return student_t(confidence, n - 1) * spread / math.sqrt(n) <= target
+        return student_t(0.95, n - 1) * spread / math.sqrt(n) <= target
 
     needed = FEWEST_REPEATS + bisect_left(range(FEWEST_REPEATS, MOST_REPEATS + 1), True, key=reached)
     return needed if needed <= MOST_REPEATS else None
@@ -271,8 +267,6 @@ def student_t(confidence: float, freedom: float) -> float:
     """Two-sided Student t quantile. From scipy.special: scipy.stats takes half a second to import."""
     from scipy.special import stdtrit
 
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, not {confidence}")
     return float(stdtrit(freedom, 0.5 + confidence / 2))
 
 

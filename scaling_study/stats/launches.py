@@ -64,14 +64,12 @@ def of_ratio(a: LaunchSpread, b: LaunchSpread, together: bool) -> tuple[float, f
     return total([*processes, *a.among_others, *b.among_others])
 
 
-def needed(variance: float, freedom: float, target: float, confidence: float = 0.95) -> int:
-    """Launches that bring the interval of a ratio, of this variance in one launch, to +-`target` (0.02: 2 %).
+def needed(variance: float, freedom: float, target: float) -> int:
+    """Launches that bring the 95 % interval of a ratio, of this variance in one launch, to +-`target` (0.02: 2 %).
 
     0 where nothing is known of it.
     """
-    if freedom <= 0:
-        return 0
-    return math.ceil(variance * (student_t(confidence, freedom) / math.log1p(target)) ** 2)
+    return math.ceil(variance * (student_t(0.95, freedom) / math.log1p(target)) ** 2) if freedom > 0 else 0
 
 
 def together(launch: str) -> str:

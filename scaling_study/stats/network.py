@@ -204,13 +204,11 @@ class AlphaBeta:
 
 
 def fit(points: Sequence[Point]) -> AlphaBeta:
-    """The line through the points. Raises ValueError for fewer than two sizes, or seconds that are not positive."""
+    """The line through the points, whose seconds are above 0. Raises ValueError for fewer than two sizes."""
     if len({point.bytes for point in points}) < 2:
         raise ValueError("latency and bandwidth take at least two sizes")
     sizes = np.array([point.bytes for point in points], dtype=np.float64)
     seconds = np.array([point.seconds for point in points], dtype=np.float64)
-    if not (np.isfinite(seconds).all() and (seconds > 0).all()):
-        raise ValueError("every size needs positive seconds")
     known = [p.standard_error / p.seconds for p in points if p.standard_error]
     other = max(known, default=UNKNOWN_ERROR)  # of a size that was called once: as much as the noisiest has
     noise = np.array([p.standard_error / p.seconds if p.standard_error else other for p in points])

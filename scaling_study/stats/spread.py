@@ -90,13 +90,9 @@ class Spread:
 def believed(variances: ArrayLike, freedoms: ArrayLike) -> Spread:
     """`variances`: (m,), of the logarithms of each configuration's repeats; `freedoms`: (m,), what each rests on, >= 1.
 
-    m >= 1. Raises ValueError for none, and for what is no variance.
+    m >= 1.
     """
     seen, own = np.asarray(variances, dtype=np.float64), np.asarray(freedoms, dtype=np.float64)
-    if seen.ndim != 1 or seen.shape != own.shape or not seen.size:
-        raise ValueError("a variance and its degrees of freedom for each of one or more configurations")
-    if not (np.isfinite(seen).all() and (seen >= 0).all() and (own >= 1).all()):
-        raise ValueError("variances are finite and not negative, degrees of freedom at least 1")
     seen = np.maximum(seen, max(LEAST_SHARE * float(np.median(seen)), ROUNDING))
     likeness, scale, weights = _weighed(seen, own)
     # At each point 1 / variance is Gamma distributed; averaged over the points it is taken to be one again.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +14,6 @@ from scaling_study.measure import Phase, Timeline, training
 from scaling_study.measure.clock import Stopwatch
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.training import AveragingRounds
-from scaling_study.ranks import Ranks
-from scaling_study.settings import CHECKOUT
-from scaling_study.trial import Trial
 
 FIRST, SECOND, THIRD = (torch.device("cuda", index) for index in range(3))
 ALL = {FIRST, SECOND, THIRD}
@@ -81,19 +77,6 @@ def test_peak_memory_is_of_the_device_that_needed_most(monkeypatch: pytest.Monke
     peaks[THIRD] = 200
     memory.stop()
     assert (memory.setup_peak_bytes, memory.peak_bytes()) == (700, 200)
-
-
-@pytest.mark.parametrize("script", ["pipeline/fairscale_pipe.py", "data_parallel/torch_dp.py"])
-def test_scripts_of_one_process_name_all_of_their_gpus(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    if "fairscale" in script:
-        pytest.importorskip("fairscale")
-    join = runpy.run_path(str(CHECKOUT / script))["join"]
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    join.__globals__.update(
-        claim_device=lambda trial, rank: FIRST, wants_gpu=lambda trial: True, claim_cores=lambda _: ()
-    )
-    ranks: Ranks = join(Trial(framework=script.split("/")[1][:-3], workers=3, device="cuda"))
-    assert ranks.devices == (FIRST, SECOND, THIRD)
 
 
 @pytest.mark.parametrize(("host", "shared"), [("h1", True), ("h2", False)])

@@ -50,15 +50,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-BY_HAND = """
-import resource, runpy, sys
-sys.argv = sys.argv[1:]
-sys.path.insert(0, sys.argv[0].rpartition("/")[0])
-runpy.run_path(sys.argv[0], run_name="__main__")
-print("page faults", resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-"""
-
-
 def test_freed_memory_stays_in_the_process() -> None:
     def faults(kind: str) -> int:
         command = [sys.executable, "-c", ARRAYS, str(MODULE), kind]
@@ -73,22 +64,6 @@ def test_another_c_library_is_refused_with_the_way_out(monkeypatch: pytest.Monke
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     with pytest.raises(SystemExit, match="--allocator system"):
         fix()
-
-
-@pytest.mark.slow
-def test_a_script_by_hand_keeps_its_memory_unless_told_otherwise() -> None:
-    """A step of this model and batch frees some 100 MB; five steps fault them in again, page by page."""
-    flags = ["--model", "resnet8", "--batch-per-worker", "128", "--steps", "5", "--warmup-steps", "1"]
-    flags += ["--data", "synthetic", "--device", "cpu", "--cores-per-worker", "1"]
-
-    def faults(*kind: str) -> int:
-        script = CHECKOUT / "data_parallel" / "single.py"
-        done = forked.run([sys.executable, "-c", BY_HAND, script, *flags, *kind])
-        assert done.returncode == 0, done.stderr
-        return int(done.stdout.rpartition("page faults ")[2])
-
-    fixed, system = faults(), faults("--allocator", "system")
-    assert fixed < 0.8 * system, (fixed, system)
 
 
 def busy(seconds: float, done: multiprocessing.synchronize.Event, end: multiprocessing.synchronize.Event) -> None:
@@ -187,13 +162,6 @@ def test_all_gpus_of_a_worker_count(gpus: dict[str, int]) -> None:
     assert (meter.energy_joules, meter.utilization_percent) == (2.0 + 100.0, 40.0)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp64", "bf16"])
-def test_every_precision_has_a_peak(precision: str) -> None:
-    made = measure_peak(CPU, precision, False, seconds=0.02)
-    assert made.flops_per_second is not None and 1e6 < made.flops_per_second < 1e14  # a loaded machine too
-    assert made.bytes_per_second is not None and 1e6 < made.bytes_per_second < 1e13
-
-
 @pytest.mark.slow
 def test_it_is_the_fastest_call_that_counts() -> None:
     pauses = iter([0.001, 0.4, 0.05, *[0.4] * 1000])
@@ -259,22 +227,6 @@ def test_fp32_is_tf32_where_the_model_computed_in_it(
     torch_allows_tf32(convolutions, products)
     assert may_round_to_tf32(model, precision, torch.device("cuda", 0)) == rounded
     assert not may_round_to_tf32(model, precision, CPU)
-
-
-@pytest.mark.parametrize("tf32", [True, False])
-def test_the_product_computes_as_the_run_did(
-    monkeypatch: pytest.MonkeyPatch, torch_allows_tf32: Callable[[bool, bool], None], tf32: bool
-) -> None:
-    allowed: list[bool] = []
-
-    def noted(call: object, device: torch.device, seconds: float) -> float:
-        allowed.append(torch.backends.cuda.matmul.allow_tf32)
-        return 0.5
-
-    monkeypatch.setattr(surroundings, "fastest", noted)
-    torch_allows_tf32(not tf32, not tf32)
-    measure_peak(CPU, "fp32", tf32)
-    assert allowed[0] == tf32 and torch.backends.cuda.matmul.allow_tf32 != tf32
 
 
 def test_a_full_memory_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:

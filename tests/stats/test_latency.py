@@ -114,12 +114,6 @@ def test_one_size_is_no_line(points: list[Point]) -> None:
     assert summary(points).startswith("no fit")
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), inf])
-def test_seconds_are_positive_numbers(seconds: float) -> None:
-    with pytest.raises(ValueError, match="positive seconds"):
-        fit([Point(1, 1.0), Point(2, seconds)])
-
-
 @pytest.mark.parametrize(
     ("collective", "of_2", "of_3", "of_8"),
     [

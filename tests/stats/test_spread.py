@@ -60,11 +60,3 @@ def test_the_unit_of_the_noise_does_not_matter(variances: list[float], unit: flo
     assert other.variance == pytest.approx(one.variance * unit, rel=1e-6)
     assert other.freedom == pytest.approx(one.freedom, rel=1e-6)
     assert (one.freedom > 0).all() and (one.variance > 0).all()
-
-
-@pytest.mark.parametrize(
-    ("variances", "freedoms"), [([], []), ([1.0], [0]), ([-1.0], [2]), ([np.nan], [2]), ([1], [2, 3])]
-)
-def test_what_is_no_variance_is_refused(variances: list[float], freedoms: list[float]) -> None:
-    with pytest.raises(ValueError, match="variance"):
-        believed(variances, freedoms)
