@@ -32,23 +32,12 @@ CPU = torch.device("cpu")
 
 
 PEAK = Peak(5e9, 2e9)
-PEAK_OF = inspected.peak_of
 
 
 @pytest.fixture(autouse=True)
 def quick_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the device could do at most takes longer to measure than a toy; test_surroundings.py does."""
     monkeypatch.setattr(inspected, "peak_of", lambda device, precision, tf32: PEAK)
-
-
-def test_what_the_device_can_do_at_most_is_measured_once_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each precision, however many configurations a launch has."""
-    asked: list[str] = []
-    monkeypatch.setattr(inspected, "measure_peak", lambda device, precision, tf32: asked.append(precision) or PEAK)
-    PEAK_OF.cache_clear()
-    assert {PEAK_OF(CPU, precision, False) for precision in ("fp32", "bf16", "fp32", "bf16")} == {PEAK}
-    PEAK_OF.cache_clear()
-    assert asked == ["fp32", "bf16"]
 
 
 def fed(batches: Iterator[Batch]) -> Feed:

@@ -289,25 +289,6 @@ def test_one_process_with_two_gpus_is_two_processes_with_one():
     assert all(a.equal(b) for a, b in zip(whole.model.buffers(), parts.model.buffers(), strict=True))
 
 
-def test_of_batchnorm_only_rank_0_keeps_what_it_has_seen():
-    workload = tiny()
-    before = copy.deepcopy(workload.model.state_dict())
-    forward_backward(workload, BATCH, gpus=1, keep=False)
-    assert all(value.equal(before[name]) for name, value in workload.model.state_dict().items())
-    forward_backward(workload, BATCH, gpus=1, keep=True)
-    assert not workload.model.norm.running_mean.equal(before["norm.running_mean"])
-
-
-def test_micro_batches_add_up_to_the_mean():
-    """Without BatchNorm; with it every micro-batch has statistics of its own, here as in the frameworks."""
-    whole, parts = tiny(), tiny(accumulation=4)
-    for workload in (whole, parts):
-        workload.model.norm = nn.Identity()
-        forward_backward(workload, BATCH, gpus=1, keep=True)
-    for a, b in zip(gradients(whole).values(), gradients(parts).values(), strict=True):
-        assert torch.allclose(a, b, rtol=1e-12)
-
-
 GATE = Trial(
     framework="torch_ddp", model="resnet8", batch_per_worker=4, workers=2, precision="fp64", device="cpu",
     find="parity", data="synthetic", learning_rate=0.02, window=Window(0, 2, 0.0, None, 2),
@@ -328,12 +309,3 @@ def test_a_reference_with_synchronised_statistics_fails_a_framework_with_local_o
     synchronised.losses = local.losses  # even were the losses the same, the running statistics are not
     names = [check.name for check in compared(GATE, local, synchronised) if not check.ok]
     assert "weights after step 1" in names
-
-
-def test_the_reference_is_the_same_every_time_and_reads_what_the_ranks_read():
-    a, b = run(GATE, 2), run(GATE, 2)
-    assert a.losses == b.losses
-    assert all(x.equal(y) for m in a.weights for x, y in zip(a.weights[m].values(), b.weights[m].values(), strict=True))
-    assert all(check.ok for check in compared(GATE, a, b))
-    assert not set(a.ids[0].flatten().tolist()) & set(a.ids[1].flatten().tolist())
-    assert len(a.trained) == len([n for n in a.weights["first"] if "running" not in n and "num_batches" not in n])
