@@ -162,14 +162,6 @@ def test_a_baseline_of_several_workers_counts_by_the_worker(tmp_path: Path) -> N
     assert shares(made) == {"exposed": 20.0}
 
 
-def test_disturbed_steps_are_said_to_be(tmp_path: Path) -> None:
-    made = only(tmp_path, Phased(TWO, grown(communication=0.025), disturbance=1.3))
-    assert made.disturbance == pytest.approx(0.3)
-    assert shares(made) == {"exposed": 20.0}, "shares are of the instrumented step"
-    said = attribution.listing(results.read(tmp_path))
-    assert said and any("instrumented steps differed from timed ones" in note for note in said.notes)
-
-
 def test_a_failed_repeat_says_nothing(tmp_path: Path) -> None:
     lost = replace(TWO, status="failed", reason="planted", speed=None)
     folder = plant_phased(tmp_path, [BASE, Phased(TWO, grown(communication=0.025))])
@@ -242,9 +234,3 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         assert part.low is not None and part.high is not None
         hits += part.low <= truth <= part.high
     assert 0.91 <= hits / count <= 0.985
-
-
-def test_no_share_is_taken_twice(tmp_path: Path) -> None:
-    names = [attribution.NAMES[part] for part in attribution.PARTS]
-    assert len(set(names)) == len(names)
-    assert set(attribution.MEANINGS) == set(attribution.PARTS)

@@ -138,10 +138,6 @@ def test_halving_bytes_does_not_make_a_slow_rank_faster(tmp_path: Path) -> None:
     assert made["Ranks that are equally fast"] == pytest.approx(100 * (1 / (1 - 0.01 / 0.13) - 1), abs=0.05)
 
 
-def test_one_worker_is_told_nothing_of_allreduces(tmp_path: Path) -> None:
-    assert not any("allreduce" in name for name in helped(tmp_path, BASE))
-
-
 def test_a_bound_stands_beside_what_was_measured(tmp_path: Path) -> None:
     phased = [
         BASE,

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from planted import MACHINE, Planted, plant, plant_gates, record
 
-from analysis import outputs
 from analysis.findings import Evidence
 from analysis.frames import results
 from analysis.frames.results import Results
@@ -136,11 +135,6 @@ def test_another_training_is_said_with_both_readings_of_the_batch(tmp_path: Path
     assert row_of(both, large)["epoch_ratio"] == 1
 
 
-def test_unlike_learning_rates_are_said(tmp_path: Path) -> None:
-    done = read(tmp_path, [Epoch(IMAGES, 390, 370.0, learning_rate=0.01), Epoch(DDP, 97, 100.0, learning_rate=0.04)])
-    assert "and a learning rate of 0.04 against 0.01: another training" in said(done)
-
-
 def test_a_variant_is_set_beside_its_original_here_and_only_here(tmp_path: Path) -> None:
     unmasked = replace(PIPE, model="transformer_lm_unmasked")
     done = read(tmp_path, [Epoch(ONE, 100, 48.0), Epoch(unmasked, 100, 24.0)])
@@ -182,13 +176,6 @@ def test_what_the_table_marks_is_a_warning_of_the_study(tmp_path: Path, planted:
     assert all("batch " in text and text.endswith(".") for text in ours.values()), ours
 
 
-@pytest.mark.parametrize(("data", "flag"), [(5.0, ""), (20.0, "F17")])
-def test_an_epoch_that_waited_for_data_says_so(tmp_path: Path, data: float, flag: str) -> None:
-    done = read(tmp_path, [Epoch(ONE, 100, 100.0, data=data)])
-    assert row_of(done, ONE)["flags"] == flag
-    assert ("20 % of the epoch went into waiting for data, not training (F28)" in said(done)) == bool(flag)
-
-
 @pytest.mark.parametrize(("step", "flag"), [(0.98, ""), (1.04, ""), (0.8, "≠"), (1.2, "≠")])
 def test_epoch_and_steady_state_must_agree(tmp_path: Path, step: float, flag: str) -> None:
     done = read(tmp_path, [Epoch(ONE, 100, 100.0, step_seconds=step)])
@@ -197,17 +184,6 @@ def test_epoch_and_steady_state_must_agree(tmp_path: Path, step: float, flag: st
     assert row["flags"] == flag
     if step == 0.8:
         assert "the epoch lasted 100 s, and its 100 steps 80.0 s by the steps' own clock: +25 %" in said(done)
-
-
-def test_every_flag_has_a_sentence_and_every_sentence_a_mark(tmp_path: Path) -> None:
-    unmasked = replace(PIPE, model="transformer_lm_unmasked", batch_per_worker=20)
-    done = read(tmp_path, [Epoch(ONE, 2928, 48.0), Epoch(unmasked, 50, 4.0, data=1.0, step_seconds=0.07, samples=1000)])
-    marks = row_of(done, unmasked)["flags"].split(";")
-    assert marks == ["F9", "F10", "F17", "≠"]
-    text = said(done)
-    for mark in marks:
-        assert f"- **{mark}** transformer_lm_unmasked, torch_pipeline, 2 workers, batch 20: " in text
-    assert "F9, F10, F17, ≠ |" in text
 
 
 def test_what_may_not_be_compared_has_seconds_and_no_ratio(tmp_path: Path) -> None:
@@ -224,19 +200,3 @@ def test_oversubscribed_epochs_have_no_ratio(tmp_path: Path) -> None:
     many = replace(DDP, keys=keys(oversubscribe=True))
     row = row_of(read(tmp_path, [Epoch(IMAGES, 390, 370.0), Epoch(many, 97, 100.0)], machine=MACHINE), many)
     assert row["why_no_ratio"] == "oversubscribed" and pd.isna(row["epoch_ratio"])
-
-
-def test_without_a_baseline_there_are_seconds(tmp_path: Path) -> None:
-    done = read(tmp_path, [Epoch(ONE, 100, 48.0)], baseline=None)
-    assert row_of(done, ONE)["running_seconds"] == 48.0
-    assert "No ratio: the study declares no baseline" in said(done)
-
-
-def test_the_table_is_written_where_there_were_epochs(tmp_path: Path) -> None:
-    done = read(tmp_path, [Epoch(ONE, 100, 48.0), Epoch(PIPE, 100, 30.0)])
-    assert {"epochs.md", "epochs.csv"} <= {p.name for p in outputs.write_tables(done, tmp_path / "tables")}
-    _, _, *body = [line for line in (tmp_path / "tables" / "epochs.md").read_text().splitlines() if line[:1] == "|"]
-    assert "1 (baseline)" in body[0] and "1.60x [1.60, 1.60]" in body[1]
-    plain = results.read(plant(tmp_path / "plain", [Planted()]))
-    assert epochs.listing(plain) is None
-    assert not [p for p in outputs.write_tables(plain, tmp_path / "none") if p.name.startswith("epochs")]

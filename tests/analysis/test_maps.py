@@ -15,7 +15,7 @@ from analysis.frames import results
 from analysis.frames.trials import SkippedRecord
 from analysis.show import style
 from analysis.show.layout import markdown
-from analysis.views import maps, transfer, warnings
+from analysis.views import maps, warnings
 
 PRE = Arm("imagenet", rates={0.001: 0.5}, pointing=0.7, seeds=(1, 2, 3))
 RANDOM = Arm("none", rates={0.001: 0.2}, pointing=0.15, seeds=(1, 2, 3))
@@ -36,11 +36,6 @@ def test_maps_are_scored_beside_what_needs_no_model(study) -> None:
     shown = markdown(maps.listing(study))
     assert "the model's own class map | imagenet, backbone frozen" in shown and "no model: chance" in shown
     assert f"Mean of the means of {len(VIDEOS)} test videos" in shown
-
-
-def test_triplets_have_a_table_of_both_kinds(study) -> None:
-    shown = markdown(transfer.recognition_listing(study))
-    assert "| I | V | T | IVT | IV | IT | I, of triplets |" in shown and "IVT 24.4" in shown
 
 
 def test_pictures_show_hits_and_misses_side_by_side(study) -> None:

@@ -57,15 +57,6 @@ def test_a_forward_and_its_loss_are_one_event() -> None:
     assert details.event_rows(in_pieces) == details.event_rows(whole)
 
 
-def test_stages_say_what_they_hold() -> None:
-    frame = typed(details.stage_rows(pipeline_record(Pipeline(p=2), 1, RNG)), details.STAGES)
-    assert list(frame) == list(details.STAGES)
-    assert frame[["stage", "of", "layers", "parameters"]].to_numpy().tolist() == [
-        [0, 2, "layers.0", 100], [1, 2, "layers.1", 200],
-    ]  # fmt: skip
-    assert list(frame.activations_bytes) == [1e6, 2e6]
-
-
 def test_records_older_than_timelines_read_as_empty(tmp_path: Path) -> None:
     old = record(Planted(), Planted().trial(), 100.0, "s", RNG)
     assert details.event_rows(old) == details.stage_rows(old) == []
@@ -112,20 +103,6 @@ def test_mean_and_spread_are_over_steps() -> None:
     assert found.mean == pytest.approx((found.low + found.high) / 2)
 
 
-def test_a_worker_that_did_nothing_was_idle() -> None:
-    alone = made(Pipeline("gpipe", p=1, m=2, steps=1))
-    assert bubble.of_steps(alone, 1).bubble.iloc[0] == pytest.approx(0)
-    assert bubble.of_steps(alone, 2).bubble.iloc[0] == pytest.approx(1 / 2)
-
-
-@pytest.mark.parametrize(
-    ("spans", "seconds"),
-    [([(0, 1), (1, 3)], 3), ([(0, 2), (1, 3)], 3), ([(0, 4), (1, 2)], 4), ([(0, 1), (2, 3)], 2), ([], 0)],
-)
-def test_two_events_at_once_keep_a_worker_busy_once(spans: list[tuple[float, float]], seconds: float) -> None:
-    assert bubble.busy_seconds(spans) == pytest.approx(seconds)
-
-
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), max_size=12))
 def test_busy_seconds_are_those_that_any_event_covers(spans: list[tuple[int, int]]) -> None:
     covered = {second for start, length in spans for second in range(start, start + length)}
@@ -141,10 +118,3 @@ def test_the_step_that_is_shown_is_the_median_one() -> None:
     shown = bubble.median_step(pd.concat([again, frame]))
     assert set(shown.step) == {1} and set(shown["repeat"]) == {1} and set(shown.replica) == {0}
     assert len(shown) == 2 * 4
-
-
-def test_gates_and_failures_have_no_timeline(tmp_path: Path) -> None:
-    gate = replace(Pipeline(m=2), keys=(("find", "parity"),))
-    failed = Pipeline(m=8, status="oom", speed=None)
-    done = results.read(plant_pipelines(tmp_path, [gate, failed, Pipeline(m=4)]))
-    assert done.details.events.configuration.nunique() == 1

@@ -11,14 +11,11 @@ import pytest
 from planted import Planted
 from planted_pipelines import Pipeline, plant_pipelines
 
-from analysis import outputs
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.show import layout
-from analysis.text import percents
 from analysis.views import pipelines as pipeline
 from analysis.views import pipelines as table
-from analysis.views import throughput
 
 SINGLE = Planted("single", "transformer_lm", 16, speed=80.0, tokens=35)
 GPIPE = Pipeline("gpipe", p=2, m=4)
@@ -80,12 +77,6 @@ def test_a_cut_that_caps_every_schedule_is_said_loudly(tmp_path: Path) -> None:
     assert "1.80 of 4" in text and "24 / 21 / 48 / 6.5 %" in text
 
 
-def test_two_thirds_on_one_of_two_stages(tmp_path: Path) -> None:
-    text = said(read(tmp_path, replace(GPIPE, shares=(0.32, 0.68))))
-    assert "**stage 1 (of 0 to 1) does 68 % of the work: the speed-up of any schedule is at most 1.47" in text
-    assert "see F16" not in said(read(tmp_path / "fair", replace(GPIPE, shares=(0.46, 0.54))))
-
-
 def test_of_virtual_stages_the_worker_counts(tmp_path: Path) -> None:
     uneven = Pipeline("looped_bfs", p=2, m=4, v=2, shares=(0.1, 0.4, 0.1, 0.4))
     text = said(read(tmp_path, uneven))
@@ -115,12 +106,6 @@ def test_what_was_not_measured_keeps_its_row(tmp_path: Path) -> None:
     assert {lost[name] for name in ("bubble measured", "cap of the cut", "share of time by stage")} == {""}
 
 
-def test_measured_pipelines_without_a_timeline_have_speed_and_theory(tmp_path: Path) -> None:
-    row = only(read(tmp_path, replace(GPIPE, steps=0)))
-    assert row.samples_per_second == pytest.approx(100, rel=0.05)
-    assert row.theory == pytest.approx(1 / 5) and pd.isna(row.bubble) and pd.isna(row.cap)
-
-
 def test_an_order_that_cannot_be_replayed_is_said_and_the_bubble_stays(tmp_path: Path) -> None:
     made = read(tmp_path, GPIPE)
     events = made.details.events
@@ -129,37 +114,6 @@ def test_an_order_that_cannot_be_replayed_is_said_and_the_bubble_stays(tmp_path:
     row = only(made)
     assert row.bubble > 0 and pd.isna(row.replay_equal)
     assert "Not replayed: worker 1 waits for ever with forward 1 1: forward 0 1 was never run" in said(made)
-
-
-def test_notes_of_the_ranks_are_said_once(tmp_path: Path) -> None:
-    note = "BatchNorm sees micro-batches of 4 samples, not the batch of 16"
-    text = said(read(tmp_path, replace(GPIPE, notes=(note,)), Pipeline("1f1b", p=2, m=8)))
-    assert f"- {note} (torch_pipeline, 2 workers, gpipe, 4 micro-batches)." in text
-    assert text.count(note) == 1
-
-
-def test_the_legend_cites_the_schedules_that_are_there(tmp_path: Path) -> None:
-    text = said(read(tmp_path, GPIPE, Pipeline("zbv_zero_bubble", p=2, m=3, steps=0)))
-    assert "gpipe: (p-1)/(m+p-1) (Huang et al., arXiv 1811.06965)" in text
-    assert "[none claimed: it needs m >= 2 p to be without a break: 3 is below 4]" in text
-    assert "1f1b" not in text
-
-
-def test_speed_is_formatted_as_in_other_tables(tmp_path: Path) -> None:
-    made = read(tmp_path, GPIPE)
-    found = pipeline.listing(made)
-    assert found
-    (row,) = made.configurations[made.configurations.framework == "torch_pipeline"].to_dict("records")
-    cells = dict(zip(found.header, found.rows[0], strict=True))
-    assert cells["samples/s"] == throughput.throughput_text(row)
-    assert cells["speed-up"] == "1.25"
-    assert cells["computing"] == f"{table.pipelines_table(made).computing[0]:.2f}x"
-    assert found.rows[0][0] == "torch_pipeline, 2 workers"
-    two = replace(GPIPE, model="transformer_lm_deep")
-    both = pipeline.listing(read(tmp_path, two))
-    assert both and [row[0] for row in both.rows] == [
-        "transformer_lm, torch_pipeline, 2 workers", "transformer_lm_deep, torch_pipeline, 2 workers",
-    ]  # fmt: skip
 
 
 def test_pipelines_are_compared_at_the_same_global_batch(tmp_path: Path) -> None:
@@ -180,30 +134,3 @@ def test_computing_is_of_one_process_for_the_same_samples(tmp_path: Path) -> Non
     assert row.computing == pytest.approx(seconds / row.batch_per_worker * one)
     alone = read(tmp_path / "alone", GPIPE, others=(), baseline=None)
     assert only(alone).computing is None and "Computing:" not in said(alone)
-
-
-def test_pipelines_are_told_apart_in_tables(tmp_path: Path) -> None:
-    made = read(tmp_path, GPIPE, replace(GPIPE, m=8), replace(GPIPE, schedule="1f1b"), replace(GPIPE, stage_cut="3,1"))
-    ours = made.configurations[made.configurations.framework == "torch_pipeline"]
-    assert sorted(ours.series) == [
-        "torch_pipeline, 2 workers, 1f1b, 4 micro-batches, cut even",
-        "torch_pipeline, 2 workers, gpipe, 4 micro-batches, cut 3,1",
-        "torch_pipeline, 2 workers, gpipe, 4 micro-batches, cut even",
-        "torch_pipeline, 2 workers, gpipe, 8 micro-batches, cut even",
-    ]
-
-
-@pytest.mark.slow
-def test_files_are_written_where_there_are_pipelines_and_nowhere_else(tmp_path: Path) -> None:
-    made = {path.name for path in outputs.write_tables(read(tmp_path, GPIPE), tmp_path / "tables")}
-    assert {"pipeline.md", "pipeline.csv"} <= made
-    plain = read(tmp_path / "plain", others=(SINGLE,))
-    assert pipeline.listing(plain) is None
-    assert not [p for p in outputs.write_tables(plain, tmp_path / "none") if p.name.startswith("pipeline")]
-
-
-@pytest.mark.parametrize(
-    ("given", "text"), [((0.24, 0.21, 0.48, 0.065), "24 / 21 / 48 / 6.5 %"), ((1.0,), "100 %"), ((), "")]
-)
-def test_shares_in_words(given: tuple[float, ...], text: str) -> None:
-    assert percents(given) == text

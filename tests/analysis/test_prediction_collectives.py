@@ -70,11 +70,6 @@ def test_the_trees_segments_are_the_best_there_are() -> None:
     assert seconds("tree", n, size, FLAT) <= best <= seconds("tree", n, size, FLAT) * 1.001
 
 
-@given(algorithms, sizes, networks)
-def test_one_worker_costs_nothing(algorithm: str, size: float, network: Network) -> None:
-    assert seconds(algorithm, 1, size, network) == 0
-
-
 @given(algorithms, workers, sizes, networks, st.floats(1, 10))
 def test_more_bytes_alpha_or_beta_never_cost_less(
     algorithm: str, n: int, size: float, network: Network, factor: float
@@ -91,14 +86,6 @@ def test_more_bytes_alpha_or_beta_never_cost_less(
 @given(algorithms, st.integers(2, 100_000), sizes, links)
 def test_nothing_beats_the_bounds(algorithm: str, n: int, size: float, link: Link) -> None:
     assert seconds(algorithm, n, size, Network(link)) >= collectives.least(n, size, link) * (1 - 1e-9)
-
-
-@given(st.integers(2, 100_000), st.floats(1, 1e10), st.floats(1e-12, 1e-6))
-def test_a_rings_bytes_tend_to_twice_the_buffer(n: int, size: float, beta: float) -> None:
-    whole = seconds("ring", n, size, Network(Link(0, beta)))
-    assert whole == pytest.approx(2 * size * beta * (n - 1) / n)
-    assert whole <= 2 * size * beta
-    assert seconds("tree", n, size, Network(Link(0, beta))) == pytest.approx(2 * size * beta)
 
 
 @given(st.integers(1, 16), st.sampled_from([1, 2, 4, 8]), st.floats(1, 1e9), links)

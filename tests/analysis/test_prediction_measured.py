@@ -15,7 +15,7 @@ from analysis.prediction import inputs
 from analysis.prediction import predict as forecast
 from analysis.prediction import predict as table
 from analysis.prediction.inputs import OneWorker, Target
-from analysis.prediction.network import CannotPredict, Link, Network
+from analysis.prediction.network import Link, Network
 from analysis.prediction.predict import Asked, predict
 from analysis.prediction.simulate import AFTERWARDS, BUCKETS, DDP, HOROVOD
 from analysis.statistics.network import Probe
@@ -60,12 +60,6 @@ def test_a_step_is_the_timed_one_in_the_proportions_of_the_instrumented_one(tmp_
     assert one.alone.variation == pytest.approx(0.02, rel=0.5)
 
 
-def test_gradients_are_scaled_to_the_backward_that_was_timed(tmp_path: Path) -> None:
-    slow = [[size, 3 * seconds] for size, seconds in GRADIENTS]
-    (one,), _ = targets(noted(plant(tmp_path, [replace(ONE, noise=0.0)]), slow))
-    assert [seconds for _, seconds in one.alone.step.gradients] == pytest.approx([0.01, 0.02, 0.04])
-
-
 def test_of_a_step_that_accumulates_only_the_last_backward_sends(tmp_path: Path) -> None:
     four = replace(ONE, noise=0.0, keys=(("accumulation", 4),))
     (one,), _ = targets(noted(plant(tmp_path, [four])))
@@ -91,11 +85,6 @@ def test_whose_step_stands_for_a_frameworks_worker(tmp_path: Path) -> None:
     assert {t.row["framework"]: t.fusion for t in found} == {"horovod": HOROVOD, "torch_ddp": DDP}
     assert {t.row["framework"]: t.wires for t in found} == {"horovod": ("fp32",), "torch_ddp": ("fp16",)}
     assert [t.wire("fp16") for t in found] == [0.5, 0.5]
-
-
-def test_a_study_of_one_process_is_predicted_as_if_horovod_shared_its_gradients(tmp_path: Path) -> None:
-    (one,), _ = targets(plant(tmp_path, [Planted("single")]))
-    assert (one.row["framework"], one.fusion, one.wires) == ("horovod", HOROVOD, ("fp32",))
 
 
 def test_knobs_are_those_that_were_run(tmp_path: Path) -> None:
@@ -157,10 +146,6 @@ def test_an_interval_is_that_of_its_inputs() -> None:
 def test_no_interval_without_three_repeats() -> None:
     made = predict(target(repeats=2), "fp32", "ring", 64, GIVEN)
     assert made.efficiency.low is None and made.samples_per_second.high is None
-
-
-def test_predictions_are_the_same_every_time() -> None:
-    assert predict(target(), "fp32", "tree", 64, GIVEN) == predict(target(), "fp32", "tree", 64, GIVEN)
 
 
 def test_stragglers_and_crowding_slow_all_of_computing() -> None:
@@ -252,11 +237,6 @@ def test_a_probe_on_busy_cores_says_what_communication_costs_computing() -> None
     assert network.scaled(1, 2).busy.between.seconds_per_byte == pytest.approx(16e-9)
 
 
-@pytest.mark.parametrize(("hosts", "count"), [(None, 1), (float("nan"), 1), (1, 1), (2, 2)])
-def test_hosts_are_counted(hosts: Any, count: int) -> None:
-    assert inputs.hosts_of({"hosts": hosts}) == count
-
-
 # --- against measurements ---
 
 
@@ -288,11 +268,6 @@ def test_a_prediction_is_held_against_the_run_it_is_of(tmp_path: Path) -> None:
     assert checked.beyond_noise == max(0, abs(checked.error) - checked.noise)
 
 
-def test_a_given_network_is_not_the_one_that_was_measured_on(tmp_path: Path) -> None:
-    folder = plant(tmp_path, [ONE, TWO])
-    assert forecast.forecast(results.read(folder), folder, Asked((2,), network=GIVEN)).checked == ()
-
-
 def test_an_error_owes_nothing_to_the_run_it_is_measured_by(tmp_path: Path) -> None:
     """Crowding of the checked run itself would explain away its slowness."""
     slow = replace(TWO, speed=320.0, noise=0.0)
@@ -302,11 +277,3 @@ def test_an_error_owes_nothing_to_the_run_it_is_measured_by(tmp_path: Path) -> N
     assert made.crowding == pytest.approx(2, rel=0.01) and made.crowding_pairs == 1
     assert made.predictions[0].samples_per_second.mean == pytest.approx(320, rel=0.05)  # it knows the run
     assert made.checked[0].error == pytest.approx(1, rel=0.05)  # this one does not
-
-
-def test_without_a_network_there_is_no_prediction(tmp_path: Path) -> None:
-    folder = plant(tmp_path, [ONE])
-    with pytest.raises(
-        CannotPredict, match=r"holds no measured network. Give one: --bandwidth 25Gbit --latency 5us; or"
-    ):
-        forecast.forecast(results.read(folder), folder, Asked((2,)))

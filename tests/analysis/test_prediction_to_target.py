@@ -58,18 +58,6 @@ def test_a_prediction_uses_nothing_of_what_it_is_held_against(tmp_path: Path) ->
     assert odd.error.value == pytest.approx(0.1, rel=0.15)
 
 
-def test_the_fewest_seconds_and_the_fewest_worker_hours_are_named(tmp_path: Path) -> None:
-    """A slow network: more workers than a few add only samples."""
-    read = study(tmp_path, *TRAINED)
-    slow = asked(1, 2, 4, 8, 64, network=Network(Link(2e-3, 1e-9)))
-    found = prediction.expected(read, forecast(read, tmp_path, slow).predictions)
-    listing = prediction.to_target_listing(found, read)
-    best = min(found, key=lambda one: one.seconds.value).prediction.workers
-    said = [note for note in listing.notes if "the fewest seconds are predicted for" in note]
-    assert len(said) == 1 and f"predicted for {best} (" in said[0] and 1 < best < 64
-    assert "worker-hours for 1 (" in said[0]
-
-
 def test_another_precision_on_the_wire_and_another_model_have_no_curve(tmp_path: Path) -> None:
     read = study(tmp_path, *TRAINED)
     predictions = forecast(read, tmp_path, replace(asked(2), allreduce=("fp16",))).predictions

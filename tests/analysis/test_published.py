@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +11,8 @@ from planted import PUBLISHED, Planted, plant, plant_gates, published_study
 from analysis.frames import results
 from analysis.published import ratios
 from analysis.published import ratios as claims
-from analysis.published import ratios as listing
 from analysis.published import ratios as reference
 from analysis.published.ratios import BATCH, EPOCH, GAIN, SPEEDUP, published
-from analysis.show import layout
 from tests.net.examples import example
 
 ONE = Planted("horovod", speed=100.0)
@@ -69,12 +66,6 @@ def test_speedup_stands_beside_speedup_and_gain_beside_gain(tmp_path: Path) -> N
     assert gain.flaws == ("F1", "F2", "F3")
 
 
-def test_a_larger_batch_stands_beside_a_larger_batch(tmp_path: Path) -> None:
-    double = replace(ONE, batch_per_worker=64, speed=100 * 2066.09 / 1212.68)
-    (row,) = ratios.table(results.read(plant(tmp_path, [ONE, double]))).to_dict("records")
-    assert (row["what"], row["verdict"]) == ("horovod, resnet18, 1 worker: batch 64 / 32", ratios.AGREES)
-
-
 def test_only_what_is_otherwise_the_same_is_divided(tmp_path: Path) -> None:
     other = replace(TWO, keys=(("controller", "mpi"),))
     assert ratios.table(results.read(plant(tmp_path / "a", [ONE, other]))).empty
@@ -111,19 +102,3 @@ def test_an_epoch_is_told_with_its_ratio_at_equal_work() -> None:
     (row,) = ratios.table(results.read(example("distributed_dl_pipeline"))).to_dict("records")
     assert row["published"] == 12 and row["flaws"] == ("F9", "F10")
     assert row["measured"] > 10 > 1.5 > row["equal_work"]
-
-
-def test_the_table_names_study_flaws_and_machine_and_no_speed_of_theirs(tmp_path: Path) -> None:
-    (table,) = listing.listing(results.read(plant(tmp_path, [ONE, TWO, HALF])))
-    text = layout.markdown(table)
-    assert "| distributed_dl | 1.67 | F1, F2, F3 | 1.2" in text
-    assert "F3 gradients of GPUs very probably went through the host" in text and "2 cores of Intel Xeon" in text
-    speeds = {f"{speed:.2f}" for speed in reference.throughput().samples_per_second}
-    assert not speeds & set(re.findall(r"[\d.]+", text))
-
-
-def test_a_study_that_has_nothing_in_common_says_so(tmp_path: Path) -> None:
-    (table,) = listing.listing(results.read(plant(tmp_path, [replace(ONE, model="resnet8")])))
-    assert table.rows == () and table.notes[0].startswith(
-        "No published ratio matches this study, which measured resnet8."
-    )

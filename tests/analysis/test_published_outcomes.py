@@ -10,7 +10,6 @@ import pytest
 from planted import Planted
 from planted_trainings import TrainedIn, plant_trained
 
-from analysis import outputs
 from analysis.frames.results import Results
 from analysis.published import outcomes, ratios
 from analysis.published.outcomes import NAMES, of_study, published
@@ -107,24 +106,9 @@ def test_a_test_set_of_their_own_is_compared_with_nothing(tmp_path: Path) -> Non
     assert "random instead of pretrained weights" in rows.decides["accuracy"]
 
 
-def test_a_study_of_another_name_has_no_such_table(tmp_path: Path) -> None:
-    made = planted(tmp_path, trained(), study="mine")
-    assert outcomes.listing(made) is None and outcomes.published_outcomes_table(made).empty
-
-
 def test_what_is_not_there_is_said_and_two_that_are_as_near_are_both_shown(tmp_path: Path) -> None:
     alike = [replace(trained(workers=count), accuracy=0.5) for count in (1, 2)]
     assert rows_of(planted(tmp_path / "two", *alike)).configuration.nunique() == 2
     missing = planted(tmp_path / "none", trained(), study="w251-hw9")
     (why,) = set(outcomes.published_outcomes_table(missing).decides[lambda all: all.str.contains("torch_ddp")])
     assert why == "no torch_ddp: nothing was trained here that it would be"
-
-
-@pytest.mark.slow
-def test_it_is_a_table_of_its_own_and_on_the_page(tmp_path: Path) -> None:
-    planted(tmp_path, trained())
-    outputs.write(tmp_path, page=True)
-    assert "84.62" in (tmp_path / "tables" / "published-outcomes.md").read_text()
-    assert (tmp_path / "tables" / "published-outcomes.csv").read_text().startswith("study,training,figure,published,")
-    page = (tmp_path / "report.md").read_text()
-    assert "Published trainings beside measured ones" in page and "biased upwards" in page

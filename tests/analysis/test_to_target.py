@@ -68,26 +68,6 @@ def test_inputs_are_judged_each_by_itself_and_the_table_says_so(tmp_path: Path) 
     assert "Inputs (" not in markdown(target.listing(plant_trained(tmp_path / "one", [ONE, DDP])))
 
 
-def test_no_price_is_said(tmp_path: Path) -> None:
-    shown = markdown(target.listing(plant_trained(tmp_path, [replace(ONE, price=None)])))
-    assert "No price is set" in shown and "money" not in shown
-
-
-def test_what_each_took_of_its_machine_stands_beside_what_it_came_to(tmp_path: Path) -> None:
-    busy = replace(DDP, steps=[1000, 1000, 1000], cpu_seconds=45.75)  # two workers, 60 s of training, 1 of evaluation
-    made = plant_trained(tmp_path, [ONE, busy])
-    rows = target.resources_table(made).set_index("configuration").T
-    one, ddp = rows[ONE.configuration], rows[DDP.configuration]
-    assert ddp.cores_busy == pytest.approx(1.5) and np.isnan(one.cores_busy)
-    assert (
-        one.train_seconds == pytest.approx(math.prod((100.0, 105.0, 95.0)) ** (1 / 3))
-        and one.train_seconds_low < 100 < one.train_seconds_high
-    )
-    shown = markdown(target.resources_listing(made))
-    assert "| 60.0 [60.0, 60.0] | 2,133 | 1.50 | 1,074 | 1,000 of 1,000 | 0.612 [0.610, 0.614] | 1.100" in shown
-    assert "GPUs busy" not in shown
-
-
 @pytest.mark.parametrize(
     ("ours", "theirs", "verdict"),
     [
@@ -130,14 +110,6 @@ def test_pairs_are_of_one_recipe_and_global_batch(tmp_path: Path) -> None:
     assert list(same_training.table(made).configuration) == [DDP.configuration]
     shown = markdown(same_training.listing(made))
     assert "3 of 3" in shown and "| 0.60 [0.60, 0.60] | 0.60 [0.60, 0.60] |" in shown
-
-
-def test_seeds_are_paired_and_not_only_means(tmp_path: Path) -> None:
-    """Seeds that differ by a factor of four, with one ratio in all of them."""
-    seeds = [500, 1000, 2000, 1500, 700, 900]
-    made = plant_trained(tmp_path, [replace(ONE, steps=seeds), replace(DDP, steps=[round(1.02 * n) for n in seeds])])
-    (row,) = same_training.table(made).to_dict("records")
-    assert row["steps_ratio"] == pytest.approx(1.02, abs=0.001) and row["verdict"] == same_training.EQUAL
 
 
 def test_a_ratio_known_only_to_be_smaller_is_the_inverse_of_one_known_only_to_be_larger() -> None:

@@ -5,8 +5,6 @@ All runs are one results folder: what has no flaw, or has its remedy, must not b
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,6 @@ from trained_for_real import train
 from analysis.findings import Finding
 from analysis.frames import results
 from analysis.views import warnings
-from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 
 pytestmark = pytest.mark.slow
@@ -115,11 +112,3 @@ def test_sound_trainings_are_not_named(seen: list[Finding]) -> None:
     sound = {run.trial.configuration for run in SOUND}
     assert [one for one in seen if sound & set(one.configurations)] == []
     assert {one.flaw for one in seen} == {*FLAWS, "F6"}  # F6: the one that waits for its data is also this
-
-
-def test_the_command_writes_them(folder: Path) -> None:
-    subprocess.run([sys.executable, "-m", "analysis", str(folder)], capture_output=True, cwd=CHECKOUT, check=True)
-    written = (folder / "report.md").read_text()
-    for flaw, (_, text) in FLAWS.items():
-        assert f" {flaw}**: " in written and text in written
-    assert (folder / "tables/target.md").exists() and (folder / "tables/target-pairs.md").exists()
