@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -15,6 +16,7 @@ from analysis.prediction import network as quantities
 from analysis.prediction.network import ALGORITHMS, CannotPredict, Link, Network
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
     from rich.table import Table
 
     from analysis.prediction.predict import Asked
@@ -57,11 +59,9 @@ def exit_code(
             code = refused
     lost = False
     for category, message in dict.fromkeys((warning.category, str(warning.message)) for warning in caught):
-        if issubclass(category, SkippedRecord):
-            print(f"warning: {message}", file=sys.stderr)
-        elif issubclass(category, LostPart):
-            print(f"error: {message}", file=sys.stderr)
-            lost = True
+        lost |= issubclass(category, LostPart)
+        if issubclass(category, SkippedRecord | LostPart):
+            print(f"{'error' if issubclass(category, LostPart) else 'warning'}: {message}", file=sys.stderr)
     return INCOMPLETE if lost and code == OK else code
 
 
@@ -154,51 +154,39 @@ def compare(
 
     share = parsed("--threshold", _share, threshold) or 0.0
     expected = tuple(word.strip() for word in expect.split(",") if word.strip())
-    return exit_code(
-        lambda: _compare(a, b, share, expected, anyway, markdown, as_json),
-        "cannot read or write",
-        (NothingToCompare,),
-        COMPARE_REFUSED,
-    )
 
+    def command() -> int:
+        from rich.console import Console
 
-def _compare(
-    a: Path, b: Path, threshold: float, expected: tuple[str, ...], anyway: bool, markdown: Path | None, as_json: bool
-) -> int:
-    """Raises NotResults, NothingToCompare, OSError."""
-    from rich.console import Console
+        from analysis import execution
+        from analysis.compare import report
+        from analysis.frames.study import opened
 
-    from analysis import execution
-    from analysis.compare import report
-    from analysis.frames.study import opened
+        with opened(a) as before, opened(b) as now:
+            comparison = report.compare(before.folder, now.folder, share, expected, anyway)
+        if markdown:
+            execution.write_text(markdown, report.to_markdown(comparison))
+        if as_json:
+            print(report.to_json(comparison))
+        if comparison.refused:
+            print(report.refusal(comparison), file=sys.stderr)
+            return COMPARE_REFUSED
+        if not as_json:
+            report.to_terminal(comparison, Console(highlight=False))
+        if comparison.regressed:
+            return REGRESSION
+        if comparison.says_nothing:
+            print("nothing was tested: no pair has enough repeats on both sides", file=sys.stderr)
+        if comparison.missing:
+            print(f"not all was tested: {len(comparison.missing)} of A missing in B", file=sys.stderr)
+        return CANNOT_TELL if comparison.says_nothing or comparison.missing else NO_REGRESSION
 
-    with opened(a) as before, opened(b) as now:
-        comparison = report.compare(before.folder, now.folder, threshold, expected, anyway)
-    if markdown:
-        execution.write_text(markdown, report.to_markdown(comparison))
-    if as_json:
-        print(report.to_json(comparison))
-    if comparison.refused:
-        print(report.refusal(comparison), file=sys.stderr)
-        return COMPARE_REFUSED
-    if not as_json:
-        report.to_terminal(comparison, Console(highlight=False))
-    if comparison.regressed:
-        return REGRESSION
-    if comparison.says_nothing:
-        print("nothing was tested: no pair has enough repeats on both sides", file=sys.stderr)
-    if comparison.missing:
-        print(f"not all was tested: {len(comparison.missing)} of A missing in B", file=sys.stderr)
-    return CANNOT_TELL if comparison.says_nothing or comparison.missing else NO_REGRESSION
+    return exit_code(command, "cannot read or write", (NothingToCompare,), COMPARE_REFUSED)
 
 
 def _share(text: str) -> float:
     """`2%` or `0.02`, from 0 to below 1."""
-    number, percent = text.removesuffix("%"), text.endswith("%")
-    try:
-        value = float(number) / (100 if percent else 1)
-    except ValueError:
-        value = -1.0
+    value = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     if not 0 <= value < 1:
         raise ValueError(f"{text} is no share from 0 to below 1, such as 2% or 0.02")
     return value
@@ -227,29 +215,28 @@ def export(
     if len(chosen) != 1:
         raise typer.BadParameter("give exactly one of --tensorboard, --mlflow, --wandb")
     ((tool, folder),) = chosen
-    return exit_code(lambda: _export(results, tool, folder), f"{folder} cannot be written to")
 
+    def command() -> int:
+        from analysis.export import WRITERS, AlreadyThere, Missing, runs
+        from analysis.frames import results as frames
+        from analysis.frames.study import opened
 
-def _export(results: Path, tool: str, folder: Path) -> int:
-    """Raises NotResults, OSError."""
-    from analysis.export import WRITERS, AlreadyThere, Missing, runs
-    from analysis.frames import results as frames
-    from analysis.frames.study import opened
+        with opened(results) as source:
+            study = frames.read(source.folder)
+        try:
+            exported = runs(study)
+            place = WRITERS[tool](exported, study.study.name, folder)
+        except Missing as error:
+            problem = f"--{tool} needs what is not installed here: pip install {error}"
+        except AlreadyThere as error:
+            problem = f"{error} is there already: remove it, or name another folder"
+        else:
+            print(f"{len(exported)} runs in {place}")
+            return OK
+        print(f"error: {problem}", file=sys.stderr)
+        return REFUSED
 
-    with opened(results) as source:
-        study = frames.read(source.folder)
-    try:
-        exported = runs(study)
-        place = WRITERS[tool](exported, study.study.name, folder)
-    except Missing as error:
-        problem = f"--{tool} needs what is not installed here: pip install {error}"
-    except AlreadyThere as error:
-        problem = f"{error} is there already: remove it, or name another folder"
-    else:
-        print(f"{len(exported)} runs in {place}")
-        return OK
-    print(f"error: {problem}", file=sys.stderr)
-    return REFUSED
+    return exit_code(command, f"{folder} cannot be written to")
 
 
 # python -m analysis predict RESULTS --workers 4,8,64,512: what more workers would give, as table and figure.
@@ -333,20 +320,20 @@ def write_prediction(
     from analysis.show import layout
     from analysis.views import figures, prediction
 
+    def write(name: str, shown: Listing, numbers: DataFrame) -> list[Path]:
+        text = execution.write_text(source.out / "tables" / f"{name}.md", layout.markdown(shown))
+        return [text, execution.write_csv(source.out / "tables" / f"{name}.csv", numbers)]
+
     with opened(results, out) as source:
-        tables = source.out / "tables"
         read = frames.read(source.folder)
         forecast = predict.forecast(read, source.folder, asked)
         table, to_target = prediction.listing(forecast, read), None
-        paths = [execution.write_text(tables / "prediction.md", layout.markdown(table))]
-        paths.append(execution.write_csv(tables / "prediction.csv", predict.table(forecast)))
+        paths = write("prediction", table, predict.table(forecast))
         for name, picture in prediction.draw(forecast, read).items():
             paths += figures.save(name, picture, source.out / "figures").paths
         if expected := prediction.expected(read, forecast.predictions):
             to_target = prediction.to_target_listing(expected, read)
-            paths.append(execution.write_text(tables / "prediction-to-target.md", layout.markdown(to_target)))
-            numbers = prediction.to_target_table(expected, read)
-            paths.append(execution.write_csv(tables / "prediction-to-target.csv", numbers))
+            paths += write("prediction-to-target", to_target, prediction.to_target_table(expected, read))
     return paths, table, to_target
 
 
@@ -382,11 +369,11 @@ def show_to_target(listing: Listing) -> None:
     from rich.text import Text
 
     terminal = Table(title=Text(listing.title), title_justify="left", title_style="bold")
-    places = [listing.header.index(name) for name in ("configuration", "workers", "global batch", "seconds", "error")]
-    for place in places:
-        terminal.add_column(listing.header[place], justify="left" if place == 0 else "right")
+    for name in (names := ("configuration", "workers", "global batch", "seconds", "error")):
+        terminal.add_column(name, justify="left" if name == "configuration" else "right")
     for row in listing.rows:
-        terminal.add_row(*(Text(row[place]) for place in places))
+        cells = dict(zip(listing.header, row, strict=True))
+        terminal.add_row(*(Text(cells[name]) for name in names))
     _print(terminal, listing.notes)
 
 
@@ -413,27 +400,24 @@ def network(
     """
     between = _link(bandwidth, latency, "--bandwidth", "--latency")
     within = _link(local_bandwidth, local_latency, "--local-bandwidth", "--local-latency")
-    if between is None:
-        if within or per_host:
-            raise CannotPredict("hosts need a link between them: --bandwidth and --latency are missing")
-        return None
-    if within is None and (per_host or 1) > 1:
-        raise CannotPredict(
-            f"{per_host} workers a host need a link of their own: --local-bandwidth and --local-latency are missing"
-        )
-    if within and per_host is None:
-        raise CannotPredict("a link within hosts needs to know how many workers share one: --per-host is missing")
-    return Network(between, within, per_host or 1)
+    problem = ""
+    if between is None and (within or per_host):
+        problem = "hosts need a link between them: --bandwidth and --latency are missing"
+    elif within is None and (per_host or 1) > 1:
+        flags = "--local-bandwidth and --local-latency"
+        problem = f"{per_host} workers a host need a link of their own: {flags} are missing"
+    elif within and per_host is None:
+        problem = "a link within hosts needs to know how many workers share one: --per-host is missing"
+    if problem:
+        raise CannotPredict(problem)
+    return Network(between, within, per_host or 1) if between else None
 
 
 def _link(bandwidth: float | None, latency: float | None, *flags: str) -> Link | None:
-    if bandwidth is None and latency is None:
-        return None
-    if bandwidth is None or latency is None:
-        raise CannotPredict(
-            f"a link has both a bandwidth and a latency: {flags[0 if bandwidth is None else 1]} is missing"
-        )
-    return Link(latency, 1 / bandwidth)
+    missing = [flag for flag, value in zip(flags, (bandwidth, latency), strict=True) if value is None]
+    if len(missing) == 1:
+        raise CannotPredict(f"a link has both a bandwidth and a latency: {missing[0]} is missing")
+    return Link(latency, 1 / bandwidth) if latency is not None and bandwidth is not None else None
 
 
 def _names(text: str, known: Iterable[str], what: str) -> tuple[str, ...]:
@@ -448,10 +432,15 @@ _precisions = partial(_names, known=("fp32", "fp16", "bf16"), what="precision of
 
 
 def _crowding(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
+    value = _number(text)
     if not 0.1 <= value <= 10:
         raise ValueError(f"{text} is no factor between 0.1 and 10")
     return value
+
+
+def _number(text: str) -> float:
+    """NaN of what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -37,20 +37,19 @@ from analysis.compare.verdicts import (
     Verdicts,
     failed_trials,
     judge,
-    label,
     missing_in,
     nearly,
     pair,
     with_failures,
 )
+from analysis.findings import count, name_of
 from analysis.frames import results
 from analysis.frames.configurations import known
 from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
-from analysis.show import layout
+from analysis.show import layout, notes
 from analysis.show.layout import Listing
-from analysis.text import number
-from scaling_study.records.store import BUSY_CORES
+from analysis.text import first_few, number
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 # Two results are compared once; everything below puts the comparison into words.
@@ -81,6 +80,11 @@ class Comparison:
     missing: tuple[Missing, ...] = ()
 
     @property
+    def heading(self) -> str:
+        a, b = self.a.heading, self.b.heading
+        return f"{a}, {self.a.dates} (A) and {self.b.dates} (B)" if a == b else f"{a} (A) and {b} (B)"
+
+    @property
     def regressed(self) -> bool:
         return not self.verdicts.having(*REGRESSIONS).empty
 
@@ -109,7 +113,10 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
     unmet = [word for word in expected if not any(expected_by(one, [word]) for one in found)]
     remarks = [f"{word} was expected to differ, and does not." for word in unmet]
     remarks += _the_same_runs(read_a, read_b)
-    remarks += [*doubts(pairing.pairs, from_a, from_b), *_disturbed("A", read_a), *_disturbed("B", read_b)]
+    remarks += doubts(pairing.pairs, from_a, from_b)
+    for side, read in (("A", read_a), ("B", read_b)):
+        if busy := notes.busy(read):
+            remarks.append(f"The machine of {side} was not quiet: {busy}.")
     judged = judge(pairing.pairs, threshold)
     judged = with_failures(judged, pairing.pairs, failed_trials(read_a.runs), failed_trials(read_b.runs))
     lost = tuple(missing_in(pairing, read_b))
@@ -124,16 +131,14 @@ def window(row: Row, known: Origins) -> frozenset[tuple[str, frozenset[str]]]:
 
 def left_over(pairing: Pairing) -> list[str]:
     """A sentence for each side that has configurations which the other has not."""
-    sides = (("A", pairing.only_a, pairing.only_b), ("B", pairing.only_b, pairing.only_a))
-    return [_left(side, left, others) for side, left, others in sides if left]
-
-
-def _left(side: str, left: Sequence[Row], others: Sequence[Row]) -> str:
-    names = [label(row) for row in left[:MOST_NAMES]]
-    more = f" and {len(left) - MOST_NAMES} more" if len(left) > MOST_NAMES else ""
-    near = [f"{count} but for {key}" for key, count in nearly(left, others).most_common(MOST_NAMES)]
-    counterpart = f" They would have a counterpart: {', '.join(near)}." if near else ""
-    return f"Only in {side}: {len(left)} configuration{'s' * (len(left) != 1)} ({'; '.join(names)}{more}).{counterpart}"
+    lines = []
+    for side, left, others in (("A", pairing.only_a, pairing.only_b), ("B", pairing.only_b, pairing.only_a)):
+        near = [f"{number} but for {key}" for key, number in nearly(left, others).most_common(MOST_NAMES)]
+        counterpart = f" They would have a counterpart: {', '.join(near)}." if near else ""
+        names = first_few(list(map(name_of, left)), MOST_NAMES)
+        if left:
+            lines.append(f"Only in {side}: {count(len(left), 'configuration')} ({names}).{counterpart}")
+    return lines
 
 
 def _nothing(a: tuple[Path, Results], b: tuple[Path, Results], pairing: Pairing) -> str:
@@ -150,17 +155,6 @@ def _the_same_runs(a: Results, b: Results) -> list[str]:
     ours, theirs = (set(read.runs.dropna(subset=RUN)[RUN].itertuples(index=False, name=None)) for read in (a, b))
     same = len(ours & theirs)
     return [f"{same} of the {len(ours)} runs of A are in B too: copies, not measured again."] if same else []
-
-
-def _disturbed(side: str, read: Results) -> list[str]:
-    others = read.runs.busy_elsewhere_cores.dropna()
-    busy = others[others > BUSY_CORES]
-    if busy.empty:
-        return []
-    return [
-        f"The machine of {side} was not quiet: during {len(busy)} of {len(others)} runs other processes kept more than "
-        f"{BUSY_CORES} cores busy, {busy.max():.1f} at most."
-    ]
 
 
 # A comparison as a table and in sentences: the verdicts, and the doubts about them.
@@ -185,12 +179,7 @@ def listing(comparison: Comparison, only: tuple[str, ...] = ORDER) -> Listing:
     place = table.verdict.map(ORDER.index)
     table = table.assign(place=place).sort_values(["place", "ratio"], kind="stable")
     rows = tuple(map(_cells, as_rows(table)))
-    return Listing(heading(comparison), HEADER, rows, tuple(sentences(comparison)))
-
-
-def heading(comparison: Comparison) -> str:
-    a, b = comparison.a.heading, comparison.b.heading
-    return f"{a}, {comparison.a.dates} (A) and {comparison.b.dates} (B)" if a == b else f"{a} (A) and {b} (B)"
+    return Listing(comparison.heading, HEADER, rows, tuple(sentences(comparison)))
 
 
 def _cells(pair: dict[Any, Any]) -> tuple[str, ...]:
@@ -229,17 +218,14 @@ def _all_together(comparison: Comparison) -> list[str]:
     if together is None or together.low <= 1 <= together.high or abs(together.ratio - 1) < comparison.threshold:
         return []
     tested = comparison.verdicts.table[comparison.verdicts.table.p_value.notna()]
-    common = (
-        together.shared and abs(float(tested.ratio.median()) - 1) >= comparison.threshold
-    )  # half of them at least, by so much
+    # half of them at least, by so much
+    common = together.shared and abs(float(tested.ratio.median()) - 1) >= comparison.threshold
     if not common and len(comparison.verdicts.having(SLOWER, FASTER)):
         return []
     low, high = sorted(100 * abs(bound - 1) for bound in (together.low, together.high))
-    overall_change = (
-        f"all together {100 * abs(together.ratio - 1):.1f} % {'slower' if together.ratio < 1 else 'faster'}"
-    )
+    change = f"{100 * abs(together.ratio - 1):.1f} % {'slower' if together.ratio < 1 else 'faster'}"
     whose = "a common change, or the state of the machine" if common else "though not most of them"
-    return [f"{overall_change} (95 %: {low:.1f} to {high:.1f}), {whose}"]
+    return [f"all together {change} (95 %: {low:.1f} to {high:.1f}), {whose}"]
 
 
 def sentences(comparison: Comparison) -> list[str]:
@@ -259,11 +245,9 @@ def absent(comparison: Comparison) -> list[str]:
     missing = comparison.missing
     if not missing:
         return []
-    more = f" and {len(missing) - MOST_NAMES} more" if len(missing) > MOST_NAMES else ""
-    return [
-        f"**Missing in B**: {len(missing)} configuration{'s' * (len(missing) != 1)} that A measured: "
-        f"{'; '.join(map(str, missing[:MOST_NAMES]))}{more}. They are not compared."
-    ]
+    names = first_few(list(map(str, missing)), MOST_NAMES)
+    counted = f"{count(len(missing), 'configuration')} that A measured: {names}"
+    return [f"**Missing in B**: {counted}. They are not compared."]
 
 
 def overall(comparison: Comparison) -> list[str]:
@@ -356,7 +340,7 @@ def to_terminal(comparison: Comparison, console: Console) -> None:
 
 def to_markdown(comparison: Comparison) -> str:
     """A comment for a pull request: what changed, and all the rest folded away."""
-    title = heading(comparison)
+    title = comparison.heading
     if comparison.refused:
         differs = tuple((one.kind, one.name, one.a, one.b) for one in comparison.refused)
         refused = Listing(f"Not compared: {title}", ("differs", "in", "A", "B"), differs, ())
@@ -372,7 +356,7 @@ def to_markdown(comparison: Comparison) -> str:
 
 
 def to_json(comparison: Comparison) -> str:
-    """One object: `headline`, `refused`, `regressed`, `differences`, `overall`, `pairs` (verdicts.COLUMNS), `missing`,
+    """One object: `headline`, `refused`, `regressed`, `differences`, `overall`, `pairs` (verdicts.KINDS), `missing`,
     `only_a`, `only_b`."""
     overall, table = comparison.verdicts.overall, comparison.verdicts.table.astype(object)
     content = {

@@ -13,10 +13,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.findings import name_of
 from analysis.frames import configurations
 from analysis.frames.configurations import KEYS, known, same, values, values_of
 from analysis.frames.results import Results
-from analysis.frames.rows import ConfigurationRow, as_rows, typed
+from analysis.frames.rows import ConfigurationRow, as_rows, numbers, typed
 from analysis.statistics.ranking import holm
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 from scaling_study.stats.spread import Spread, believed
@@ -193,12 +194,7 @@ def missing_in(pairing: Pairing, b: Results) -> list[Missing]:
     missing = [(row, why(row["configuration"])) for row in pairing.only_a if row["n"]]
     missing = [(row, UNREADABLE if reason and row["configuration"] in broken else reason) for row, reason in missing]
     missing += [(pair.a, FEW) for pair in pairing.pairs if _untested(pair, broken)]
-    return [Missing(row["configuration"], label(row), reason) for row, reason in missing if reason]
-
-
-def label(row: Row) -> str:
-    """`resnet18, horovod, 2 workers, fp16, batch 64`."""
-    return f"{row['model']}, {row['series']}, batch {row['batch']}"
+    return [Missing(row["configuration"], name_of(row), reason) for row, reason in missing if reason]
 
 
 def _reasons(pairing: Pairing, b: Results) -> Callable[[str], str]:
@@ -261,24 +257,10 @@ SMALL, SAME, UNRESOLVED = "below the threshold", "unchanged", "not resolved"
 NO_INTERVAL, NOT_COMPARABLE, NEITHER = "no interval", "not comparable", "ran in neither"
 REGRESSIONS, GAINS = (SLOWER, LOST, BROKEN, FAILING), (FASTER, FOUND)
 SAYS_NOTHING = (NO_INTERVAL, NOT_COMPARABLE, NEITHER)
-COLUMNS = (
-    "configuration_a",
-    "configuration_b",
-    "model",
-    "series",
-    "batch",
-    "n_a",
-    "n_b",
-    "samples_per_second_a",
-    "samples_per_second_b",
-    "ratio",
-    "ratio_low",
-    "ratio_high",
-    "p_value",
-    "p_corrected",
-    "verdict",
-    "reason",
-)
+KINDS: dict[str, Any] = dict.fromkeys(("configuration_a", "configuration_b", "model", "series"), "string")
+KINDS |= dict.fromkeys(("batch", "n_a", "n_b"), "Int64")
+KINDS |= numbers("samples_per_second_a", "samples_per_second_b", "ratio", "ratio_low", "ratio_high", "p_value")
+KINDS |= numbers("p_corrected") | dict.fromkeys(("verdict", "reason"), "string")
 
 
 @dataclass(frozen=True)
@@ -297,7 +279,7 @@ class Overall:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """`table` has a row of COLUMNS for each pair, in their order. `noise`: typical relative spread between repeats.
+    """`table` has a row of KINDS for each pair, in their order. `noise`: typical relative spread between repeats.
 
     `detectable`: the relative change of one pair that POWER of such comparisons find, at its median over the pairs.
     """
@@ -323,10 +305,7 @@ def judge(pairs: Sequence[Pair], threshold: float) -> Verdicts:
             row |= judgement
         overall, noise = _overall(np.log(ratios), spread, factors), spread.typical
         detectable = max(threshold, found_in(POWER, spread, factors))
-    kinds = dict.fromkeys(("model", "series", "verdict", "reason", "configuration_a", "configuration_b"), "string")
-    kinds |= dict.fromkeys(("batch", "n_a", "n_b"), "Int64")
-    table = typed(rows, {name: kinds.get(name, "float64") for name in COLUMNS})
-    return Verdicts(table, overall, noise, detectable)
+    return Verdicts(typed(rows, KINDS), overall, noise, detectable)
 
 
 def judge_ratios(ratios: Values, spread: Spread, factors: Values, threshold: float) -> list[dict[str, Any]]:
@@ -364,20 +343,11 @@ def _row(pair: Pair) -> dict[str, Any]:
     a, b = pair.a, pair.b
     verdict, reason = _without_a_test(a, b)
     tested = a["n"] and b["n"] and verdict not in (NOT_COMPARABLE, BROKEN)
-    return dict.fromkeys(COLUMNS) | {
-        "configuration_a": a["configuration"],
-        "configuration_b": b["configuration"],
-        "model": b["model"],
-        "series": b["series"],
-        "batch": b["batch"],
-        "n_a": a["n"],
-        "n_b": b["n"],
-        "samples_per_second_a": a["samples_per_second"] if a["n"] else None,
-        "samples_per_second_b": b["samples_per_second"] if b["n"] else None,
-        "ratio": b["samples_per_second"] / a["samples_per_second"] if tested else None,
-        "verdict": verdict,
-        "reason": reason,
-    }
+    about = {name: b[name] for name in ("model", "series", "batch")} | {"verdict": verdict, "reason": reason}
+    for side, row in (("a", a), ("b", b)):
+        about |= {f"configuration_{side}": row["configuration"], f"n_{side}": row["n"]}
+        about[f"samples_per_second_{side}"] = row["samples_per_second"] if row["n"] else None
+    return about | {"ratio": b["samples_per_second"] / a["samples_per_second"] if tested else None}
 
 
 def _without_a_test(a: Row, b: Row) -> tuple[str, str]:

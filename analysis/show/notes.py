@@ -127,35 +127,35 @@ def _span(values: pd.Series[Any], form: str) -> str:
 
 def legend(results: Results) -> list[str]:
     """How every throughput table of the study is to be read."""
-    return [
+    lines = [
         f"Samples per second over all workers, mean of {results.repeats} ± half of the 95 % interval between "
         "repeats (Student t); with fewer than 3 repeats no interval is claimed.",
         "**Bold**: the fastest of its row, among those that do the same work; ≈: tied with it (95 %); others: slower "
         "(p < 0.05, corrected for all rows of the study) or, with fewer than 3 repeats, not tested; ★: the row of the "
         "fastest.",
-        *_busy(results),
-        *_older(results),
-        source(results),
     ]
+    if disturbed := busy(results):
+        lines.append(
+            f"**The machine was not quiet**: {disturbed}. Their load is in these numbers; run again with --retry ok "
+            "on a quiet machine."
+        )
+    if results.older:
+        lines.append(
+            f"{results.older} measured configuration(s) are no longer in the study: they are in results.csv only."
+        )
+    return [*lines, source(results)]
 
 
-def _busy(results: Results) -> list[str]:
-    """A warning where others used the machine: it is in the numbers, and no statistics on them can tell."""
+def busy(results: Results) -> str:
+    """How long others used the machine: it is in the numbers, and no statistics on them can tell. Empty: not at all."""
     others = results.runs.busy_elsewhere_cores.dropna()
-    busy = others[others > BUSY_CORES]
-    if not len(busy):
-        return []
-    return [
-        f"**The machine was not quiet**: during {len(busy)} of {len(others)} runs other processes kept more than "
-        f"{BUSY_CORES} cores busy, {busy.max():.1f} at most. Their load is in these numbers; run again with "
-        "--retry ok on a quiet machine."
-    ]
-
-
-def _older(results: Results) -> list[str]:
-    if not results.older:
-        return []
-    return [f"{results.older} measured configuration(s) are no longer in the study: they are in results.csv only."]
+    over = others[others > BUSY_CORES]
+    if not len(over):
+        return ""
+    return (
+        f"during {len(over)} of {len(others)} runs other processes kept more than {BUSY_CORES} cores busy, "
+        f"{over.max():.1f} at most"
+    )
 
 
 def legend_of_speedup(results: Results) -> list[str]:

@@ -122,7 +122,7 @@ def test_real_results_against_themselves_and_against_slower_ones(
     assert compared(a, b, "--json") == commands.REGRESSION
     object_ = json.loads(capsys.readouterr().out)
     assert [object_[key] for key in ("regressed", "regressions", "gains")] == [True, 4, 0]
-    assert len(object_["pairs"]) == 16 and object_["pairs"][0].keys() >= set(verdicts.COLUMNS)
+    assert len(object_["pairs"]) == 16 and object_["pairs"][0].keys() >= set(verdicts.KINDS)
     assert object_["overall"]["ratio"] == pytest.approx(0.7**0.25, rel=0.01)
 
 
