@@ -19,6 +19,7 @@ from scaling_study.trial import Trial, Window
 P = PARAMETERS = 78_042  # of resnet8: three blocks, and the stem and classifier outside them
 OUTSIDE, LAST_BLOCK = 1_114, 57_728
 BLOCKS = PARAMETERS - OUTSIDE
+ON_CPU = {"lightning_fsdp": [CHECKOUT / "tests/fsdp_on_cpu.py"]}  # its check for a GPU is stepped over
 QUICK = Window(1, 2, 0.0, None, 2)
 
 

@@ -11,17 +11,15 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import forked
 import in_turn
 import pytest
 from started import by_mpi, started
-from trained import BLOCKS, LAST_BLOCK, OUTSIDE, P
+from trained import BLOCKS, LAST_BLOCK, ON_CPU, OUTSIDE, P, ran
 
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.launch import launchers
 from scaling_study.machine import installed
 from scaling_study.ranks import as_pipelined
 from scaling_study.records import store
@@ -151,7 +149,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Judged]
             ended(started(framework, 2, in_turn.program(tmp_path_factory.mktemp("turns"), *lines), {}))
         else:
             for name, gate in cases.items():
-                ended(forked.run(argv_of(gate, folders[name]), env={"CUDA_VISIBLE_DEVICES": ""}))
+                ended(ran(gate, folders[name], *ON_CPU.get(framework, ())))
         ended(forked.run([sys.executable, "-m", "scaling_study.parity.compare", *folders.values()]))
         return {
             name: Judged(store.read_ranks(folder, cases[name].processes), store.load(folder / "parity.json")["verdict"])
@@ -159,15 +157,6 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Judged]
         }
 
     return lambda case: of_framework(case.framework)[str(case)]
-
-
-def argv_of(gate: Trial, folder: Path) -> list[str]:
-    """Its command; Lightning's FSDP has its check for a GPU stepped over."""
-    argv = list(launchers.command(gate, record=folder).argv)
-    if FRAMEWORKS[gate.framework].needs_gpu:
-        script = next(place for place, word in enumerate(argv) if word.endswith(".py"))
-        argv.insert(script, str(CHECKOUT / "tests/fsdp_on_cpu.py"))
-    return argv
 
 
 def ended(done: Any) -> None:

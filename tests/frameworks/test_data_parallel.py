@@ -17,7 +17,7 @@ import forked
 import gated
 import pytest
 import torch
-from trained import BLOCKS, LAST_BLOCK, OUTSIDE, PARAMETERS, P, a_trial, ran, ranks_of
+from trained import BLOCKS, LAST_BLOCK, ON_CPU, OUTSIDE, PARAMETERS, P, a_trial, ran, ranks_of
 
 from scaling_study.estimate import Estimate
 from scaling_study.frameworks import FRAMEWORKS
@@ -34,7 +34,6 @@ from scaling_study.worker.script import put_fairscale_on_cpu
 BUFFERS = 336 * 2 * 4 + 9 * 8  # of its BatchNorms: two statistics of 336 channels, nine counters
 HALVES = {"parameters": 2 * P, "gradients": 2 * P, "optimizer": 2 * P}  # bytes in fp32, of two workers
 WHOLE = {"parameters": 4 * P, "gradients": 4 * P, "optimizer": 4 * P}
-ON_CPU = {"lightning_fsdp": [CHECKOUT / "tests/fsdp_on_cpu.py"]}  # its check for a GPU is stepped over
 
 
 @pytest.mark.slow

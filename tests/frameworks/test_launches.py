@@ -174,14 +174,6 @@ def started_alone(trial: Trial, folder: Path) -> Outcome:
     return outcome.judge(trial, folder, Exit(done.returncode, 1.0))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("framework", ["torch_pipeline"])
-def test_an_answer_is_that_of_a_trial_by_itself(examined: Examined, framework: str, tmp_path: Path) -> None:
-    trial = next(trial for trial in doctor.cases(this_machine()) if trial.framework == framework)
-    works = examined.answers[doctor._name(trial)]["answer"] == doctor.WORKS
-    assert (started_alone(trial, tmp_path).status == "ok") == works
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("framework", "launcher", "controller"), CASES)
 def test_its_ranks_meet_measure_and_report(
