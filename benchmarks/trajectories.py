@@ -42,21 +42,18 @@ BATCH, NUDGES = 64, 3
 CLOSE = 1e-9
 CLIPPED = ("torch_ddp", "horovod", "mpi_allreduce", "lightning_ddp", "torch_fsdp2")  # the others hold shards
 COMPARED = (*CLIPPED, "fairscale_oss", "fairscale_fsdp")
-RECIPE = (
-    *("--model", MODEL, "--precision", "fp64", "--data", "cifar10", "--device", "cpu", "--cores-per-worker", "1"),
-    *("--train-validation", "0", "--train-optimizer", "nesterov", "--learning-rate", "0.05"),
-    *("--train-weight-decay", "5e-4", "--train-augmentation", "crop_flip", "--train-schedule", "cosine"),
-    *("--train-warmup-steps", "5", "--train-evaluate-every", "0.000001"),  # a row for each step
-)
+RECIPE = f"""--model {MODEL} --precision fp64 --data cifar10 --device cpu --cores-per-worker 1
+    --train-validation 0 --train-optimizer nesterov --learning-rate 0.05
+    --train-weight-decay 5e-4 --train-augmentation crop_flip --train-schedule cosine
+    --train-warmup-steps 5 --train-evaluate-every 0.000001""".split()  # a row for each step
 CLIP = ("--train-clip-norm", "1.0")
 VIT, VIT_STEPS, VIT_BATCH = "vit_small_dataset", 50, 16
 VIT_NUDGES = 6  # by how much single runs part in fp32 differs by a factor of ten
-PUBLISHED = (  # studies/cifar10deepspeed.yaml's
-    *("--model", VIT, "--precision", "fp32", "--dropout", "0", "--data", "cifar10", "--device", "cpu"),
-    *("--cores-per-worker", "1", "--train-validation", "0", "--train-clip-norm", "5", "--accumulation", "2"),
-    *("--learning-rate", "0.004", "--train-start-learning-rate", "0.0001", "--train-schedule", "triangular"),
-    *("--train-cycle-steps", "4000", "--train-augmentation", "resized_crop", "--train-evaluate-every", "0.000001"),
-)
+# studies/cifar10deepspeed.yaml's
+PUBLISHED = f"""--model {VIT} --precision fp32 --dropout 0 --data cifar10 --device cpu --cores-per-worker 1
+    --train-validation 0 --train-clip-norm 5 --accumulation 2
+    --learning-rate 0.004 --train-start-learning-rate 0.0001 --train-schedule triangular
+    --train-cycle-steps 4000 --train-augmentation resized_crop --train-evaluate-every 0.000001""".split()
 OWN_LOOP = ("--zero-stage", "0", "--train-loop", "native")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -25,11 +26,9 @@ from scaling_study.machine import installed
 from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.skipif(not installed("hivemind"), reason="hivemind is not installed")
-LAUNCH = [
-    *("torchrun", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"),
-    *("decentralized/hivemind_peers.py", "--model", "resnet8", "--data", "synthetic", "--cores-per-worker", "1"),
-    *("--batch-per-worker", "16", "--target-batch-size", "64", "--matchmaking-seconds", "1"),
-]
+LAUNCH = shlex.split("""torchrun --standalone --local-addr 127.0.0.1 --nproc-per-node 2
+    decentralized/hivemind_peers.py --model resnet8 --data synthetic --cores-per-worker 1
+    --batch-per-worker 16 --target-batch-size 64 --matchmaking-seconds 1""")
 ENDED_SECONDS = 10  # after which nothing may be left
 LATEST_SECONDS = 8.0  # from the first round's beginning to the kill
 AT_LEAST = 8  # processes of two peers that train: each is one, with two averagers, a DHT and its daemon
