@@ -17,16 +17,25 @@ import psutil
 import pytest
 import torch
 import trained
+from torch.distributed import TCPStore
 from trained import P
 
 from scaling_study.launch import launchers
-from scaling_study.machine import installed
+from scaling_study.measure.training import AveragingRounds, Phase
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
 from scaling_study.trial import Trial
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not installed("hivemind"), reason="hivemind is not installed")]
+pytest.importorskip("hivemind")
+from hivemind.averaging.control import AveragingStage
+from hivemind.compression import CompressionInfo, Uniform8BitQuantization
+from hivemind.compression.serialization import deserialize_torch_tensor
+from hivemind.optim.state_averager import TrainingStateAverager, initialize_optimizer_state_
+
+from scaling_study.worker import with_hivemind
+
+pytestmark = pytest.mark.slow
 TARGET, BATCH = 256, 32
 BUSY = ("Shared memory manager connection has timed out", "did not begin within")  # on a machine that does much else
 READS_8_BITS_AS_PUBLISHED = """
@@ -139,8 +148,6 @@ def test_an_averaging_that_silently_did_not_happen_fails_the_trial(tmp_path: Pat
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_peer_whose_request_is_lost_ends(answers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hivemind's own wait has no end."""
-    from scaling_study.worker import with_hivemind
-
     ended, reasons = threading.Event(), list[str]()
     control = SimpleNamespace(done=lambda: True, cancelled=lambda: True, stage=None)
 
@@ -157,12 +164,6 @@ def test_a_peer_whose_request_is_lost_ends(answers: bool, monkeypatch: pytest.Mo
 
 def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hivemind would wait as long again, and then go on by this peer's gradients as if nothing were amiss."""
-    from hivemind.averaging.control import AveragingStage
-
-    from scaling_study.measure.training import AveragingRounds, Phase
-    from scaling_study.worker import with_hivemind
-    from scaling_study.worker.with_hivemind import Averaging, Watch
-
     endless = SimpleNamespace(done=lambda: False, stage=AveragingStage.RUNNING_ALLREDUCE)
     rounds, loaded = AveragingRounds(2), list[object]()
     monkeypatch.setattr(
@@ -171,7 +172,9 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
     )  # fmt: skip
     peer = unstarted_peer()
     peer.rounds, peer.phase, peer.averaging_timeout, peer.wire_type = rounds, Phase(torch.device("cpu")), 0.2, None
-    peer.grad_averager = SimpleNamespace(watch=Watch(endless, rounds.current, Averaging.note_gradients))
+    peer.grad_averager = SimpleNamespace(
+        watch=with_hivemind.Watch(endless, rounds.current, with_hivemind.Averaging.note_gradients)
+    )
     start = time.monotonic()
     peer._average_gradients_and_load_into_optimizer(endless)
     assert time.monotonic() - start < 60
@@ -182,8 +185,6 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
 
 def unstarted_peer(**attributes: Any) -> Any:
     """A peer without Hivemind's processes."""
-    from scaling_study.worker import with_hivemind
-
     unstarted = type("Unstarted", (with_hivemind.Peer,), {"__del__": lambda self: None})
     peer = unstarted.__new__(unstarted)
     vars(peer).update(attributes)
@@ -195,9 +196,6 @@ def test_a_step_by_a_peers_own_gradients_is_a_failed_round(
     seen: int, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hivemind goes on so where it sees no other peer, or cannot begin; what it still takes part in mends nothing."""
-    from scaling_study.measure.training import AveragingRounds
-    from scaling_study.worker import with_hivemind
-
     monkeypatch.setattr(with_hivemind.hivemind.Optimizer, "_begin_averaging_gradients", lambda self, scaler: False)
     rounds = AveragingRounds(2)
     watch = SimpleNamespace(round=rounds.current)
@@ -211,9 +209,6 @@ def test_a_step_by_a_peers_own_gradients_is_a_failed_round(
 
 def test_a_peer_that_was_behind_has_failed_its_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """It drops what it has read. Local updates catch up so."""
-    from scaling_study.measure.training import AveragingRounds
-    from scaling_study.worker import with_hivemind
-
     monkeypatch.setattr(with_hivemind.hivemind.Optimizer, "load_state_from_peers", lambda self: None)
     for local, failure in ((False, "this peer was behind, and took another's weights"), (True, "")):
         peer = unstarted_peer(rounds=AveragingRounds(2), local=local)
@@ -223,12 +218,9 @@ def test_a_peer_that_was_behind_has_failed_its_round(monkeypatch: pytest.MonkeyP
 
 def two_swarms() -> list[Any]:
     """What two peers share."""
-    from torch.distributed import TCPStore
-
-    from scaling_study.worker.with_hivemind import Swarm
-
     host = TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
-    return [Swarm(host, 0, 2), Swarm(TCPStore("127.0.0.1", host.port, 2, is_master=False), 1, 2)]
+    guest = TCPStore("127.0.0.1", host.port, 2, is_master=False)
+    return [with_hivemind.Swarm(host, 0, 2), with_hivemind.Swarm(guest, 1, 2)]
 
 
 def test_weights_that_are_not_the_same_are_seen() -> None:
@@ -254,11 +246,6 @@ def test_weights_that_are_not_the_same_are_seen() -> None:
 
 def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hivemind has one thread for both: an update begins once the weights of the round before are averaged."""
-    from hivemind.optim.state_averager import TrainingStateAverager
-
-    from scaling_study.measure.training import AveragingRounds, Phase
-    from scaling_study.worker.with_hivemind import Weights
-
     averaged = threading.Event()
     with ThreadPoolExecutor(1) as executor:
 
@@ -268,7 +255,7 @@ def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.Mon
 
         monkeypatch.setattr(TrainingStateAverager, "step", step)
         monkeypatch.setattr(TrainingStateAverager, "_do", lambda self, *_: None)
-        unstarted = type("Unstarted", (Weights,), {"__del__": lambda self: None})
+        unstarted = type("Unstarted", (with_hivemind.Weights,), {"__del__": lambda self: None})
         weights: Any = unstarted.__new__(unstarted)
         weights.phase, weights.rounds = Phase(torch.device("cpu")), AveragingRounds(2)
         weights.phase.on = True
@@ -289,21 +276,15 @@ def test_a_constructor_that_fails_ends_the_process(tmp_path: Path) -> None:
 
 def test_an_epoch_has_whole_rounds() -> None:
     """390 batches of 128, eight of them a round: as many updates as others have in 48 steps of 1,024."""
-    from scaling_study.worker.with_hivemind import one_round_a_step
-
     workload: Any = SimpleNamespace(steps_per_epoch=390)
     peers: Any = SimpleNamespace(world_size=2)
     trial = Trial(framework="hivemind", workers=2, batch_per_worker=64, target_batch_size=1024)
-    assert one_round_a_step(workload, trial, peers).steps_per_epoch == 48
+    assert with_hivemind.one_round_a_step(workload, trial, peers).steps_per_epoch == 48
     assert workload.samples_per_step == 512
 
 
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
 def test_the_step_that_makes_an_optimisers_state_is_taken_back(name: str) -> None:
-    from hivemind.optim.state_averager import initialize_optimizer_state_
-
-    from scaling_study.worker.with_hivemind import take_back_first_step
-
     how: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.1} | ({"momentum": 0.9} if name == "SGD" else {})
 
     def stepped(initialised: bool) -> torch.Tensor:
@@ -313,7 +294,7 @@ def test_the_step_that_makes_an_optimisers_state_is_taken_back(name: str) -> Non
             before = [weights.detach().clone()]
             initialize_optimizer_state_(optimizer)
             assert not torch.equal(weights, before[0])  # it decayed them
-            take_back_first_step(optimizer, before)
+            with_hivemind.take_back_first_step(optimizer, before)
         for _ in range(3):
             weights.grad = torch.arange(7.0)
             optimizer.step()
@@ -323,13 +304,8 @@ def test_the_step_that_makes_an_optimisers_state_is_taken_back(name: str) -> Non
 
 
 def test_eight_bits_are_read() -> None:
-    from hivemind.compression import CompressionInfo, Uniform8BitQuantization
-    from hivemind.compression.serialization import deserialize_torch_tensor
-
-    from scaling_study.worker.with_hivemind import Uniform8Bits
-
     tensor = torch.randn(1000, generator=torch.Generator().manual_seed(1))
-    packed = Uniform8Bits().compress(tensor, CompressionInfo.from_tensor(tensor))
+    packed = with_hivemind.Uniform8Bits().compress(tensor, CompressionInfo.from_tensor(tensor))
     off = (deserialize_torch_tensor(packed) - tensor).norm() / tensor.norm()
     assert 0.001 < off < 0.05
     with pytest.raises(TypeError):  # once this is mended, ours can go
@@ -338,8 +314,6 @@ def test_eight_bits_are_read() -> None:
 
 def test_weights_of_any_size_reach_the_other_ranks() -> None:
     """As one value, the store closes the connection at some 8 MiB; ResNet-18 in fp64 has 89 MB."""
-    from scaling_study.worker.with_hivemind import MOST_BYTES
-
     swarms = two_swarms()
-    data = bytes(range(256)) * (10 * MOST_BYTES // 256) + b"and a part of a part"
+    data = bytes(range(256)) * (10 * with_hivemind.MOST_BYTES // 256) + b"and a part of a part"
     assert [swarms[0].bytes_of_first(data), swarms[1].bytes_of_first(bytes(len(data)))] == [data, data]
