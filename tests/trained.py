@@ -1,19 +1,30 @@
-"""Short trials of a framework by two workers on a CPU, whose ranks are forked: their reports, or how they end."""
+"""Short trials of a framework by two workers on a CPU: their reports, how they end, or what a parity gate says of them.
+
+ranks_of(a_trial("torch_ddp", allreduce="fp16"), tmp_path)                  its ranks are forked (forked.py)
+judged(a_trial("torch_fsdp2", model=...), tmp_path)["verdict"]              the first gate that it stands behind
+started("horovod", 2, ["python", "script.py", ...], {})                     by the launcher of the framework
+"""
 
 from __future__ import annotations
 
 import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import forked
 import pytest
 
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.launch.launchers import command
+from scaling_study.launch.launchers import LAUNCHERS, command
 from scaling_study.machine import installed
+from scaling_study.ranks import as_pipelined
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
 from scaling_study.settings import CHECKOUT
+from scaling_study.study import support
 from scaling_study.trial import Trial, Window
 
 P = PARAMETERS = 78_042  # of resnet8: three blocks, and the stem and classifier outside them
@@ -21,6 +32,12 @@ OUTSIDE, LAST_BLOCK = 1_114, 57_728
 BLOCKS = PARAMETERS - OUTSIDE
 ON_CPU = {"lightning_fsdp": [CHECKOUT / "tests/fsdp_on_cpu.py"]}  # its check for a GPU is stepped over
 QUICK = Window(1, 2, 0.0, None, 2)
+
+
+def skip_where_missing(framework: str) -> None:
+    """Skip a test where a library of the framework is not installed."""
+    if missing := [name for name in FRAMEWORKS[framework].needs if not installed(name)]:
+        pytest.skip(f"{missing[0]} is not installed")
 
 
 def a_trial(framework: str, **keys: object) -> Trial:
@@ -31,9 +48,8 @@ def a_trial(framework: str, **keys: object) -> Trial:
 
 
 def ran(trial: Trial, folder: Path, *before: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a trial's command, `before`: a program that runs its script. Skips where the framework is not installed."""
-    if absent := [name for name in FRAMEWORKS[trial.framework].needs if not installed(name)]:
-        pytest.skip(f"{absent[0]} is not installed")
+    """Run a trial's command, `before`: a program that runs its script."""
+    skip_where_missing(trial.framework)
     line = command(trial, record=folder)
     script = line.argv.index(str(CHECKOUT / FRAMEWORKS[trial.framework].script))
     argv = [*line.argv[:script], *map(str, before), *line.argv[script:]]
@@ -45,3 +61,34 @@ def ranks_of(trial: Trial, folder: Path, *before: str | Path) -> list[RankReport
     done = ran(trial, folder, *before)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return store.read_ranks(folder, trial.processes)
+
+
+def gate_of(trial: Trial) -> Trial:
+    """The first gate that a configuration stands behind, of two steps."""
+    skip_where_missing(trial.framework)
+    gate = next(support.gates_of(as_pipelined(trial) if FRAMEWORKS[trial.framework].cuts_model else trial))
+    return replace(gate, window=Window(0, 2, 0.0, None, 2))
+
+
+def judged(trial: Trial, folder: Path, *before: str | Path) -> dict[str, Any]:
+    """What the gate of a configuration says, once its ranks have trained."""
+    gate = gate_of(trial)
+    store.write_json(folder / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
+    ranks_of(gate, folder, *before)
+    assert forked.run(["python", "-m", "scaling_study.parity.compare", folder]).returncode == 0
+    answer: dict[str, Any] = store.load(folder / "parity.json")
+    return answer
+
+
+def by_mpi(framework: str) -> bool:
+    return FRAMEWORKS[framework].launchers[0] in ("horovodrun", "mpirun")
+
+
+def started(framework: str, workers: int, program: Sequence[str], env: Mapping[str, str]) -> Any:
+    """Run `python ...` by the framework's own launcher, where that does not name ranks in torchrun's way."""
+    skip_where_missing(framework)
+    launcher = FRAMEWORKS[framework].launchers[0]
+    controller = "mpi" if launcher == "horovodrun" else None
+    trial = Trial(framework=framework, workers=workers, launcher=launcher, controller=controller)
+    launched = LAUNCHERS[launcher](trial, list(program), Path(sys.executable).parent, 0)
+    return forked.launch(launched.argv, {**launched.env, **env})

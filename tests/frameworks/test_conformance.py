@@ -16,11 +16,9 @@ from typing import Any
 import forked
 import in_turn
 import pytest
-from started import by_mpi, started
-from trained import BLOCKS, LAST_BLOCK, ON_CPU, OUTSIDE, P, ran
+from trained import BLOCKS, LAST_BLOCK, ON_CPU, OUTSIDE, P, by_mpi, ran, skip_where_missing, started
 
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.machine import installed
 from scaling_study.ranks import as_pipelined
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
@@ -167,8 +165,7 @@ def ended(done: Any) -> None:
 def test_it_trains_what_one_process_would_and_hands_over_what_its_scheme_says(
     case: Case, judged: Callable[[Case], Judged]
 ) -> None:
-    if absent := [name for name in FRAMEWORKS[case.framework].needs if not installed(name)]:
-        pytest.skip(f"{absent[0]} is not installed")
+    skip_where_missing(case.framework)
     found = judged(case)
     assert found.verdict == "passed"
     for rank in found.ranks:

@@ -14,10 +14,9 @@ from types import ModuleType
 from typing import Any
 
 import forked
-import gated
 import pytest
 import torch
-from trained import BLOCKS, LAST_BLOCK, ON_CPU, OUTSIDE, PARAMETERS, P, a_trial, ran, ranks_of
+from trained import BLOCKS, LAST_BLOCK, ON_CPU, OUTSIDE, PARAMETERS, P, a_trial, gate_of, judged, ran, ranks_of
 
 from scaling_study.estimate import Estimate
 from scaling_study.frameworks import FRAMEWORKS
@@ -243,9 +242,9 @@ def test_dataparallel_trains_what_two_workers_would(tmp_path: Path, accumulation
     """All but CUDA's part: the global batch, the mean over it, the rate, the report, the gate's view of one process."""
     (tmp_path / "stand_in.py").write_text(STAND_IN)
     asked = a_trial("torch_dp", launcher="python", accumulation=accumulation)
-    gate = gated.gate_of(asked)
+    gate = gate_of(asked)
     assert (gate.workers, gate.processes, gate.launcher) == (2, 1, "python")
-    answer = gated.judged(asked, tmp_path, tmp_path / "stand_in.py")
+    answer = judged(asked, tmp_path, tmp_path / "stand_in.py")
     (report,) = outcome.judge(gate, tmp_path, Exit(0, 1.0)).ranks
     assert (report.world_size, report.samples_per_step, report.allreduce_bytes) == (1, 16, None)
     assert report.learning_rate == pytest.approx(0.02)

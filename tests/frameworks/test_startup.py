@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from trained import skip_where_missing
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import installed
@@ -88,8 +89,7 @@ def test_every_script_explains_itself_without_a_gpu_and_our_own_modules_add_litt
     framework: str, first_seconds: dict[str, float], folder: Path, tmp_path: Path
 ) -> None:
     """Which modules take the time: python -X importtime SCRIPT --help."""
-    if missing := [name for name in FRAMEWORKS[framework].needs if not installed(name)]:
-        pytest.skip(f"{missing[0]} is not installed")
+    skip_where_missing(framework)
     text = (folder / f"{framework}.help").read_text()
     flags = ("--batch-per-worker",) if FRAMEWORKS[framework].trains else ("--max-bytes",)
     assert text.startswith("usage: ") and all(flag in text for flag in (*flags, "--record"))

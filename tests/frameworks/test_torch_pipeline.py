@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-import gated
 import pytest
-from trained import a_trial, ran, ranks_of
+from trained import a_trial, judged, ran, ranks_of
 
 from scaling_study.ranks import as_pipelined
 from scaling_study.records.store import RankReport
@@ -95,7 +94,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 )
 def test_the_gate_names_what_a_broken_pipeline_does_wrong(tmp_path: Path, fault: str, shape: dict[str, object]) -> None:
     (tmp_path / "broken.py").write_text(BROKEN.format(fault=fault))
-    answer = gated.judged(a_trial("torch_pipeline", **shape), tmp_path, tmp_path / "broken.py")
+    answer = judged(a_trial("torch_pipeline", **shape), tmp_path, tmp_path / "broken.py")
     assert "weights after step 1" in answer["verdict"]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import forked
 import pytest
-from started import by_mpi, started
 from tiny_cifar import TEST, tiny_cifar
+from trained import by_mpi, started
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records import store

@@ -12,8 +12,8 @@ from typing import Any
 import forked
 import pytest
 import torch
-from started import by_mpi, started
 from tiny_cifar import tiny_cifar
+from trained import by_mpi, started
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.ranks import Ranks

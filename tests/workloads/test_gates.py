@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import gated
 import pytest
+import trained
 
 from scaling_study.machine import installed
 from scaling_study.models import OURS
@@ -40,7 +40,7 @@ def test_its_gate_is_passed(framework: str, model: str, keys: dict[str, Any], tm
         framework=framework, model=model, workers=2, launcher=launcher, device="cpu", data="synthetic",
         **{"allreduce": "fp32", **keys},
     )  # fmt: skip
-    judged = gated.judged(trial, tmp_path)
+    judged = trained.judged(trial, tmp_path)
     assert judged["verdict"] == "passed", judged
     if "sequence_length" in OURS[model].keys:
         assert all(rank.tokens_seen for rank in store.read_ranks(tmp_path, 2))
