@@ -45,12 +45,10 @@ class Injection:
             self.row.wrong.append(otherwise)
         return bool(holds)
 
-    def all_gone(
-        self, processes: Sequence[psutil.Process] | None = None, within_seconds: float = WITHIN_SECONDS
-    ) -> None:
+    def all_gone(self, processes: Sequence[psutil.Process] | None = None, within: float = WITHIN_SECONDS) -> None:
         """No process of the sweep (or none of these) lives so long after now; what does is ended, for what follows."""
         start = time.monotonic()
-        deadline = start + within_seconds
+        deadline = start + within
         alive = self.sweep.processes() if processes is None else list(processes)
         while alive and time.monotonic() < deadline:
             alive = survivors.gone(alive, deadline - time.monotonic()) or (
@@ -88,26 +86,23 @@ class Injection:
 
     def ended_by_a_full_disk(self, driver: Driver) -> None:
         """The driver says so and ends; nothing finished was lost, and no failure is recorded that is the disk's."""
-        self.expect(driver.wait(180) == 1, f"exit code {driver.code} instead of 1")
+        resumes = "trials are kept: free disk space, then the same command resumes"
+        self.ends(driver, 1, "no space left on the disk", resumes, seconds=180)
         self.all_gone()
         self.kept()
-        self.said(
-            driver, "no space left on the disk", "trials are kept: free disk space, then the same command resumes"
-        )
         statuses = {record.status for record in self.sweep.outcomes().values()}
         self.expect(statuses == {"ok"}, f"a failure was recorded that is none: {statuses}")
 
-    def goes_on(self, trials: int, *options: str, statuses: Sequence[str] = ("ok",)) -> None:
+    def goes_on(self, trials: int, *options: str) -> None:
         """The same command again ends with exit code 0 and so many trials, each right; it believes no half record."""
-        driver = self.sweep.run(*options)
-        self.expect(driver.code == 0, f"the next run exited with {driver.code}: {driver.said()[-300:]}")
+        self.ends(self.sweep.run(*options), 0)
         self.all_gone()
         self.kept()
-        self.right(trials, statuses)
+        self.right(trials)
         self.nothing_outside()
         self.nothing_half_done()
 
-    def right(self, trials: int, statuses: Sequence[str] = ("ok",)) -> None:
+    def right(self, trials: int) -> None:
         """Every trial has a whole record with what the planted rank measured."""
         found = {}
         for path in self.sweep.results.glob("trials/[!.]*/record.json"):
@@ -117,12 +112,17 @@ class Injection:
                 self.row.half_written.append(str(error))
         self.expect(len(found) == trials, f"{len(found)} records instead of {trials}")
         for id, record in found.items():
-            self.expect(record.id == id and record.status in statuses, f"{id}: {record.status} {record.reason}")
+            self.expect(record.id == id and record.status == "ok", f"{id}: {record.status} {record.reason}")
             if self.sweep.planted and any(rank.step_seconds != STEP_SECONDS for rank in record.ranks):
                 self.row.half_written.append(f"{id}: not what its ranks have measured")
         table = self.sweep.results / "results.csv"
         rows = list(csv.DictReader(table.open(encoding="utf-8", newline=""))) if table.exists() else []
         self.expect(len(rows) == trials, f"results.csv has {len(rows)} rows for {trials} trials")
+
+    def ends(self, driver: Driver, code: int, *words: str, seconds: float = 120) -> None:
+        """The driver ends with this exit code, and has said these words."""
+        self.expect(driver.wait(seconds) == code, f"exit code {driver.code} instead of {code}: {driver.said()[-300:]}")
+        self.said(driver, *words)
 
     def said(self, driver: Driver, *words: str) -> None:
         """The message names cause and remedy, and is no traceback."""

@@ -77,8 +77,7 @@ def test_the_supervisor_dies_and_the_driver_ends_what_it_watched_over(sweep_of: 
             record = sweep.outcomes().get(trial)
             hit.expect(record and record.status == "failed" and record.reason.startswith("watch: "), f"{record}")
     hit = hits[-1]
-    hit.expect(driver.wait(120) == 1, f"exit code {driver.code} instead of 1")
-    hit.said(driver, "watch: ", "its log: ")
+    hit.ends(driver, 1, "watch: ", "its log: ")
     hit.runs_again("failed")
     hit.goes_on(repeats, "--retry", "failed")
 
@@ -89,10 +88,8 @@ def test_a_second_driver_is_told_who_holds_the_folder(sweep_of: SweepOf, inject:
     assert sweep.until(sweep.finished, driver=first), first.said()
     with inject(sweep, "two drivers on one folder", "environment") as hit:
         second = sweep.run(seconds=60)
-        hit.expect(second.code == 1, f"exit code {second.code} instead of 1")
-        hit.said(second, "is in use by another run", f"process {first.pid} since", "wait for it, or stop it")
+        hit.ends(second, 1, "is in use by another run", f"process {first.pid} since", "wait for it, or stop it")
         hit.expect(os.path.exists(f"/proc/{first.pid}"), "the first was disturbed")
-        hit.expect(first.wait(120) == 0, f"the first exited with {first.code}")
-        hit.said(first, "Tables, figures and records")
+        hit.ends(first, 0, "Tables, figures and records")
         hit.kept()
         hit.goes_on(4)

@@ -153,7 +153,7 @@ def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: SweepOf, in
             hit.kept()
             check_groups(hit, sweep, trials)
     with inject(sweep, f"what follows {name}, {LATER}") as hit:
-        hit.expect(driver.wait(300) == 0, f"exit code {driver.code}")
+        hit.ends(driver, 0, seconds=300)
         hit.goes_on(CONFIGURATIONS * repeats)
 
 
@@ -196,7 +196,7 @@ def test_garbage_for_a_report_is_a_failure_of_one_configuration(sweep_of: SweepO
                 hit.expect(record.status == ("failed" if record.id == victim else "ok"), told)
                 hit.expect(record.id != victim or "rank" in record.reason, told)
     with inject(sweep, f"what follows garbage, {LATER}") as hit:
-        hit.expect(driver.wait(300) == 1, f"exit code {driver.code}")
+        hit.ends(driver, 1, seconds=300)
         hit.runs_again("failed")
         hit.goes_on(CONFIGURATIONS * repeats, "--retry", "failed")
 

@@ -79,8 +79,7 @@ def hit_each(
                 hit.kept()
                 judge(hit, sweep.outcomes().get(running.trial))
         if len(hits) > before:
-            hits[-1].expect(driver.wait(120) == 1, f"exit code {driver.code} instead of 1")
-            hits[-1].said(driver, "failed: ", "its log: ")
+            hits[-1].ends(driver, 1, "failed: ", "its log: ")
         again = ("failed",) if len(hits) > before else ("failed", "ok")  # some trial was over before it was hit
     hits[-1].runs_again("failed")
     hits[-1].goes_on(expected, *retried(("failed",)))

@@ -80,8 +80,7 @@ def test_what_a_rank_does_is_the_outcome_of_its_own_trial(sweep_of: SweepOf, inj
             hit.expect(log < 9 * MIB, f"the log has {log} bytes")
     assert hits, driver.said()
     hit = hits[-1]
-    hit.expect(driver.wait(PATIENCE_SECONDS + 120) == 1, f"exit code {driver.code} instead of 1")
-    hit.said(driver, "its log: ")
+    hit.ends(driver, 1, "its log: ", seconds=PATIENCE_SECONDS + 120)
     hit.expect(len(sweep.finished()) == trials, f"{len(sweep.finished())} of {trials} trials")
     sweep.book.unlink()
     hit.runs_again("failed", "timeout")
