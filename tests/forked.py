@@ -2,19 +2,16 @@
 
     done = forked.run(["torchrun", ..., "script.py", "--flags"])      as subprocess.run, with its output as text
 
-Most of a launch's CPU time goes into importing torch, once in the launcher and once in each rank. Where a test asks
-what a script counts, keeps or trains, and not how it is started, its ranks are forked from a process that has imported
-torch and what the script imports (template.py). They are told who they are in torchrun's way: the same variables, and a
-store that somebody else holds. Real launchers start every framework in frameworks/test_launches.py.
+Most of a launch's CPU time goes into importing torch. Where a test asks what a script counts, keeps or trains, and not
+how it is started, its ranks are forked from a process that has imported torch and what the script imports (template.py).
+They are told who they are in torchrun's way. Real launchers start every framework in frameworks/test_launches.py.
 
     done = forked.launch(["mpirun", ..., "python", "script.py", "--flags"])
     with forked.starts(): ...      (fixture `forked_starts`)
 
-Here launchers and sweeps are the real ones, tell their ranks all that they would, and start, signal and wait for
-processes; each is the shadow of a fork, and ends as that does (shadows/sitecustomize.py). Not for tests of the
-processes themselves: pid, parent and session of the fork are not those that the launcher gave.
-
-One template process serves all tests of a pytest worker.
+Here launchers and sweeps are the real ones; each process that they start is the shadow of a fork, and ends as that does
+(shadows/sitecustomize.py). Not for tests of the processes themselves: pid, parent and session are not the fork's. One
+template process serves all tests of a pytest worker.
 """
 
 from __future__ import annotations

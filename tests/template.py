@@ -5,9 +5,8 @@
     launcher --- shadow --/                      \\--- loader of that and noise_by_hand.py --- keeper --- ...
 
 A case is a program that a test runs. A shadow (shadows/sitecustomize.py) is a process that a launcher has started, and
-asks for one that runs its program in its place. Each program is forked by a loader that has imported what it imports,
-and nothing that another program's scripts would; loaders stay for the next. Before the last fork there is no second
-thread: a child would not have it.
+asks for one that runs its program in its place. A loader has imported what a program imports, and stays for the next.
+Before the last fork there is no second thread: a child would not have it.
 """
 
 from __future__ import annotations

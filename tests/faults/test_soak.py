@@ -7,12 +7,11 @@ the next, less the trial's own seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from statistics import mean, median
+from statistics import mean
 
 import faulted_studies as studies
+import numpy as np
 import psutil
 import survivors
 from ledger import FORM, TIMES, Ledger
@@ -27,50 +26,40 @@ MOST_GROWTH_BYTES = 20 * MIB
 MOST_SLOPE_SECONDS = 10e-6  # of the driver's time a trial, for each record more: 10 ms after a thousand
 
 
-@dataclass(frozen=True)
-class Sample:
-    trials: int  # finished by then
-    resident_bytes: int  # of the driver
-    driver_files: int  # open ones
-    supervisor_files: int
-
-
 def test_nothing_grows_with_the_number_of_trials(sweep_of: SweepOf, ledger: Ledger) -> None:
     sweep = sweep_of(studies.quick(CONFIGURATIONS, REPEATS), PLANTED_SECONDS="0.02")
     driver = sweep.start()
-    samples = observed(sweep, driver)
+    trials, memory, *open_files = np.transpose(observed(sweep, driver))
     assert driver.code == 0, driver.said()[-2000:]
     assert len(sweep.finished()) == TRIALS
     own = own_seconds(sweep)
-    part = len(own) // 5
+    fifth, part = TRIALS / 5, len(own) // 5
     slope = stats.theilslopes(own, alpha=0.95)  # of medians: a neighbour's moment on the machine does not bend it
-    early = median(s.resident_bytes for s in samples if EARLY <= s.trials <= 1.4 * EARLY)
-    late = median(s.resident_bytes for s in samples if 0.96 * LATE <= s.trials < LATE)
-    files = {name: open_files(samples, name) for name in ("driver_files", "supervisor_files")}
+    early = np.median(memory[(trials >= EARLY) & (trials <= 1.4 * EARLY)])
+    late = np.median(memory[(trials >= 0.96 * LATE) & (trials < LATE)])
     ledger.soak = {
         "trials": TRIALS,
-        f"driver's_memory_in_MiB_at_trial_{EARLY}": early / MIB,
-        f"driver's_memory_in_MiB_at_trial_{LATE}": late / MIB,
-        "most_files_open_in_the_driver,_first_and_last_fifth": [max(fifth) for fifth in files["driver_files"]],
-        "most_files_open_in_the_supervisor,_first_and_last_fifth": [max(fifth) for fifth in files["supervisor_files"]],
-        "driver's_own_ms_a_trial,_mean_of_the_first_and_last_fifth": [
-            1e3 * mean(own[:part]), 1e3 * mean(own[-part:]),
-        ],
-        "its_slope_in_µs_for_each_record_more,_95_%_interval": [
-            1e6 * float(slope.low_slope), 1e6 * float(slope.high_slope),
-        ],
-    }  # fmt: skip
-    assert late - early < MOST_GROWTH_BYTES
-    for name, (first, last) in files.items():
+        f"driver's_memory_in_MiB_at_trial_{EARLY}": float(early) / MIB,
+        f"driver's_memory_in_MiB_at_trial_{LATE}": float(late) / MIB,
+    }
+    for who, files in zip(("driver", "supervisor"), open_files, strict=True):  # a trial opens and closes some
+        first, last = files[trials <= fifth], files[trials >= TRIALS - fifth]
+        ledger.soak[f"most_files_open_in_the_{who},_first_and_last_fifth"] = [int(first.max()), int(last.max())]
         # What is left open stays open: the fewest, as whether a moment of many was seen is chance.
-        assert min(last) <= max(first), f"{name}: {first}, later {last}"
+        assert last.min() <= first.max(), f"{who}: {first}, later {last}"
+    means = [1e3 * mean(own[:part]), 1e3 * mean(own[-part:])]
+    ledger.soak["driver's_own_ms_a_trial,_mean_of_the_first_and_last_fifth"] = means
+    slopes = [1e6 * float(slope.low_slope), 1e6 * float(slope.high_slope)]
+    ledger.soak["its_slope_in_µs_for_each_record_more,_95_%_interval"] = slopes
+    assert late - early < MOST_GROWTH_BYTES
     if FORM == "long":  # sixty trials could not tell
         assert slope.low_slope <= MOST_SLOPE_SECONDS, "the driver's own time grows with the number of records"
 
 
-def observed(sweep: Sweep, driver: Driver) -> list[Sample]:
-    """Samples until the driver ends, some a second."""
-    samples: list[Sample] = []
+def observed(sweep: Sweep, driver: Driver) -> list[tuple[int, int, int, int]]:
+    """Some samples a second until the driver ends: trials finished by then, bytes of the driver, and files that are
+    open in the driver and in the supervisor."""
+    samples = []
     process, supervisor, trials = psutil.Process(driver.pid), None, 0
     while driver.code is None:
         try:
@@ -78,21 +67,12 @@ def observed(sweep: Sweep, driver: Driver) -> list[Sample]:
                 supervisor = next(iter(survivors.supervisors(sweep.processes())), None)
             trials = sum(1 for _ in sweep.results.glob("trials/*/record.json"))
             if supervisor and trials < TRIALS:  # then it draws figures
-                memory = process.memory_info().rss
-                samples.append(Sample(trials, memory, process.num_fds(), supervisor.num_fds()))
+                samples.append((trials, process.memory_info().rss, process.num_fds(), supervisor.num_fds()))
         except psutil.Error:
             break
         time.sleep(0.1)
     driver.wait(120)
     return samples
-
-
-def open_files(samples: Sequence[Sample], name: str) -> tuple[list[int], list[int]]:
-    """As they were seen in the first and in the last fifth of the trials; a trial opens and closes some."""
-    fifth = TRIALS / 5
-    first = [getattr(s, name) for s in samples if s.trials <= fifth]
-    last = [getattr(s, name) for s in samples if s.trials >= TRIALS - fifth]
-    return first, last
 
 
 def own_seconds(sweep: Sweep) -> list[float]:
