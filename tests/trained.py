@@ -31,6 +31,7 @@ P = PARAMETERS = 78_042  # of resnet8: three blocks, and the stem and classifier
 OUTSIDE, LAST_BLOCK = 1_114, 57_728
 BLOCKS = PARAMETERS - OUTSIDE
 ON_CPU = {"lightning_fsdp": [CHECKOUT / "tests/fsdp_on_cpu.py"]}  # its check for a GPU is stepped over
+OF_MPI = ("horovodrun", "mpirun")  # launchers that do not name ranks in torchrun's way
 QUICK = Window(1, 2, 0.0, None, 2)
 
 
@@ -48,12 +49,13 @@ def a_trial(framework: str, **keys: object) -> Trial:
 
 
 def ran(trial: Trial, folder: Path, *before: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a trial's command, `before`: a program that runs its script."""
+    """Run a trial's command, `before`: a program that runs its script. A launcher of MPI is the real one."""
     skip_where_missing(trial.framework)
     line = command(trial, record=folder)
     script = line.argv.index(str(CHECKOUT / FRAMEWORKS[trial.framework].script))
     argv = [*line.argv[:script], *map(str, before), *line.argv[script:]]
-    return forked.run(argv, env={**line.env, "CUDA_VISIBLE_DEVICES": "", **env})
+    run = forked.launch if trial.launcher in OF_MPI else forked.run
+    return run(argv, env={**line.env, "CUDA_VISIBLE_DEVICES": "", **env})
 
 
 def ranks_of(trial: Trial, folder: Path, *before: str | Path) -> list[RankReport]:
@@ -81,7 +83,7 @@ def judged(trial: Trial, folder: Path, *before: str | Path) -> dict[str, Any]:
 
 
 def by_mpi(framework: str) -> bool:
-    return FRAMEWORKS[framework].launchers[0] in ("horovodrun", "mpirun")
+    return FRAMEWORKS[framework].launchers[0] in OF_MPI
 
 
 def started(framework: str, workers: int, program: Sequence[str], env: Mapping[str, str]) -> Any:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     ("framework", "model", "keys"),
     [
-        ("horovod", "albert_tiny", {"sequence_length": 32}),
+        ("horovod", "albert_tiny", {"sequence_length": 32, "controller": "mpi"}),
         ("torch_ddp", "albert_tiny", {"sequence_length": 32}),
         ("torch_ddp", "transformer_lm", {}),
         pytest.param("torch_ddp", "transformer_lm", {"allreduce": "bf16"}, marks=pytest.mark.long),
