@@ -3,7 +3,7 @@
     done = forked.run(["torchrun", ..., "script.py", "--flags"])      as subprocess.run, with its output as text
 
 Most of a launch's CPU time goes into importing torch. Where a test asks what a script counts, keeps or trains, and not
-how it is started, its ranks are forked from a process that has imported torch and what the script imports (template.py).
+how it is started, its ranks are forked from a process that has imported torch and what the script does (template.py).
 They are told who they are in torchrun's way. Real launchers start every framework in frameworks/test_launches.py.
 
     done = forked.launch(["mpirun", ..., "python", "script.py", "--flags"])
