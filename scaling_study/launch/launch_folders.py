@@ -41,7 +41,7 @@ FEWEST_BLOCKS = 2  # that are kept of a launch that ends early: one block says n
 OLDER_GROUP = re.compile(r"(?:\d+/)?(\d+)(?:\.(\d+))?-(\d+)-(\w+)")  # folders and names of programs without launch.json
 
 
-class State(StrEnum):
+class GroupState(StrEnum):
     """The states of a group of processes (the diagram is in shared_launch.py)."""
 
     PLANNED = "planned"
@@ -53,15 +53,15 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-NEXT: Mapping[State, tuple[State, ...]] = {
-    State.PLANNED: (State.STARTING,),
-    State.STARTING: (State.WARMING, State.FAILED),
-    State.WARMING: (State.TAKING_TURNS, State.PLANNED, State.FAILED),
-    State.TAKING_TURNS: (State.FINISHED, State.LEFT_BEHIND, State.FAILED),
+NEXT: Mapping[GroupState, tuple[GroupState, ...]] = {
+    GroupState.PLANNED: (GroupState.STARTING,),
+    GroupState.STARTING: (GroupState.WARMING, GroupState.FAILED),
+    GroupState.WARMING: (GroupState.TAKING_TURNS, GroupState.PLANNED, GroupState.FAILED),
+    GroupState.TAKING_TURNS: (GroupState.FINISHED, GroupState.LEFT_BEHIND, GroupState.FAILED),
 }
 
 
-GOING_ON = (State.TAKING_TURNS, State.FINISHED)
+GOING_ON = (GroupState.TAKING_TURNS, GroupState.FINISHED)
 
 
 @dataclass
@@ -71,7 +71,7 @@ class GroupRecord:
     group: int  # counted from 0 in the order of their start
     framework: str
     members: list[str]  # ids of the trials that it measures
-    state: State = State.PLANNED
+    state: GroupState = GroupState.PLANNED
     blocks: int | None = None  # of a group that was left behind: the blocks that all of its members had
     why: str = ""  # it was left behind or has failed
     at_fault: list[str] = field(default_factory=list)  # members that may have caused that, and are run alone
@@ -92,7 +92,7 @@ class LaunchRecord:
     started_at: str = ""  # ISO 8601, UTC
     groups: list[GroupRecord] = field(default_factory=list)
 
-    def move(self, group: GroupRecord, state: State) -> None:
+    def move(self, group: GroupRecord, state: GroupState) -> None:
         """Note the next state of a group on the disk. Raises ValueError for one that cannot follow."""
         if state not in NEXT.get(group.state, ()):
             raise ValueError(f"a group that is {group.state} cannot be {state} next")
@@ -218,7 +218,7 @@ def _finished(results: Path, folder: Path) -> Iterator[Record]:
     launch = _read(folder, begun)
     trials = {name: record.trial for name, record in begun.items()}
     folders = {name: results / "trials" / name for name in begun}
-    counted = [group for group in launch.groups if group.state in (*GOING_ON, State.LEFT_BEHIND)]
+    counted = [group for group in launch.groups if group.state in (*GOING_ON, GroupState.LEFT_BEHIND)]
     for group, blocks in [(group, launch.blocks(group, trials, folders)) for group in counted]:
         for name in [name for name in group.members if name in begun and name not in group.at_fault]:
             result = launch.result(trials[name], folders[name], blocks, group.why or "its driver ended")
@@ -259,7 +259,7 @@ def _of_an_older_program(folder: Path, begun: Mapping[str, Record]) -> LaunchRec
         if found := OLDER_GROUP.fullmatch(name):
             batch, blocks, group, framework = found.groups()
             members = [id for id, own in groups.items() if own == name]
-            state = State.LEFT_BEHIND if blocks else State.TAKING_TURNS
+            state = GroupState.LEFT_BEHIND if blocks else GroupState.TAKING_TURNS
             number = int(blocks) if blocks else None
             launch.groups.append(GroupRecord(int(group), framework, members, state, number, batch=int(batch)))
     return launch

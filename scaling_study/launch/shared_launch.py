@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling_study.launch.attempts import Attempt, Attempts
-from scaling_study.launch.launch_folders import FEWEST_BLOCKS, GroupRecord, LaunchRecord, State, whole_blocks
+from scaling_study.launch.launch_folders import FEWEST_BLOCKS, GroupRecord, GroupState, LaunchRecord, whole_blocks
 from scaling_study.launch.warm_group import GroupFailed, Interrupted, WarmGroup
 from scaling_study.processes import process
 from scaling_study.processes.process import Exit
@@ -206,12 +206,12 @@ class Launch:
             with self.alive:
                 self._start_groups(built)
                 for each in built:
-                    self.record.move(each.record, State.TAKING_TURNS)
+                    self.record.move(each.record, GroupState.TAKING_TURNS)
                 if built:
                     take_turns(built, self.record.folder.name, self.watch, self._after_failure, self.baseline)
                 for each in built:
                     if not each.failure:
-                        self.record.move(each.record, State.FINISHED)
+                        self.record.move(each.record, GroupState.FINISHED)
         except Interrupted:
             self.interrupted = True
         share = (time.monotonic() - start) / max(1, sum(len(each.trials) for each in built))
@@ -256,7 +256,7 @@ class Launch:
             known[whole] = math.inf if full else max(known.get(whole, 0), ready.resident_bytes)
             if built and (full or ready.resident_bytes > room or {*group} - {*ready.trials, *self.failed}):
                 ready.ending.close()
-                return self.record.move(ready.record, State.PLANNED)
+                return self.record.move(ready.record, GroupState.PLANNED)
             built.append(ready)
 
     def _room(self, built: Sequence[Built]) -> float:
@@ -270,7 +270,7 @@ class Launch:
         while trials:
             record = GroupRecord(len(self.record.groups), trials[0].framework, [trial.id for trial in trials])
             self.record.groups.append(record)
-            self.record.move(record, State.STARTING)
+            self.record.move(record, GroupState.STARTING)
             folders = [self.places[trial.id] for trial in trials]
             for place in folders:
                 shutil.rmtree(place / "ranks", ignore_errors=True)  # of a group that failed
@@ -281,7 +281,7 @@ class Launch:
             try:
                 with contextlib.ExitStack() as ending:
                     entered = ending.enter_context(group)
-                    self.record.move(record, State.WARMING)
+                    self.record.move(record, GroupState.WARMING)
                     built = Built.of(entered, record, self.watch, room)
                     record.members = [trial.id for trial in built.trials]
                     built.ending = self.alive.enter_context(ending.pop_all())
@@ -303,15 +303,15 @@ class Launch:
         assert ended.failure
         if not begin_again:
             ended.record.blocks = whole_blocks(zip(ended.blocks, ended.trials, strict=True))
-            self._fail(ended.record, ended.failure, State.LEFT_BEHIND)
+            self._fail(ended.record, ended.failure, GroupState.LEFT_BEHIND)
             return None
         self._fail(ended.record, ended.failure)
         another = self._started([trial for trial in ended.trials if trial not in self.failed], math.inf)
         if another:
-            self.record.move(another.record, State.TAKING_TURNS)
+            self.record.move(another.record, GroupState.TAKING_TURNS)
         return another
 
-    def _fail(self, record: GroupRecord, failed: GroupFailed, state: State = State.FAILED) -> None:
+    def _fail(self, record: GroupRecord, failed: GroupFailed, state: GroupState = GroupState.FAILED) -> None:
         """Note that a group ended, and that the trials which may have caused it are to be run alone."""
         name = f"{self.record.folder.name}/{record.folder}"
         self.failed |= dict.fromkeys(failed.trials, (str(failed), name))
@@ -322,9 +322,9 @@ class Launch:
         """The Attempt of each configuration of a group, by trial id, with its share of the launch's time."""
         record, group = built.record, built.group
         found: dict[str, Attempt] = {}
-        if record.state is State.FAILED:
+        if record.state is GroupState.FAILED:
             return found
-        finished = record.state is State.FINISHED
+        finished = record.state is GroupState.FINISHED
         exit = replace((group.exit if finished else None) or Exit(None, 0.0), seconds=share_seconds)
         blocks = 0 if finished else self.record.blocks(record, {trial.id: trial for trial in self.due}, self.places)
         for index, trial in enumerate(built.trials):

@@ -47,7 +47,7 @@ AS_THEY_ARE = {  # keys whose values are this program's own words
 }
 
 
-class Names:
+class CarriedNames:
     """The names in all files that `find` has looked into. `replaced` and `in_file` are for when it has seen all."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeGuard
 
 from scaling_study.records import manifest, maps, store
-from scaling_study.records.anonymous import Names
+from scaling_study.records.anonymous import CarriedNames
 from scaling_study.records.store import ASKED, COMMAND, UnreadableRecord
 
 SUFFIX = ".study.zip"
@@ -54,7 +54,7 @@ class Packed:
     file: Path
     bytes: int = 0
     trials: int = 0
-    names: Names = field(default_factory=Names)  # that it carries, or that were replaced
+    names: CarriedNames = field(default_factory=CarriedNames)  # that it carries, or that were replaced
     left_out: Counter[str] = field(default_factory=Counter)  # kind of file, like trials/*/log.txt -> how many
     left_out_bytes: Counter[str] = field(default_factory=Counter)
 
@@ -175,7 +175,7 @@ def _value(raw: bytes) -> Any:
         return None
 
 
-def _line(trial: str, raw: bytes, names: Names | None) -> bytes:
+def _line(trial: str, raw: bytes, names: CarriedNames | None) -> bytes:
     value = _value(raw)
     if not isinstance(value, dict) or value.get("id") != trial or RECORD in value:
         raw = names.in_file(RECORD, raw) if names else raw

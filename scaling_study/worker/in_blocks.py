@@ -240,7 +240,7 @@ class Traces:
         _refuse("building it", [name for name, count in AT_ONCE.items() if count() > self.at_once[name]])
 
 
-class Watch:
+class BlockWatch:
     """Over the blocks of one configuration."""
 
     def __init__(self) -> None:
@@ -297,7 +297,7 @@ class Serving:
         self.measurements: dict[int, Measurement] = {}
         self.first = GlobalState()  # before anything was built
         self.states: dict[int, GlobalState] = {}  # of each configuration, as it left them
-        self.watches: dict[int, Watch] = {}  # over what each leaves behind for good
+        self.watches: dict[int, BlockWatch] = {}  # over what each leaves behind for good
 
     def until_left(self, driver: Connection) -> None:
         """Answer each request, `{"do": "block", "trial": 0, ...}`, until there is none or the driver is gone."""
@@ -324,7 +324,7 @@ class Serving:
         measurement.memory.beside(others)
         measurement.warm_up()
         before.check_build()
-        self.measurements[index], self.states[index], self.watches[index] = measurement, GlobalState(), Watch()
+        self.measurements[index], self.states[index], self.watches[index] = measurement, GlobalState(), BlockWatch()
         measurement.inspect()
         surroundings.settle()
         measurement.memory.settle()

@@ -126,7 +126,7 @@ class Averaging:
         return failure
 
 
-class Watch(threading.Thread):
+class AveragingWatch(threading.Thread):
     """Looks at an averaging until it is over, and then has its round noted what came of it."""
 
     def __init__(
@@ -164,7 +164,7 @@ class Watch(threading.Thread):
 class Watching(DecentralizedAverager):
     """Keeps a watch of the averaging that was asked for last, in the current one of `rounds`, if there are any."""
 
-    watch: Watch | None = None
+    watch: AveragingWatch | None = None
     rounds: AveragingRounds | None = None
     note = staticmethod(Averaging.note_gradients)
 
@@ -181,7 +181,7 @@ class Watching(DecentralizedAverager):
             self.watch.round = None
             self.watch.join(WRITTEN_SECONDS if self.watch.control.done() else 0.0)
             current.failure = "" if current.failure == self.watch.failure else current.failure
-        self.watch = Watch(control, current, self.note)
+        self.watch = AveragingWatch(control, current, self.note)
         return control
 
 

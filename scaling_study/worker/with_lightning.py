@@ -134,7 +134,7 @@ class Follower(Callback):
         self.judge(trainer, pl_module.scores)
 
 
-class Saved(ModelCheckpoint):
+class LightningCheckpoints(ModelCheckpoint):
     """Lightning's checkpoints, whose seconds are known. It calls them after all other callbacks.
 
     `best`: keywords that name the metric of the best model, which is then kept; empty: the last is.
@@ -203,7 +203,7 @@ class Module(LightningModule):
         checkpoint[STEPS_MADE] = self.loop.progress.steps  # its global_step counts from where it went on
 
 
-class Epoch:
+class EpochBatches:
     """The batches of an epoch, of which Lightning knows how many there are."""
 
     def __init__(self, workload: Workload, asked: Callable[[], None]) -> None:
@@ -274,7 +274,7 @@ def build(
         best: dict[str, Any] = {"monitor": f"validation_{recipe.metric}", "mode": mode} if recipe.patience else {}
         patience = {**best, "patience": recipe.patience, "check_on_train_epoch_end": False}
         stopping = [EarlyStopping(**patience)] if best else []
-        saved = [Saved(loop.folder, follower, best)] if loop.folder else []
+        saved = [LightningCheckpoints(loop.folder, follower, best)] if loop.folder else []
         steps_made = loop.progress.steps
         if steps_made and best and loop.progress.best is not None:
             saved[0].go_on(loop.progress)
@@ -299,7 +299,7 @@ def build(
         if isinstance(strategy, FSDPStrategy):
             loop.training.weights = lambda: gathered(trainer.model)
         trainer.fit_loop.epoch_loop.on_load_checkpoint({"_batches_that_stepped": steps_made})  # the steps of its logs
-        trainer.fit(module, Epoch(workload, follower.asked), Validation(loop) if loop.validates else None)
+        trainer.fit(module, EpochBatches(workload, follower.asked), Validation(loop) if loop.validates else None)
         for logger in trainer.loggers if ranks.rank == 0 else ():
             if isinstance(logger, WandbLogger):
                 logger.experiment.finish()

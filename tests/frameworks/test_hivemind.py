@@ -173,7 +173,7 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
     peer = unstarted_peer()
     peer.rounds, peer.phase, peer.averaging_timeout, peer.wire_type = rounds, Phase(torch.device("cpu")), 0.2, None
     peer.grad_averager = SimpleNamespace(
-        watch=with_hivemind.Watch(endless, rounds.current, with_hivemind.Averaging.note_gradients)
+        watch=with_hivemind.AveragingWatch(endless, rounds.current, with_hivemind.Averaging.note_gradients)
     )
     start = time.monotonic()
     peer._average_gradients_and_load_into_optimizer(endless)

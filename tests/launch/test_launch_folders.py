@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scaling_study.launch import launch_folders
-from scaling_study.launch.launch_folders import GroupRecord, State
+from scaling_study.launch.launch_folders import GroupRecord, GroupState
 from scaling_study.records import results, store
 from scaling_study.records.store import RankReport, Record
 from scaling_study.trial import Trial, Window
@@ -59,7 +59,7 @@ class Killed:
             return
         launch = launch_folders._read(self.folder, {})
         batch, number, framework = group.split("-")
-        record = GroupRecord(int(number), framework, [trial.id], State.TAKING_TURNS, batch=int(batch))
+        record = GroupRecord(int(number), framework, [trial.id], GroupState.TAKING_TURNS, batch=int(batch))
         launch.groups.append(record)
         launch.write()
 
@@ -75,7 +75,7 @@ class Killed:
             launch = launch_folders._read(self.folder, {})
             group = next(each for each in launch.groups if trial.id in each.members)
             group.blocks, group.why, group.at_fault = blocks, why, [trial.id] if at_fault else []
-            launch.move(group, State.FAILED if blocks is None else State.LEFT_BEHIND)
+            launch.move(group, GroupState.FAILED if blocks is None else GroupState.LEFT_BEHIND)
 
 
 @pytest.fixture(params=[False, True], ids=["launch.json", "names of folders"])
@@ -191,11 +191,11 @@ def test_what_failed_is_no_launch_of_its_own(
 def test_a_group_goes_through_its_states_in_order(tmp_path: Path) -> None:
     launch, group = launch_folders.LaunchRecord(tmp_path, 3), GroupRecord(0, "single", [])
     launch.groups.append(group)
-    for state in (State.STARTING, State.WARMING, State.TAKING_TURNS, State.LEFT_BEHIND):
+    for state in (GroupState.STARTING, GroupState.WARMING, GroupState.TAKING_TURNS, GroupState.LEFT_BEHIND):
         launch.move(group, state)
         assert store.load(tmp_path / "launch.json")["groups"][0]["state"] == str(state)
     with pytest.raises(ValueError, match="left behind cannot be starting next"):
-        launch.move(group, State.STARTING)
+        launch.move(group, GroupState.STARTING)
 
 
 def test_what_has_a_record_keeps_it(killed: Killed, tmp_path: Path, rank_report: Callable[..., RankReport]) -> None:

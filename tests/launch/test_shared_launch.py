@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scaling_study.launch import shared_launch
-from scaling_study.launch.launch_folders import GroupRecord, LaunchRecord, State
+from scaling_study.launch.launch_folders import GroupRecord, GroupState, LaunchRecord
 from scaling_study.launch.shared_launch import Launch, Watch
 from scaling_study.launch.warm_group import GroupFailed
 from scaling_study.processes import process
@@ -135,7 +135,7 @@ def test_large_batches_are_built_first_and_what_has_no_room_is_known_the_next_ti
     def build(self: Launch, order: Sequence[Trial], room: float) -> Any:
         started.append([trial.batch_per_worker for trial in order])
         share = second_share if len(started) > 1 else first_share
-        record, ending = GroupRecord(0, "", [], State.WARMING), contextlib.ExitStack()
+        record, ending = GroupRecord(0, "", [], GroupState.WARMING), contextlib.ExitStack()
         return SimpleNamespace(record=record, trials=order, resident_bytes=5, gpu_share=share, ending=ending)
 
     monkeypatch.setattr(Launch, "_started", build)

@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scaling_study.worker.in_blocks import AT_ONCE, GROWING_BLOCKS, LeftBehind, Traces, Watch
+from scaling_study.worker.in_blocks import AT_ONCE, GROWING_BLOCKS, BlockWatch, LeftBehind, Traces
 
 kept: list[object] = []  # what a leak holds on to, so that the test can take it back
 
@@ -104,7 +104,7 @@ def _taken_back() -> Iterator[None]:
 
 @pytest.mark.parametrize(("name", "leak"), [(name, leak) for name, leaks in LEAKS.items() for leak in leaks])
 def test_what_a_block_leaves_is_named_at_once(name: str, leak: Callable[[], None]) -> None:
-    watch, before = Watch(), Traces()
+    watch, before = BlockWatch(), Traces()
     leak()
     with pytest.raises(LeftBehind, match=rf"^a block of it leaves behind in its process: {name}\. .*`warm: false`"):
         watch.check_block(before)
@@ -127,7 +127,7 @@ def test_building_may_import_what_ends_with_the_process_and_make_process_groups(
 
 def test_pages_of_a_file_are_no_leak(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(bytes(64 << 20))
-    data, watch = np.memmap(tmp_path / "data", mode="r"), Watch()
+    data, watch = np.memmap(tmp_path / "data", mode="r"), BlockWatch()
     for block in range(2 * GROWING_BLOCKS):
         before = Traces()
         data[block * (6 << 20) : (block + 1) * (6 << 20)].sum()
@@ -136,7 +136,7 @@ def test_pages_of_a_file_are_no_leak(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", GROWING)
 def test_what_grows_with_each_block_is_named(name: str) -> None:
-    watch = Watch()
+    watch = BlockWatch()
     for _ in range(GROWING_BLOCKS - 1):
         before = Traces()
         GROWING[name]()
@@ -148,7 +148,7 @@ def test_what_grows_with_each_block_is_named(name: str) -> None:
 
 
 def test_memory_that_grows_is_named_and_memory_that_is_returned_is_not() -> None:
-    watch, held = Watch(), list[torch.Tensor]()
+    watch, held = BlockWatch(), list[torch.Tensor]()
     for _ in range(10):
         before = Traces()
         torch.ones(16 << 20, dtype=torch.uint8)
