@@ -49,18 +49,20 @@ def test_another_window_makes_other_trials() -> None:
     ]
 
 
-def test_more_time_says_how_to_run_again_what_timed_out() -> None:
-    said = manifest.changes(changed(measure=measured(timeout_seconds=[60.0])), NOW, ())
-    assert said[0].endswith("timeout_seconds 60.0 -> 600.0.") and "--retry timeout" in said[1]
+ADDED, GONE = "1 configuration is new since the last run.", "1 configuration is no longer in the study."
+LONGER = "Trials that timed out keep that status; --retry timeout runs them again."
 
 
-def test_what_came_and_what_went() -> None:
-    assert manifest.changes(changed(configurations=["a", "b"]), NOW, ()) == [
-        "1 configuration is new since the last run."
-    ]
-    assert manifest.changes(changed(configurations=["a", "b", "c", "d"]), NOW, ()) == [
-        "1 configuration is no longer in the study."
-    ]
+@pytest.mark.parametrize(
+    ("before", "last"),
+    [
+        ({"measure": measured(timeout_seconds=[60.0])}, LONGER),
+        ({"configurations": ["a", "b"]}, ADDED),
+        ({"configurations": ["a", "b", "c", "d"]}, GONE),
+    ],
+)
+def test_each_edit_is_a_line(before: dict[str, Any], last: str) -> None:
+    assert manifest.changes(changed(**before), NOW, ())[-1] == last
 
 
 @pytest.mark.parametrize("missing", list(KEYS))

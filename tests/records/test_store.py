@@ -100,11 +100,8 @@ def unreadable(path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"null", b"3", b"[]", b'"record"', b"{}", b'{"schema": 1}', b'{"schema": 2}', b"\x00" * 4096,
-     b"\xff\xfe{}", b'{"schema": 1, "study": "a"}', b"[" * 200_000, b"{'schema': 1}"],
-    ids=["empty", "open", "null", "number", "list", "word", "no keys", "only a schema", "another schema", "zeros",
-         "not UTF-8", "too few keys", "deep", "not JSON"],
-)  # fmt: skip
+    [b"", b"null", b"[]", b"{}", b'{"schema": 1}', b'{"schema": 2}', b"\x00" * 4096, b"\xff\xfe{}", b"[" * 200_000],
+)
 def test_garbage_is_unreadable_and_the_file_is_named(tmp_path: Path, data: bytes) -> None:
     unreadable(tmp_path / "record.json", data)
 
@@ -172,9 +169,10 @@ from scaling_study.records.store import Record, write_record
 from scaling_study.trial import Trial
 folder, n = Path(sys.argv[1]), 0
 record = Record(study="a", id="", configuration="", trial=Trial(), status="ok", reason="y" * 20000)
-print("writing", flush=True)
 while True:
     write_record(folder / str(n % 5), record)  # new records, and records that replace one
+    if not n:
+        print("writing", flush=True)
     n += 1
 """
 
@@ -194,7 +192,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_records_or_none(tmp_path: Pa
         for path in folder.glob("*/record.json"):
             assert read_record(path).reason == "y" * 20000
             found += 1
-    assert found, "some were finished, or this shows nothing"
+    assert found >= 10
 
 
 def test_cores_that_others_kept_busy(rank_report: Report) -> None:
@@ -241,3 +239,47 @@ def test_a_record_that_contradicts_itself_is_not_believed(
 ) -> None:
     with pytest.raises(UnreadableRecord):
         results.summarize(a_record(**{"ranks": [replace(rank_report(), **of_rank)], **changes}))
+
+
+# --- whatever lies where JSON should: a value, or one sentence with the file's name
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(UnreadableRecord) as wrong:
+        store.load(path)
+    assert str(path) in str(wrong.value)
+    return str(wrong.value)
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "1" * 30, "-" + "9" * 4000])
+def test_what_is_no_number_or_too_large_is_refused(tmp_path: Path, word: str) -> None:
+    (tmp_path / "a.json").write_text(f'{{"a": [{word}]}}')
+    assert "number" in refused(tmp_path / "a.json")
+
+
+def test_a_link_is_not_followed_wherever_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("{}")
+    for target in ("other.json", "nowhere", "/dev/zero", "."):
+        link = tmp_path / "a.json"
+        link.symlink_to(target)
+        assert refused(link).endswith("it is a link")
+        link.unlink()
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    assert "it is no file" in refused(tmp_path / "pipe.json")
+    (tmp_path / "folder.json").mkdir()
+    refused(tmp_path / "folder.json")
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+def test_any_bytes_at_all(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "bytes.json"
+    path.write_bytes(data)
+    try:
+        value = store.load(path)
+    except UnreadableRecord as error:
+        assert str(path) in str(error)
+    else:
+        json.dumps(value, allow_nan=False)
