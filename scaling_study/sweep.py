@@ -1,6 +1,6 @@
 """The loop that ties plan, launchers, processes and records together.
 
-    for each trial of the plan, then of extra rounds for configurations that are not yet sure enough:
+    for each trial of the plan, then for more repeats of configurations that are not yet sure enough:
         finished before?  keep it      cannot run here, or a smaller batch was out of memory?  record that
         else  run -> judge -> record
 
@@ -100,9 +100,9 @@ class Run:
                 display.finished(trial, planned, record, again=False)
 
     def trials(self, expects: Callable[..., object] = list) -> Iterator[tuple[Trial, Planned]]:
-        """The planned rounds, what is well only alone, as many more as spreads ask for; `expects` is told of these two.
+        """The planned repeats; those that are ok only when measured alone; as many more as spreads ask for.
 
-        What was implied comes after what it may rest on, which may be run again and be ok.
+        `expects` is told of the last two. What was implied comes after what it may rest on, which may be ok this time.
         """
         after, planned_trials = [], [pair for pair in self.plan.trials() if self.wanted(pair[0])]
         for trial, planned in planned_trials:

@@ -41,11 +41,7 @@ FROM_RANKS = (
     (RENDEZVOUS, "DistNetworkError", ("The client socket has timed out after ", " while trying to connect to ")),
     (RENDEZVOUS, "DistStoreError", ("Timed out after ", " waiting for clients. ")),  # torch 2.15, TCPStore
     (RENDEZVOUS, "RuntimeError", ("Gloo connectFullMesh failed with ",)),  # torch 2.15, Gloo
-    (
-        RENDEZVOUS,
-        "DistBackendError",
-        ("NCCL error in: ", ": connect to ", " failed : "),
-    ),  # NCCL 2.30's source
+    (RENDEZVOUS, "DistBackendError", ("NCCL error in: ", ": connect to ", " failed : ")),  # NCCL 2.30's source
 )
 FROM_LAUNCHERS = (  # (kind, words of the log, which has no exceptions)
     (PORT, LISTEN),  # torch 2.15, torchrun

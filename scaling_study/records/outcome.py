@@ -98,7 +98,7 @@ def _of_a_network(ranks: Sequence[RankReport]) -> Iterator[str]:
                 yield f"rank {report.rank} reports seconds of {what} that are not positive numbers"
 
 
-def _of_rounds(report: RankReport) -> Iterator[str]:
+def _of_averaging_rounds(report: RankReport) -> Iterator[str]:
     """Rounds of decentralised training whose averaging did not happen, or not with everybody."""
     steps = len(report.step_seconds)
     unknown = max(0, steps - len(report.rounds))  # before a training was gone on from
@@ -129,10 +129,10 @@ def _with_itself(report: RankReport) -> Iterator[str]:
             yield f"{who} blocks of {counts} steps"
         elif sum(counts) != steps:
             yield f"{who} {steps} steps in blocks of {counts}"
-        if (rounds := [block.round for block in report.blocks]) != list(range(len(rounds))):
-            yield f"{who} blocks of rounds {rounds}"
+        if (numbers := [block.round for block in report.blocks]) != list(range(len(numbers))):
+            yield f"{who} blocks of rounds {numbers}"
     if report.rounds:
-        yield from _of_rounds(report)
+        yield from _of_averaging_rounds(report)
     elif report.samples_seen != steps * report.samples_per_step:
         yield f"{who} {report.samples_seen} samples in {steps} steps of {report.samples_per_step}"
     for epoch in report.epochs:

@@ -1,5 +1,5 @@
-"""The order of rounds, how long blocks are, whose turn it is and what a failure costs, with groups that only write down
-what is asked."""
+"""The order and length of blocks, whose turn it is and what a failure costs, with groups that only write down what is
+asked."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Watching(shared_launch.Watch):
         self.log.append(("alone", trial.framework))
 
     def block_begins(self, launch: int, block: int, of: int) -> None:
-        self.log.append(("round", launch, block, of))
+        self.log.append(("blocks", launch, block, of))
 
     def block_timed(self, trial: Trial, step_seconds: float) -> None:
         self.log.append(("timed", trial.framework, trial.batch_per_worker - 1, step_seconds))
@@ -108,13 +108,13 @@ def test_whoever_watches_hears_of_each_in_time(log: list[tuple[Any, ...]]) -> No
             assert log[at - 1] == ("building", *call[1:])
         if call[0] == "block":
             assert log[at + 1] == ("timed", *call[1:3], pytest.approx(STEP_SECONDS[call[1]][call[2]]))
-    assert [call for call in log if call[0] == "round"] == [("round", 1, round, 8) for round in range(1, 9)]
-    first = [call[0] for call in log].index("round")
+    assert [call for call in log if call[0] == "blocks"] == [("blocks", 1, block, 8) for block in range(1, 9)]
+    first = [call[0] for call in log].index("blocks")
     assert "build" not in [call[0] for call in log[first:]] and "block" not in [call[0] for call in log[:first]]
 
 
 def test_the_order_is_drawn_anew_and_is_the_same_for_a_seed(log: list[tuple[Any, ...]]) -> None:
-    orders = {tuple(call[1:3] for call in log if call[0] == "block" and call[3] == round) for round in range(8)}
+    orders = {tuple(call[1:3] for call in log if call[0] == "block" and call[3] == block) for block in range(8)}
     assert len(orders) > 4
     assert told("a seed") == log != told("another")
 
@@ -131,16 +131,16 @@ def test_the_canary_is_first_and_last(baseline: tuple[str, ...], canary: tuple[s
     assert len({at % 4 for at, who in enumerate(blocks) if who == canary}) > 1, "between them, its turn is drawn"
 
 
-@pytest.mark.parametrize(("rounds_of_canary", "others"), [(1, 1), (3, 8), (8, 3)])
-def test_a_canary_with_other_rounds_is_last_in_its_own(rounds_of_canary: int, others: int) -> None:
+@pytest.mark.parametrize(("blocks_of_canary", "others"), [(1, 1), (3, 8), (8, 3)])
+def test_a_canary_with_other_rounds_is_last_in_its_own(blocks_of_canary: int, others: int) -> None:
     log: list[tuple[Any, ...]] = []
     groups = two(log)
-    for group, count in zip(groups, (others, rounds_of_canary), strict=True):
+    for group, count in zip(groups, (others, blocks_of_canary), strict=True):
         group.trials = [replace(trial, window=replace(WINDOW, rounds=count)) for trial in group.trials]
     shared_launch.take_turns([built_of(group) for group in groups], "a seed", shared_launch.Watch(), never)
-    orders = {round: [call[1:3] for call in log if call[0] == "block" and call[3] == round] for round in range(8)}
+    orders = {block: [call[1:3] for call in log if call[0] == "block" and call[3] == block] for block in range(8)}
     assert orders[0][0] == ("torch_ddp", 0) and len(orders[0]) == 4
-    assert rounds_of_canary == 1 or orders[rounds_of_canary - 1][-1] == ("torch_ddp", 0)
+    assert blocks_of_canary == 1 or orders[blocks_of_canary - 1][-1] == ("torch_ddp", 0)
 
 
 def test_the_launch_is_called_by_what_is_due_in_it() -> None:
@@ -150,7 +150,7 @@ def test_the_launch_is_called_by_what_is_due_in_it() -> None:
     for group, repeat in zip(groups, (7, 2), strict=True):
         group.trials = [replace(trial, repeat=repeat) for trial in group.trials]
     shared_launch.take_turns([built_of(group) for group in groups], "a seed", Watching(log), never)
-    assert {call[1] for call in log if call[0] == "round"} == {2}
+    assert {call[1] for call in log if call[0] == "blocks"} == {2}
 
 
 def test_blocks_last_as_long_as_was_asked(log: list[tuple[Any, ...]]) -> None:
@@ -188,7 +188,7 @@ class Slower(Told):
 class Failing(Told):
     """One whose second configuration fails in a round."""
 
-    in_round: int
+    in_block: int
     log: list[tuple[Any, ...]]
     name: str = "torch_ddp"
     ended: list[GroupFailed] = field(default_factory=list)
@@ -197,17 +197,17 @@ class Failing(Told):
         super().__init__(self.name, self.log)
 
     def block(self, index: int, block: int, steps: int, untimed: bool) -> list[list[float]]:
-        if (index, block) == (1, self.in_round):
+        if (index, block) == (1, self.in_block):
             self.running = False
             raise GroupFailed("a rank ended", [self.trials[1]])
         return super().block(index, block, steps, untimed)
 
 
-def with_a_failure(in_round: int) -> tuple[list[Built], list[tuple[Any, ...]], list[tuple[bool, int]]]:
+def with_a_failure(in_block: int) -> tuple[list[Built], list[tuple[Any, ...]], list[tuple[bool, int]]]:
     """Two groups, of which one fails in this round; another without what failed takes its place where asked for. And
     what was told of each failure: whether rounds begin anew, and of how many configurations."""
     log: list[tuple[Any, ...]] = []
-    single, failing = Told("single", log), Failing(in_round, log)
+    single, failing = Told("single", log), Failing(in_block, log)
     single.others, failing.others = (failing,), (single,)
     told: list[tuple[bool, int]] = []
 
@@ -229,20 +229,20 @@ def with_a_failure(in_round: int) -> tuple[list[Built], list[tuple[Any, ...]], l
     return built, log, told
 
 
-@pytest.mark.parametrize("in_round", [2, 5, 7])
-def test_a_failure_ends_its_own_group_which_keeps_its_rounds(in_round: int) -> None:
-    built, log, told = with_a_failure(in_round)
+@pytest.mark.parametrize("in_block", [2, 5, 7])
+def test_a_failure_ends_its_own_group_which_keeps_its_rounds(in_block: int) -> None:
+    built, log, told = with_a_failure(in_block)
     assert told == [(False, 2)] and str(built[1].failure) == "a rank ended"
     assert built[0].blocks == [8, 8] and built[0].failure is None
-    assert built[1].blocks[1] == in_round and built[1].blocks[0] in (in_round, in_round + 1)
+    assert built[1].blocks[1] == in_block and built[1].blocks[0] in (in_block, in_block + 1)
     after = log[log.index(("ended",)) :]
     assert not [call for call in after[1:] if call[1] == "torch_ddp"], "it uses no time any more"
 
 
-@pytest.mark.parametrize("in_round", [0, 1])
-def test_a_failure_in_the_first_rounds_begins_them_anew_for_all(in_round: int) -> None:
+@pytest.mark.parametrize("in_block", [0, 1])
+def test_a_failure_in_the_first_rounds_begins_them_anew_for_all(in_block: int) -> None:
     """So that what is compared was measured in the same rounds; no other group is started again."""
-    built, log, told = with_a_failure(in_round)
+    built, log, told = with_a_failure(in_block)
     assert told == [(True, 2)]
     assert built[0].blocks == [8, 8] and built[1].blocks == [8] and built[1].failure is None
     after = [call for call in log[log.index(("ended",)) :] if call[0] == "block"]
