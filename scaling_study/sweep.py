@@ -52,11 +52,6 @@ class Run:
     _launched: dict[str, Summary] = field(default_factory=dict)  # of a launch, until their turn to be shown comes
     _tried: set[str] = field(default_factory=set)  # ids of gates that had a launch with others
 
-    @property
-    def ran(self) -> int:
-        """The number of trials that this run has run."""
-        return len(self._finished)
-
     def open(self) -> None:
         """Make or reopen the results folder, and read what is finished. Raises HostError where it does not fit."""
         leftovers.clean(self.folder)  # or ranks whose driver was killed would go on writing
@@ -209,7 +204,7 @@ class Run:
 
     def _left(self) -> float:
         """The number of trials that may still be run now."""
-        return math.inf if self.max_trials is None else self.max_trials - self.ran - len(self._launched)
+        return math.inf if self.max_trials is None else self.max_trials - len(self._finished) - len(self._launched)
 
     def _gates(self, first: Trial, attempts: Attempts) -> dict[str, Summary]:
         """Run all gates that one launch can run in turn with this one, and judge them in one process; their records, by
