@@ -7,11 +7,8 @@ import reprlib
 import sys
 from collections.abc import Sequence
 
-# Text of others, made safe to show: nothing that a terminal would obey, and never more than a line or two.
-#
 # A key of a study file, a message of a failing rank, a folder's name: each may hold an escape sequence that clears
 # the screen, or a megabyte. It is shown all the same, for the message is about it.
-
 MOST_SHOWN = 60  # characters of a value that a message quotes
 
 _short = reprlib.Repr()
@@ -41,10 +38,6 @@ def shown_in_any_locale() -> None:
         if isinstance(stream, io.TextIOWrapper):  # not where it has been replaced
             stream.reconfigure(errors="replace")
 
-
-# The two ways in which a sweep refuses to start. Both carry whole sentences for a person, never a traceback.
-#
-# Whatever the sentences quote, they can be printed: no line breaks or escape sequences, and no more than can be read.
 
 MOST_PROBLEMS = 100  # that are listed individually
 MOST_CHARACTERS = 2000  # of one; the path of a file may be long

@@ -37,31 +37,24 @@ def rates(text: str | None) -> dict[str, float]:
     be.
     """
     asked: dict[str, float] = {}
-    for entry in (text or "").split(",") if text is not None else ():
+    for entry in text.split(",") if text is not None else ():
         name, equals, number = (word.strip() for word in entry.partition("="))
         if name not in NAMES or not equals:
-            raise ValueError(
-                f"{entry.strip()!r} is no rate of a part: it is one of {', '.join(NAMES)}, and a rate, "
-                "like backbone=0.0001,heads=0.001"
-            )
+            parts = f"it is one of {', '.join(NAMES)}, and a rate, like backbone=0.0001,heads=0.001"
+            raise ValueError(f"{entry.strip()!r} is no rate of a part: {parts}")
         if name in asked:
             raise ValueError(f"part_learning_rates={text}: {name} is given twice")
-        asked[name] = _rate(name, number)
+        try:
+            asked[name] = float(number)
+        except ValueError:
+            raise ValueError(f"{name}={number!r} is no number") from None
+        if asked[name] == 0:
+            instead = f"freeze: {BACKBONE} says so" if name == BACKBONE else "give it a rate"
+            raise ValueError(f"{name}={number}: a part at learning rate 0 does not train (F11); {instead}")
+        if not 0 < asked[name] < math.inf:
+            raise ValueError(f"{name}={number}: a learning rate is above 0")
     of_heads = dict.fromkeys(HEAD_PARTS, asked.pop(HEADS)) if HEADS in asked else {}
     return {**of_heads, **asked}
-
-
-def _rate(name: str, number: str) -> float:
-    try:
-        rate = float(number)
-    except ValueError:
-        raise ValueError(f"{name}={number!r} is no number") from None
-    if rate == 0:
-        instead = f"freeze: {BACKBONE} says so" if name == BACKBONE else "give it a rate"
-        raise ValueError(f"{name}={number}: a part at learning rate 0 does not train (F11); {instead}")
-    if not 0 < rate < math.inf:
-        raise ValueError(f"{name}={number}: a learning rate is above 0")
-    return rate
 
 
 def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -137,23 +130,20 @@ _LANGUAGE = Model(
     metrics=("loss", "perplexity"),
     published_validation=True,
 )
-_GPT2 = Model(
-    "scaling_study.workloads.gpt2",
-    "wikitext2_bpe",
-    ("transformers", "tokenizers"),
-    ("sequence_length",),
+_GPT2 = replace(
+    _LANGUAGE,
+    workload="scaling_study.workloads.gpt2",
+    data="wikitext2_bpe",
+    needs=_TEXTS.needs,
     gate={"sequence_length": 8, "model": "gpt2_tiny"},
-    metrics=("loss", "perplexity"),
-    published_validation=True,
 )
-_IFORMER = Model(
-    "scaling_study.workloads.iformer",
-    "images",
-    ("torchvision",),
-    IMAGE_KEYS + INPUT_KEYS,
+_IFORMER = replace(
+    _IMAGES,
+    workload="scaling_study.workloads.iformer",
+    data="images",
     gate={"image_size": 64},
-    smooth=SMOOTH_IMAGES,
     also=("cifar10",),
+    metrics=(),
 )
 _VIT = Model(
     "scaling_study.workloads.vit_small_dataset",

@@ -8,8 +8,6 @@ import os
 import subprocess
 from pathlib import Path
 
-# Where things are: the checkout, its cache, the data. The environment may say otherwise, also through `.env`.
-
 CHECKOUT = Path(__file__).resolve().parent.parent
 CACHE = CHECKOUT / ".cache"
 PROFILE = "SCALING_STUDY_PROFILE"  # the folder for the traces of a trial that is profiled (profiling.py)
@@ -39,8 +37,6 @@ def data_path() -> Path | None:
     path = setting("DATA_PATH", "")
     return Path(path).expanduser() if path else None
 
-
-# Where a number comes from: the time, the commit, and the settings of the environment that decide it.
 
 DECISIVE = ("OMP_", "MKL_", "KMP_", "GOMP_", "HOROVOD_", "OMPI_MCA_", "NCCL_", "CUDA_", "TORCH_", "PYTORCH_")
 

@@ -71,14 +71,6 @@ def test_dry_run_starts_nothing_and_prints_commands(tiny):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_starts")
-def test_a_printed_command_works_when_pasted(tiny):
-    command = json.loads(sweep("tiny.yaml", "--dry-run", "--json", cwd=tiny).stdout)["trials"][0]["command"]
-    done = subprocess.run(command, shell=True, cwd=tiny, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "Total images/sec" in done.stdout, done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked_starts")
 def test_a_sweep_in_two_calls_then_the_same_again(tiny):
     (tiny / "tiny.yaml").write_text(TINY.replace("repeats: 2", "repeats: 1"))
     first = sweep("tiny.yaml", "--json", "--max-trials", "1", "--no-report", cwd=tiny)

@@ -57,13 +57,6 @@ def test_srun_is_tried_only_in_a_job(monkeypatch, program, cluster, reason):
     assert doctor.reason(trial, COMPLETE, cluster) == reason  # type: ignore[arg-type]
 
 
-def test_what_needs_a_gpu_is_not_here_without_one_and_tried_with_one():
-    for name in ("torch_dp", "lightning_fsdp"):
-        for machine, here in ((COMPLETE, False), (replace(COMPLETE, gpus=("a GPU", "a GPU")), True)):
-            trial = next(trial for trial in doctor.cases(machine) if trial.framework == name)
-            assert (doctor.reason(trial, machine, ALONE) == "") is here and trial.device == "cuda"
-
-
 def test_dali_is_tried_where_it_is_and_else_the_pip_line_is_said():
     (trial,) = (trial for trial in doctor.cases(COMPLETE) if trial.input)
     assert doctor._name(trial) == "single: python, input dali"

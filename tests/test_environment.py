@@ -79,18 +79,6 @@ def test_the_machines_mpi_is_taken_when_it_compiles_and_launches(monkeypatch, tm
     assert machine.find_mpi(tmp_path / "venv").system is system
 
 
-@pytest.mark.parametrize("whose", ["venv", "another"])
-def test_an_environments_mpi_is_not_the_machines(monkeypatch, tmp_path, whose):
-    """Neither its own, left by an earlier set-up, nor that of another one which is active."""
-    (tmp_path / whose).mkdir()
-    if whose == "another":  # its own is known before it is made
-        (tmp_path / whose / "pyvenv.cfg").touch()
-    path = tools(tmp_path / whose / "bin", mpirun="echo 'mpirun (Open MPI) 5.0.11'", mpicxx="echo -lmpi")
-    monkeypatch.setenv("PATH", path)
-    monkeypatch.delenv("SCALING_STUDY_MPI", raising=False)
-    assert not machine.find_mpi(tmp_path / "venv").system
-
-
 @pytest.mark.parametrize(("smi", "architectures"), [("exit 9", None), ("echo 9.0; echo 9.0; echo 8.0", "80,90")])
 def test_cuda_needs_a_gpu_beside_the_toolkit(monkeypatch, tmp_path, smi, architectures):
     tools(tmp_path / "cuda")

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import planted_sweeps
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from scaling_study.commands.progress import Progress, clock, describe
@@ -34,27 +32,6 @@ def test_a_line_says_what_sets_trials_apart():
 
 def test_times_are_said_in_two_units_at_most():
     assert [clock(seconds) for seconds in (42, 320, 10_980)] == ["42 s", "5 min 20 s", "3 h 03 min"]
-
-
-trials_that_end = st.tuples(st.integers(1, 4), st.integers(1, 3), st.floats(0.5, 500))  # batch, repeat, seconds
-
-
-@given(st.lists(trials_that_end, max_size=12, unique_by=lambda one: one[:2]))
-def test_what_is_left_is_the_sum_over_what_waits_however_much_was_learned(done):
-    """Kept up to date one configuration at a time, as a sweep of thousands must not add them all up at each trial."""
-    planned = planted_sweeps.plan("single", batches=(1, 2, 3), repeats=2, max_repeats=2)
-    trials = list(planned.trials())
-    estimate = Estimate()
-    shown = Progress(Console(file=io.StringIO()), planned, trials, estimate, quiet=True)
-    waiting = {trial.id: (trial, p) for trial, p in trials}
-    for batch, repeat, seconds in done:
-        trial = replace(trials[0][0], batch_per_worker=batch, repeat=repeat)
-        ended = Summary(trial.id, trial.configuration, trial, "ok", "", "", seconds, 1.0, None)
-        shown.finished(trial, trials[0][1], ended, again=False)
-        waiting.pop(trial.id, None)
-        left = sum(estimate(trial, p) for trial, p in waiting.values())
-        assert shown.remaining_seconds() == pytest.approx(left, abs=1e-6)
-    assert shown.total >= shown.done == len(done)
 
 
 def test_a_launch_says_how_far_it_is_and_what_it_has_found():

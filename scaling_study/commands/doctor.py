@@ -35,15 +35,14 @@ from scaling_study.study import rules
 from scaling_study.study.support import ALONE, Cluster, unsupported
 from scaling_study.trial import Trial, Window
 
-# Parts that this machine lacks for a trial, and the command that installs each.
-
 PACKAGES = {"mpirun": "openmpi-bin", "srun": "slurm-client"}  # of Debian and Ubuntu
 
 
 def reason(trial: Trial, machine: Machine, cluster: Cluster) -> str:
     """Why the trial cannot be tried here, and what would bring it; empty if it can."""
     table = FRAMEWORKS[trial.framework]
-    if library := next((name for name in needed(trial) if name not in machine.libraries), ""):
+    needed = (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model_named(trial.model).needs)
+    if library := next((name for name in needed if name not in machine.libraries), ""):
         return f"{library} is not installed: {_source(library)}"
     if trial.launcher == "srun" and not cluster.in_job:
         how = "salloc -n 2 scaling-study doctor" if shutil.which("srun") else f"apt install {PACKAGES['srun']}"
@@ -69,12 +68,6 @@ def require_scripts() -> None:
         )
 
 
-def needed(trial: Trial) -> list[str]:
-    """The distributions that a trial needs."""
-    table = FRAMEWORKS[trial.framework]
-    return [*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model_named(trial.model).needs]
-
-
 def libraries(machine: Machine) -> list[str]:
     """The frameworks' libraries that are not installed."""
     names = (name for table in FRAMEWORKS.values() for name in table.needs)
@@ -92,8 +85,6 @@ def _source(library: str) -> str:
             return f"make setup, or pip install '.[{match[1]}]'"
     return "make setup"
 
-
-# `--print-environment`: what a record that is made here depends on, as JSON, asked as a trial asks.
 
 SECONDS = 120.0  # for what imports torch
 

@@ -21,16 +21,15 @@ from scaling_study import datasets, sweep
 from scaling_study.commands import doctor
 from scaling_study.errors import HostError, StudyError, shown_in_any_locale
 from scaling_study.hosts import hosts as host_names
+from scaling_study.hosts.hosts import Host
 from scaling_study.machine import Machine, this_machine
 from scaling_study.processes import process
 from scaling_study.records import store
 from scaling_study.study import machine_file, plan, study
 from scaling_study.study.machine_file import MachineFile
 from scaling_study.study.plan import Plan, Planned
-from scaling_study.study.support import ALONE, Cluster, allocated
+from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
-
-# How a command ends: its exit code, and one clear line for each thing that is wrong. Never a traceback.
 
 OK, SOME_FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
 
@@ -148,9 +147,6 @@ def grouped(command: Callable[..., int]) -> Callable[..., int]:
     return from_words
 
 
-# Meaning of a command's options: the trials they select, the hosts they name, and the plan of the study.
-
-
 @dataclass(frozen=True)
 class Trials:
     """Which trials of a study are run."""
@@ -177,7 +173,8 @@ class Place:
         named = host_names.read_hostfile(self.hostfile) if self.hostfile else named
         file = machine_file.load(machine_file.find(self.machine)) if self.machine else MachineFile()
         exports, job = tuple(host_names.exported_names(os.environ)), host_names.current()
-        return Cluster(named or allocated(job), file, exports, in_job=job is not None)
+        allocated = tuple(map(Host, job.hosts, job.cores)) if job else ()  # a core has room for a worker
+        return Cluster(named or allocated, file, exports, in_job=job is not None)
 
 
 @dataclass(frozen=True)

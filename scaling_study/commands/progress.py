@@ -34,8 +34,6 @@ from scaling_study.study.plan import Plan, Planned
 from scaling_study.sweep import Run
 from scaling_study.trial import Trial
 
-# Output of the driver before and after a sweep, and the plan of a dry run.
-
 COLUMNS = ("framework", "model", "batch_per_worker", "workers", "allreduce")
 NUMBERS = ("batch_per_worker", "workers")
 OF_TRAINING = ("model", "batch_per_worker", "allreduce")  # what one that trains nothing does not have
@@ -183,10 +181,6 @@ def _cost(wanted: Wanted, estimate: Estimate) -> str:
         cost += f", up to {clock(most)} more for repeats while intervals are wider than ±{100 * target:g}%"
     return f"{cost}."
 
-
-# The display of a running sweep: one row per configuration with its repeats, and the estimated time left.
-#
-# On a terminal a live table; in a log file one line per finished trial.
 
 COLOURS: Mapping[str, str] = {
     "ok": "green",

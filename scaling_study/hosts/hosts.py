@@ -119,11 +119,6 @@ def parse_hostfile(text: str, path: str) -> tuple[Host, ...]:
     return _distinct(entries)
 
 
-def with_equal_slots(hosts: Sequence[Host], count: int, workers: int) -> tuple[Host, ...]:
-    """The first `count` hosts, each with its equal share of the workers as its slots."""
-    return tuple(Host(host.name, workers // count) for host in hosts[:count])
-
-
 def capacity_problem(hosts: Sequence[Host], count: int, workers: int) -> str:
     """Why these hosts have no room for so many workers on `count` of them; empty if they have."""
     if not hosts:
@@ -179,8 +174,6 @@ def _distinct(entries: Sequence[tuple[str, Host | None, str]]) -> tuple[Host, ..
         raise StudyError(problems)
     return tuple(host for _, host, _ in entries if host)
 
-
-# The Slurm job that this process runs in, from the variables that Slurm sets (pure but for reading them).
 
 COUNTS = re.compile(r"(\d{1,6})(?:\(x(\d{1,6})\))?")  # each part of `2,1(x3)`
 NOT_OF_A_JOB = ("SLURM_CONF", "SLURM_CLUSTERS")  # that begin like a job's own variables

@@ -19,8 +19,6 @@ from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import Record
 from scaling_study.trial import STRICT
 
-# Every call of Slurm's commands: sbatch, squeue, sacct, sinfo. Their output is parsed further below.
-
 TIMEOUT_SECONDS = 60.0  # for one answer
 JOBS_PER_QUERY = 500  # command lines have a maximum length
 

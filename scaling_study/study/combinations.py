@@ -1,4 +1,9 @@
-"""A study -> every combination of keys that it asks for, checked for what is wrong on every machine. Pure."""
+"""A study -> every combination of keys that it asks for, checked for what is wrong on every machine. Pure.
+
+matrix {a: [1, 2], b: [3, 4]}  -->  a1 b3, a1 b4, a2 b3, a2 b4
+exclude [{a: 1, b: 4}]         -->  a1 b3,        a2 b3, a2 b4       a partial match
+include [{a: 9}]               -->  a1 b3,        a2 b3, a2 b4, a9   whole trials
+"""
 
 from __future__ import annotations
 
@@ -16,16 +21,9 @@ from scaling_study.study import rules
 from scaling_study.study.study import Study, Sweep, by_line, nearest
 from scaling_study.trial import Trial
 
-# A sweep -> its combinations of keys: the matrix crossed, less `exclude`, plus `include`. Pure.
-#
-#     matrix {a: [1, 2], b: [3, 4]}  -->  a1 b3, a1 b4, a2 b3, a2 b4
-#     exclude [{a: 1, b: 4}]         -->  a1 b3,        a2 b3, a2 b4       a partial match
-#     include [{a: 9}]               -->  a1 b3,        a2 b3, a2 b4, a9   whole trials
-#
-# A line of YAML can ask for more combinations than there are atoms, so they are counted before any is made.
-
-# Planning takes some 50 microseconds a configuration and a list of trials some 10 more and a kilobyte each: under 5 s
-# and a few hundred MB at these limits, on a core of 2 GHz. At 10 s a trial so many would train for three weeks.
+# A line of YAML can ask for more combinations than there are atoms, so they are counted before any is made. Planning
+# takes some 50 microseconds a configuration, a list of trials some 10 more and a kilobyte each: under 5 s and a few
+# hundred MB at these limits, on a core of 2 GHz. At 10 s a trial so many would train for three weeks.
 MAX_CONFIGURATIONS = 50_000
 MAX_TRIALS = 200_000
 MAX_MATCHES = 10_000_000  # of combinations with entries of `exclude`; one takes some 0.3 microseconds

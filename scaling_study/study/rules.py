@@ -11,8 +11,6 @@ from scaling_study.models import IMAGE_KEYS, OURS, Model
 from scaling_study.targets import ENDS, Target, logs, trains
 from scaling_study.trial import Trial
 
-# Faults in one combination of keys, of peers that average once they together have a target batch. Pure.
-
 MATCHMAKING_SECONDS, AVERAGING_TIMEOUT_SECONDS = 3.0, 60.0  # where a trial names none; the latter is Hivemind's own
 
 
@@ -60,6 +58,7 @@ def peer_problems(framework: str, workers: int, batch: int, keys: Mapping[str, A
 SHAPE = ("stages", "replicas", "schedule", "virtual_stages", "micro_batches", "stage_cut")
 DEFAULT_SCHEDULE = "1f1b"
 CUTS = ("even", "time")
+HOLDS = {"one": 1, "two": 2, "several": 2}  # stages that a worker holds, or the fewest
 
 
 def resolved(framework: str, workers: int, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,12 +67,11 @@ def resolved(framework: str, workers: int, given: Mapping[str, Any]) -> dict[str
     asked = {key: given[key] for key in SHAPE if given.get(key) is not None}
     stages = asked.get("stages") or max(1, workers // asked.get("replicas", 1))
     schedule = asked.get("schedule", DEFAULT_SCHEDULE)
-    holds = {"one": 1, "two": 2, "several": 2}[SCHEDULES[schedule]]
     full = {
         "stages": stages,
         "replicas": max(1, workers // stages),
         "schedule": schedule,
-        "virtual_stages": holds,
+        "virtual_stages": HOLDS[SCHEDULES[schedule]],
         "micro_batches": 2 * stages,
         "stage_cut": "even",
         **asked,
@@ -94,15 +92,21 @@ def pipeline_problems(framework: str, workers: int, batch: int, given: Mapping[s
             yield "stages", f"workers={workers} does not divide into pipelines of stages={stages}"
         else:
             yield "stages", f"{framework} has one stage a worker: stages={stages} is not workers={workers}"
+    parts, virtual = shape.get("micro_batches", 1), shape.get("virtual_stages", 1)
     if "schedule" in shape:
-        yield from _unheld(shape["schedule"], shape["virtual_stages"])
-    parts = shape.get("micro_batches", 1)
-    if "schedule" in shape and (problem := _too_few(shape["schedule"], stages, shape["virtual_stages"], parts)):
-        yield "micro_batches", problem
+        schedule = f"schedule={shape['schedule']}"
+        word = SCHEDULES[shape["schedule"]]
+        if word == "several" and virtual < 2:
+            yield "virtual_stages", f"{schedule} needs virtual_stages of 2 or more, not {virtual}; 1f1b has one"
+        elif word != "several" and virtual != HOLDS[word]:
+            several = "s" if word == "two" else ""
+            yield "virtual_stages", f"{schedule} has {word} stage{several} a worker, not virtual_stages={virtual}"
+        if problem := _too_few(shape["schedule"], stages, virtual, parts):
+            yield "micro_batches", problem
     if batch and batch % parts:
         default = "" if "micro_batches" in given else " (2 x stages, the default)"
         yield "micro_batches", f"micro_batches={parts}{default} does not divide batch_per_worker={batch}"
-    if (problem := _uncut(str(shape["stage_cut"]), stages * shape.get("virtual_stages", 1))) != "":
+    if problem := _uncut(str(shape["stage_cut"]), stages * virtual):
         yield "stage_cut", problem
 
 
@@ -110,16 +114,6 @@ def by_hand(stage_cut: str) -> list[int] | None:
     """`9,5` -> [9, 5], layers a stage in order; None for what is no such list."""
     parts = stage_cut.split(",")
     return [int(part) for part in parts] if all(re.fullmatch(r" *[0-9]{1,9} *", part) for part in parts) else None
-
-
-def _unheld(schedule: str, virtual: int) -> Iterator[tuple[str, str]]:
-    holds = SCHEDULES[schedule]
-    if holds == "one" and virtual != 1:
-        yield "virtual_stages", f"schedule={schedule} has one stage a worker, not virtual_stages={virtual}"
-    elif holds == "two" and virtual != 2:
-        yield "virtual_stages", f"schedule={schedule} has two stages a worker, not virtual_stages={virtual}"
-    elif holds == "several" and virtual < 2:
-        yield "virtual_stages", f"schedule={schedule} needs virtual_stages of 2 or more, not {virtual}; 1f1b has one"
 
 
 def _too_few(schedule: str, stages: int, virtual: int, parts: int) -> str:
@@ -146,11 +140,10 @@ def _uncut(stage_cut: str, parts: int) -> str:
     return "" if min(layers) > 0 else f"stage_cut={stage_cut}: every stage needs a layer"
 
 
-# Faults in one combination of keys, of training to a result. Pure.
-
 INSTEAD = ("epochs", "warmup_epochs", "find")
-GPU_ONLY = "it needs a GPU, and training to a result by it was tried on none: it can only be timed"
-ONLY_TIMED = {"torch_dp": GPU_ONLY}  # framework -> why it is not trained to a result
+ONLY_TIMED = {  # framework -> why it is not trained to a result
+    "torch_dp": "it needs a GPU, and training to a result by it was tried on none: it can only be timed"
+}
 NATIVE = ("lightning_ddp", "lightning_fsdp", "deepspeed_zero")  # frameworks with a loop of their own
 SCHEDULES_WITH_AN_END = ("step", "cosine", "one_cycle", "triangular")
 CYCLES = ("one_cycle", "triangular")
@@ -205,16 +198,6 @@ def no_native_loop(framework: str) -> str:
     return "" if framework in NATIVE else f"loop=native: {framework} has no training loop of its own; {having}"
 
 
-def no_share(model_name: str, model: Model, validation: float | None) -> str:
-    """Why no share of the training data can be held out; empty where it can, or none is asked for."""
-    if validation is None or not model.published_validation:
-        return ""
-    return (
-        f"validation={validation}: model {model_name} is validated on the published validation text, "
-        "and nothing of the training text is held out: leave the key out"
-    )
-
-
 def _of_evaluation(given: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:
     if text := given.get("train_target"):
         try:
@@ -223,8 +206,12 @@ def _of_evaluation(given: Mapping[str, Any], model_name: str, model: Model) -> I
                 yield "train_target", f"model {model_name} has no {metric}; it has {', '.join(model.metrics)}"
         except ValueError as error:
             yield "train_target", str(error)
-    if why := no_share(model_name, model, given.get("train_validation")):
-        yield "train_validation", why
+    if "train_validation" in given and model.published_validation:
+        yield (
+            "train_validation",
+            f"validation={given['train_validation']}: model {model_name} is validated on the published validation "
+            "text, and nothing of the training text is held out: leave the key out",
+        )
         return
     for key in ("train_target", "train_patience", "train_keep"):  # evaluate_every logs the training loss all the same
         if key in given and given.get("train_validation") == 0:

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from scaling_study.frameworks import CLIPPING_NEEDS_ALL_GRADIENTS, FLATTENS_WEIGHTS, FRAMEWORKS
 from scaling_study.hosts import hosts
-from scaling_study.hosts.hosts import Allocation, Host
+from scaling_study.hosts.hosts import Host
 from scaling_study.machine import DALI, Machine
 from scaling_study.models import IMAGENET, MODELS, model_named
 from scaling_study.study import rules
@@ -34,8 +34,6 @@ def too_old(trial: Trial, libraries: Mapping[str, str]) -> str:
     return ""
 
 
-# The hosts that a study runs on, and their settings in the machine file, as launchers need them. Pure.
-
 # Variables that name the network interface to torch's and NVIDIA's libraries; Horovod and Open MPI have options.
 INTERFACE_OF = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
@@ -51,7 +49,9 @@ class Cluster:
 
     def hosts_of(self, trial: Trial) -> tuple[Host, ...]:
         """The hosts of a trial, each with the number of its workers there; none: it runs on this machine alone."""
-        return hosts.with_equal_slots(self.hosts, trial.hosts, trial.workers) if self.hosts and trial.hosts else ()
+        if not trial.hosts:
+            return ()
+        return tuple(Host(host.name, trial.workers // trial.hosts) for host in self.hosts[: trial.hosts])
 
     def interface(self, trial: Trial) -> str:
         """The network interface that the trial's traffic is to take; empty: whichever its libraries choose."""
@@ -80,11 +80,6 @@ class Cluster:
         return self.file.model_dump(exclude_defaults=True, mode="json")
 
 
-def allocated(job: Allocation | None) -> tuple[Host, ...]:
-    """The hosts of a Slurm job, each with room for as many workers as it has cores there."""
-    return tuple(map(Host, job.hosts, job.cores)) if job else ()
-
-
 ALONE = Cluster()
 
 
@@ -93,8 +88,6 @@ ALONE = Cluster()
 #     every framework and model of the study        --> fp64, ten steps, within 1e-9 or rounding of the reference
 #     every 16-bit path (allreduce or precision)    --> one step, within that format's bound of fp32
 #     fp32, where fp64 goes another path            --> one step, within fp32's
-#
-# How a gate is judged is in scaling_study/parity/; here is only which ones a study needs.
 
 STEPS = 10
 BATCH = 8
@@ -219,8 +212,6 @@ def verdict(trial: Trial, known: Mapping[str, str]) -> str:
     failures = [verdict for verdict in verdicts if verdict not in ("passed", "not checked")]
     return (failures or [verdict for verdict in verdicts if verdict != "passed"] or ["passed"])[0]
 
-
-# Reasons why a machine, its hosts or a framework cannot run a trial. Pure.
 
 EXTRAS = ("deepspeed", "fairscale", "hivemind", "lightning")  # of setup.cfg, each named like what it installs
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from scaling_study import cli, datasets
-from scaling_study.commands import options
 from scaling_study.study import combinations, plan
 
 STUDY = """
@@ -22,15 +17,6 @@ sweeps:
   - {framework: single, matrix: {model: [resnet8], batch_per_worker: [4, 8]}}
   - {framework: single, model: resnet8, data: synthetic}
 """
-opened: list[str] | None = None  # while it is a list, every file that this process opens
-
-
-def note_open(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "open" and opened is not None:
-        opened.append(str(arguments[0]))
-
-
-sys.addaudithook(note_open)
 
 
 @pytest.mark.parametrize("words", [["--dry-run"], ["--where", "batch_per_worker=9"]], ids=["dry run", "sweep"])
@@ -61,25 +47,3 @@ def test_nothing_is_downloaded_for_a_study_whose_baseline_matches_nothing(tmp_pa
     monkeypatch.setattr(datasets, "prepare", lambda names: pytest.fail("data was prepared"))
     assert cli.run_sweep([str(tmp_path / "tiny.yaml")]) == 2
     assert "baseline framework=horovod matches no trial" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_the_end_of_a_sweep_reads_every_record_once(planted_results):
-    global opened
-    opened = []
-    try:
-        options.render(planted_results, Console(file=io.StringIO()))
-        reads = Counter(name for name in opened if name.endswith("record.json"))
-    finally:
-        opened = None
-    assert len(reads) == len(list(planted_results.glob("trials/*/record.json"))) > 0
-    assert set(reads.values()) == {1}, "tables, figures, terminal and the page's samples.npz are from one read"
-    assert (planted_results / "samples.npz").exists()
-
-
-@pytest.fixture
-def planted_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "analysis"))
-    from planted import Planted, plant
-
-    return plant(tmp_path, [Planted(framework="single", workers=1), Planted(framework="horovod", workers=2)])

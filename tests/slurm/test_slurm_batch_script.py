@@ -47,51 +47,6 @@ HERE = Machine(8, "a login node", 2**34, (), {"torch": "2.15.0"})
 TRIAL = Trial(framework="torch_ddp", device="cpu", cores_per_worker=2, workers=4)
 JOB = Job("name.1", "sweep-1", "2026-11-22T02:00:00+00:00", id="41")
 
-PRINTED = """\
-#!/bin/bash
-# cifar10: all of its trials in one job
-# Written by `run_sweep.py --slurm`, which submits it with sbatch. It can also be edited and submitted by hand.
-#SBATCH --job-name=cifar10.0a1b2c3d
-#SBATCH --output="/home/me/my results/cifar10/slurm/sweep-1/output.txt"
-#SBATCH --open-mode=append
-#SBATCH --no-requeue
-#SBATCH --partition=gpu
-#SBATCH --nodes=4
-#SBATCH --gpus-per-node=4
-#SBATCH --time=2:00:00
-#SBATCH --exclusive
-
-# This script's exit status is kept in a file: Slurm forgets ended jobs, and does not report everything.
-exit_file='/home/me/my results/cifar10/slurm/sweep-1/exit.json'
-stage=setup asked=""
-write_exit() {
-    printf '{"job": "%s", "node": "%s", "stage": "%s", "code": %d, "asked": "%s", "at": %d}\\n' \\
-        "$SLURM_JOB_ID" "${SLURMD_NODENAME:-}" "$stage" "$1" "$asked" "$(date +%s)" > "$exit_file.new"
-    mv "$exit_file.new" "$exit_file"
-}
-trap 'write_exit $?' EXIT
-trap 'asked=TERM' TERM
-cd '/home/me/my studies' || exit
-
-# Setup, from the machine file; the first line that fails ends the job.
-set -e
-module load cuda/12.4
-export OMP_PROC_BIND=close
-set +e
-
-# The study.
-[ -z "$asked" ] || exit 143
-stage=study
-apptainer exec --nv '/images/a b.sif' python run_sweep.py 'it'"'"'s.yaml' &
-wait $!
-code=$?
-while kill -0 $! 2> /dev/null; do # a TERM interrupted the wait; Slurm sends it to the command as well
-    wait $!
-    code=$?
-done
-exit "$code"
-"""
-
 
 def problems(text: str, **defaults: object) -> list[str]:
     with pytest.raises(StudyError) as wrong:
@@ -208,14 +163,16 @@ def a_job(folder: Path, *command: str, setup: tuple[str, ...] = ()) -> str:
     return batch_script("a title", "name.1", folder, folder, command, {}, setup)
 
 
-def test_every_letter():
-    options = {"exclusive": "yes", "partition": "gpu", "nodes": "4", "gpus_per_node": "4", "time": "2:00:00"}
-    files = Path("/home/me/my results/cifar10/slurm/sweep-1")
-    command = ["apptainer", "exec", "--nv", "/images/a b.sif", "python", "run_sweep.py", "it's.yaml"]
-    setup = ["module load cuda/12.4", "export OMP_PROC_BIND=close"]
-    title = "cifar10: all of its trials in one job"
-    made = batch_script(title, "cifar10.0a1b2c3d", Path("/home/me/my studies"), files, command, options, setup)
-    assert made == PRINTED
+def test_its_directives_stand_at_its_head():
+    options = {"exclusive": "yes", "partition": "gpu", "nodes": "4", "gpus_per_node": "a100:4", "time": "2:00:00"}
+    files = Path("/home/me/my results/slurm/sweep-1")
+    made = batch_script("all\nof it", "cifar10.0a1b", Path("/x"), files, ["true"], options, [])
+    head, *lines = made.partition("\n\n")[0].splitlines()
+    assert head == "#!/bin/bash" and lines[0] == "# all of it"
+    assert [line.removeprefix("#SBATCH ") for line in lines[2:]] == [
+        "--job-name=cifar10.0a1b", f'--output="{files}/output.txt"', "--open-mode=append", "--no-requeue",
+        "--partition=gpu", "--nodes=4", "--gpus-per-node=a100:4", "--time=2:00:00", "--exclusive",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ['a"b', "a'b", "a\\b", "100%", "a\nb", "a\x1bb"])

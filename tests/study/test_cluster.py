@@ -13,7 +13,7 @@ from scaling_study.hosts.hosts import Host
 from scaling_study.launch.launchers import LAUNCHERS, Command, command
 from scaling_study.machine import Machine
 from scaling_study.records import outcome
-from scaling_study.study import plan, support
+from scaling_study.study import plan
 from scaling_study.study.machine_file import MachineFile
 from scaling_study.study.study import Study
 from scaling_study.study.support import ALONE, Cluster
@@ -133,13 +133,6 @@ def test_what_decides_speed_on_a_machine_is_part_of_every_id(plan_of):
     other = plan.make(made.study, made.machine, cluster=Cluster((), MachineFile(interface="ib0")))
     ids = [{p.trial.id for p in one.configurations} for one in (made, again, other)]
     assert ids[0] == ids[1] and not ids[0] & ids[2]
-
-
-def test_a_gate_over_hosts_is_a_gate_of_its_own(study_of, machine):
-    asked = study_of((STUDY % "workers: [2], hosts: [1, 2]").replace("parity: false\n", ""))
-    made = plan.make(asked, machine(cores=2), cluster=PLAIN)
-    assert sorted((gate.trial.hosts or 1, gate.trial.workers) for gate in made.gates) == [(1, 2), (2, 2)]
-    assert {gate.hosts for gate in support.gates_of(trial(framework="torch_ddp", workers=8, hosts=8))} == {2}
 
 
 @pytest.mark.parametrize(

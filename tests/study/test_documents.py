@@ -74,18 +74,6 @@ def test_a_place_that_is_not_in_the_file_is_shown_as_what_surrounds_it(document)
     assert made.at(("sweeps", 0)) == f"{made.path}:1"
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 5)), min_size=1, max_size=30))
-def test_every_keys_line_is_right_whatever_stands_between(study_file, entries):
-    lines: list[str] = []
-    expected = {(): 1}
-    for index, (blank, value) in enumerate(entries):
-        lines += ["# nothing"] * blank
-        lines.append(f"key{index}: {value}")
-        expected[(f"key{index}",)] = len(lines)
-    expected[()] = expected[("key0",)]
-    assert read(study_file("\n".join(lines))).lines == expected
-
-
 def test_duplicate_keys_are_refused_with_both_lines(study_file):
     path = study_file("a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\na: 2\n'a': 3\n")
     with pytest.raises(StudyError) as wrong:

@@ -60,14 +60,6 @@ def test_a_package_may_say_that_its_model_is_measured_alone(monkeypatch):
     assert groups.why_cold(replace(DDP, model="another")) == ""
 
 
-def test_what_is_measured_in_rounds_is_another_configuration_and_the_same_command():
-    warm = groups.warmed(DDP, Measure(warm=True, rounds=4, block_seconds=0.25))
-    assert (warm.warm, warm.window.rounds, warm.window.block_seconds) == (True, 4, 0.25)
-    assert warm.configuration != DDP.configuration
-    assert warm.to_argv() == DDP.to_argv()
-    assert Trial.from_dict({**warm.to_dict(), "window": vars(warm.window)}) == warm
-
-
 def warm(trial: Trial, **keys: Any) -> Trial:
     return groups.warmed(replace(trial, **keys), Measure(warm=True))
 

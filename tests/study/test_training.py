@@ -118,13 +118,6 @@ def test_and_so_is_what_does_not_go_with_it(problems_of, keys, problem):
     assert any(problem in line for line in said), said
 
 
-def test_our_loop_by_name_is_our_loop(plan_of):
-    keys = "framework: lightning_ddp, model: resnet8, workers: 2, matrix: {train_loop: [ours, native]}"
-    sweep = f"sweeps:\n  - {{{keys}}}\n"
-    assert [p.trial.train_loop for p in plan_of(lines("{epochs: 2}", sweep)).configurations] == [None, "native"]
-    assert not any(p.trial.train_loop for p in plan_of(lines("{epochs: 2, loop: ours}")).configurations)
-
-
 @pytest.mark.parametrize(("framework", "clips"), [("deepspeed_zero", True), ("lightning_fsdp", False)])
 def test_deepspeeds_own_loop_clips_over_all_shards(plan_of, framework, clips):
     sweep = f"sweeps:\n  - {{framework: {framework}, model: resnet8, workers: 2}}\n"
