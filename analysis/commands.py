@@ -217,7 +217,7 @@ def export(
     ((tool, folder),) = chosen
 
     def command() -> int:
-        from analysis.export import WRITERS, AlreadyThere, Missing, runs
+        from analysis.export import NEEDS, WRITERS, AlreadyThere, runs
         from analysis.frames import results as frames
         from analysis.frames.study import opened
 
@@ -226,8 +226,8 @@ def export(
         try:
             exported = runs(study)
             place = WRITERS[tool](exported, study.study.name, folder)
-        except Missing as error:
-            problem = f"--{tool} needs what is not installed here: pip install {error}"
+        except ImportError:
+            problem = f"--{tool} needs what is not installed here: pip install {NEEDS[tool]}"
         except AlreadyThere as error:
             problem = f"{error} is there already: remove it, or name another folder"
         else:

@@ -67,10 +67,6 @@ TAGS = (
 )
 
 
-class Missing(Exception):
-    """The library of a tool is not installed. The message says which to install."""
-
-
 class AlreadyThere(Exception):
     """This study was exported to the same place before. The message names it."""
 
@@ -141,29 +137,30 @@ def _plain(value: Any) -> str | Number | bool:
     return value.item() if hasattr(value, "item") else value if isinstance(value, str | int | float) else str(value)
 
 
+def _new(folder: Path, study: str) -> Path:
+    """The folder of a study in `folder`. Raises AlreadyThere."""
+    place = folder / file_name(study)
+    if place.exists():
+        raise AlreadyThere(str(place))
+    return place
+
+
 # Runs for TensorBoard: `tensorboard --logdir DIR`. The table of the HPARAMS tab has a row for each configuration.
 #
 # Event files are written by TensorBoard's own package, which needs neither TensorFlow nor torch.
 
-TENSORBOARD_NEEDS = ("tensorboard",)
-
 
 def write_tensorboard(runs: Sequence[Run], study: str, folder: Path) -> Path:
-    """A folder of its own for each run, in folder/<study>; returns that. Raises Missing, AlreadyThere, OSError."""
-    try:
-        from tensorboard.compat.proto import event_pb2, summary_pb2
-        from tensorboard.plugins.hparams import summary_v2 as hparams
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-    except ImportError as error:
-        raise Missing(" ".join(TENSORBOARD_NEEDS)) from error
+    """A folder of its own for each run, in folder/<study>; returns that. Raises ImportError, AlreadyThere, OSError."""
+    from tensorboard.compat.proto import event_pb2, summary_pb2
+    from tensorboard.plugins.hparams import summary_v2 as hparams
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
     def scalars(metrics: Mapping[str, Number], step: int, at: float, under: str = "") -> event_pb2.Event:
         values = [summary_pb2.Summary.Value(tag=f"{under}{k}", simple_value=v) for k, v in metrics.items()]
         return event_pb2.Event(wall_time=at, step=step, summary=summary_pb2.Summary(value=values))
 
-    place = folder / file_name(study)
-    if place.exists():
-        raise AlreadyThere(str(place))
+    place = _new(folder, study)
     for run in runs:
         writer = EventFileWriter(str(place / file_name(run.name)))
         asked = hparams.hparams_pb({**run.parameters, "status": run.tags["status"]}, trial_id=run.title)
@@ -179,19 +176,16 @@ def write_tensorboard(runs: Sequence[Run], study: str, folder: Path) -> Path:
 #
 # A database file, since MLflow no longer develops its store of plain files.
 
-NEEDS = ("mlflow-skinny", "sqlalchemy", "alembic")
 MOST_AT_ONCE = 1000  # metrics that MLflow takes in one call
 LONGEST, LONGEST_NAME = 5000, 250  # characters of a tag or parameter; of a name
 
 
 def write_mlflow(runs: Sequence[Run], study: str, folder: Path) -> Path:
-    """Into folder/mlflow.db, which is made or added to; returns it. Raises Missing, AlreadyThere, OSError."""
-    try:
-        import alembic  # noqa: F401  # what mlflow-skinny leaves out, and a database needs
-        from mlflow.exceptions import MlflowException
-        from sqlalchemy.exc import SQLAlchemyError
-    except ImportError as error:
-        raise Missing(" ".join(NEEDS)) from error
+    """Into folder/mlflow.db, which is made or added to; returns it. Raises ImportError, AlreadyThere, OSError."""
+    import alembic  # noqa: F401  # what mlflow-skinny leaves out, and a database needs
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
     for chatty in ("mlflow", "alembic"):
         logging.getLogger(chatty).setLevel(logging.ERROR)
     folder.mkdir(parents=True, exist_ok=True)
@@ -232,19 +226,14 @@ def _add(runs: Sequence[Run], study: str, folder: Path, database: Path) -> None:
 #
 # A run's id is made from the study's and the configuration's name, so that syncing twice makes no second one.
 
-WANDB_NEEDS = ("wandb",)
 WANDB_LONGEST = 128  # characters of a name
 
 
 def write_wandb(runs: Sequence[Run], study: str, folder: Path) -> Path:
-    """Offline runs in folder/<study>/wandb; returns that. Raises Missing, AlreadyThere, OSError."""
-    try:
-        import wandb
-    except ImportError as error:
-        raise Missing(" ".join(WANDB_NEEDS)) from error
-    place = folder / file_name(study)
-    if place.exists():
-        raise AlreadyThere(str(place))
+    """Offline runs in folder/<study>/wandb; returns that. Raises ImportError, AlreadyThere, OSError."""
+    import wandb
+
+    place = _new(folder, study)
     place.mkdir(parents=True)
     try:
         _leave(runs, study, place)
@@ -272,7 +261,7 @@ def _leave(runs: Sequence[Run], study: str, place: Path) -> None:
         wandb_run = wandb.init(
             project=shortened(file_name(study), WANDB_LONGEST),
             name=shortened(run.title, WANDB_LONGEST),
-            id=_id(study, run.name),
+            id=hashlib.sha256(f"{study}\n{run.name}".encode()).hexdigest()[:16],
             group=shortened(run.group, WANDB_LONGEST),
             config={**run.parameters, **run.tags},
             dir=str(place),
@@ -285,8 +274,9 @@ def _leave(runs: Sequence[Run], study: str, place: Path) -> None:
         wandb_run.finish(exit_code=0 if run.ok else 1)
 
 
-def _id(study: str, name: str) -> str:
-    return hashlib.sha256(f"{study}\n{name}".encode()).hexdigest()[:16]
-
-
+NEEDS = {  # what to install for a tool
+    "tensorboard": "tensorboard",
+    "mlflow": "mlflow-skinny sqlalchemy alembic",
+    "wandb": "wandb",
+}
 WRITERS = {"tensorboard": write_tensorboard, "mlflow": write_mlflow, "wandb": write_wandb}

@@ -52,9 +52,7 @@ def implied(row: ConfigurationRow) -> bool:
 
 def words(rows: pd.DataFrame) -> pd.Series[str]:
     """`word` of each row."""
-    pairs = zip(rows.status, rows.reason, strict=True)
-    words = [word({"status": status, "reason": reason}) for status, reason in pairs]
-    return pd.Series(words, index=rows.index, dtype="string")
+    return pd.Series([word(row) for row in as_rows(rows[["status", "reason"]])], index=rows.index, dtype="string")
 
 
 # Which configuration another one's speed-up is measured against.
@@ -245,8 +243,9 @@ def sign_of_work(row: ConfigurationRow) -> str:
 def sentences(rows: pd.DataFrame, signs: Sequence[str] = SIGNS) -> list[str]:
     """One line for each reason: `† NOT COMPARABLE: parity failed: loss of every step: ... (deepspeed_zero).`"""
     marked = rows[["framework", "series", "not_comparable", "parity"]][rows.not_comparable.fillna("") != ""]
+    marked = marked.assign(sign=list(map(sign, as_rows(marked))))
     lines = []
-    for (why, at), group in marked.groupby([marked.not_comparable, _signs(marked)], sort=False):
+    for (why, at), group in marked.groupby(["not_comparable", "sign"], sort=False):
         if str(at) in signs:
             lines.append(f"{at} {why} ({names(group, rows)}).")
     return lines
@@ -278,10 +277,6 @@ def checked(rows: pd.DataFrame) -> list[str]:
             "Parity: not checked" + ("." if len(unknown) == len(measured) else f": {names(unknown, measured)}.")
         )
     return lines
-
-
-def _signs(rows: pd.DataFrame) -> pd.Series[Any]:
-    return pd.Series([sign(row) for row in as_rows(rows[["not_comparable", "parity"]])], index=rows.index, dtype=object)
 
 
 def of_gates(gates: pd.DataFrame) -> list[str]:
@@ -500,24 +495,26 @@ def _speedup(row: dict[Any, Any], baselines: list[dict[Any, Any]], study: StudyI
         return {"speedup_reason": row["not_comparable"]}
     if isinstance(reference, str):
         return {"speedup_reason": reference}
-    name: dict[Any, Any] = {"baseline": reference["configuration"]}
+    named = reference["configuration"]
+    name: dict[Any, Any] = {"baseline": named}
+    why = ""
     if reference["not_comparable"]:
-        return name | {"speedup_reason": f"its baseline: {reference['not_comparable']} ({reference['configuration']})"}
-    if row["oversubscribed"] or reference["oversubscribed"]:
+        why = f"its baseline: {reference['not_comparable']} ({named})"
+    elif row["oversubscribed"] or reference["oversubscribed"]:
         whose = "" if row["oversubscribed"] else "its baseline is "
-        return name | {"speedup_reason": f"{whose}oversubscribed: more workers than the machine has room for"}
-    if not reference["n"]:
-        why = f"its baseline is not ok: {word(reference)} ({reference['configuration']})"
+        why = f"{whose}oversubscribed: more workers than the machine has room for"
+    elif not reference["n"]:
+        why = f"its baseline is not ok: {word(reference)} ({named})"
+    if why:
         return name | {"speedup_reason": why}
     if reference is row:  # 1 by definition, without any doubt that an interval could express
         return name | {"speedup": 1.0, "efficiency": 1.0, "speedup_reason": ""}
     ideal = int(row["workers"]) / int(reference["workers"])
     gain = over(row, reference)
-    bounds = {"speedup": gain.mean, "speedup_low": gain.low, "speedup_high": gain.high}
-    efficiency = {
-        key.replace("speedup", "efficiency"): None if value is None else value / ideal for key, value in bounds.items()
-    }
-    return name | bounds | efficiency | {"speedup_reason": ""}
+    result = name | {"speedup_reason": ""}
+    for end, value in (("", gain.mean), ("_low", gain.low), ("_high", gain.high)):
+        result |= {f"speedup{end}": value, f"efficiency{end}": None if value is None else value / ideal}
+    return result
 
 
 def oversubscribed(configuration: Mapping[str, Any], study: StudyInfo) -> bool:

@@ -226,13 +226,12 @@ def read_maps(results: Path, runs: pd.DataFrame) -> Maps:
 
 def _of_videos(scores: NDArray[np.float64]) -> pd.DataFrame:
     """A row for each video and method."""
-    whole = pd.DataFrame(scores, columns=list(COLUMNS))
-    means_of = []
-    for video in sorted(set(whole.video.astype(int))):
-        ours = whole[whole.video == video]
-        for method in METHODS:
-            means = {score: float(ours[f"{method}_{score}"].mean()) for score in SCORED}
-            means_of.append({"video": video, "method": method, "maps": len(ours), **means})
+    whole = pd.DataFrame(scores, columns=list(COLUMNS)).astype({"video": int})
+    means_of = [
+        (video, method, len(ours), *(float(ours[f"{method}_{score}"].mean()) for score in SCORED))
+        for video, ours in whole.groupby("video")
+        for method in METHODS
+    ]
     return pd.DataFrame(means_of, columns=["video", "method", "maps", *SCORED])
 
 
