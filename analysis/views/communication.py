@@ -12,7 +12,7 @@ from analysis.findings import DOUBT, NOTE, WRONG, Evidence, Finding, grouped
 from analysis.frames.configurations import BATCH_KEYS, KEYS, known, values_of
 from analysis.frames.measured import COMMUNICATION_COLUMNS
 from analysis.frames.results import Results, once
-from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.frames.rows import as_rows
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.text import megabytes
@@ -54,8 +54,11 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     for row in parallel:
         if row["allreduce"] == "fp32" and known(row["communication_bytes"]):
             full.setdefault(values_of(row, ALIKE), int(row["communication_bytes"]))
-    with_ratios = [{**row, **_ratios(row, full.get(values_of(row, ALIKE)))} for row in parallel]
-    frame = pd.DataFrame(with_ratios, columns=list(COLUMNS), dtype=object)
+    for row in parallel:
+        sent, whole = row["communication_bytes"], full.get(values_of(row, ALIKE))
+        row["of_fp32"] = sent / whole if known(sent) and whole else None
+        row["bytes_per_parameter"] = sent / row["parameters"] if known(sent) and row["parameters"] else None
+    frame = pd.DataFrame(parallel, columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
 
 
@@ -63,18 +66,6 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
 def measured(results: Results, model: str) -> pd.DataFrame:
     """table() of one model of a study."""
     return table(results.frame_of(model))
-
-
-def _ratios(row: ConfigurationRow, full: int | None) -> dict[str, Any]:
-    """`full`: what the fp32 row hands over."""
-    sent, count = row["communication_bytes"], row["parameters"]
-    if not known(sent):
-        return {"of_fp32": None, "bytes_per_parameter": None}
-    each = int(sent) / int(count) if known(count) and count else None
-    return {"of_fp32": int(sent) / full if full else None, "bytes_per_parameter": each}
-
-
-# The table of these bytes.
 
 
 @once

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,14 +107,9 @@ def communicates_in(row: ConfigurationRow) -> frozenset[int]:
     if table is None:
         return frozenset((FORWARD, BACKWARD, OPTIMIZER))
     phases = {PHASES.index(name) for name in table.communicates_in} - ({OPTIMIZER} if table.cuts_model else set())
+    gathers: bool = not pd.isna(row["zero_stage"]) and int(row["zero_stage"]) == 3  # whatever it does at other stages
     synced = table.syncs(row["buffers"]) and row["buffers_bytes"] != 0
-    return frozenset(phases | ({FORWARD} if _gathers(row) or synced else set()))
-
-
-def _gathers(row: ConfigurationRow) -> bool:
-    """True where forward has to gather weights first: at ZeRO-3, whatever the framework does at other stages."""
-    stage = row["zero_stage"]
-    return not pd.isna(stage) and int(stage) == 3
+    return frozenset(phases | ({FORWARD} if gathers or synced else set()))
 
 
 def cut(row: ConfigurationRow) -> bool:
@@ -325,24 +320,17 @@ class Fixed:
 
 @once
 def lines(results: Results) -> dict[str, Fixed]:
-    """fixed() of a study."""
-    return fixed(steps(results))
-
-
-def fixed(every: Mapping[str, Steps]) -> dict[str, Fixed]:
     """Configuration -> what is fixed of its computing, for all that were measured with several batch sizes."""
+    alike = tuple(key for key in KEYS if key not in BATCH_KEYS)
     families: defaultdict[tuple[Any, ...], list[Steps]] = defaultdict(list)
-    for timed in every.values():
+    for timed in steps(results).values():
         if clean(timed.row) and not of_peers(str(timed.row["framework"])):  # whose round has many batches
-            families[values_of(timed.row, ALIKE)].append(timed)
-    fixed_of: dict[str, Fixed] = {}
+            families[values_of(timed.row, alike)].append(timed)
+    fixed: dict[str, Fixed] = {}
     for family in families.values():
         if line := _line(family):
-            fixed_of |= {str(timed.row["configuration"]): line for timed in family}
-    return fixed_of
-
-
-ALIKE = tuple(key for key in KEYS if key not in BATCH_KEYS)
+            fixed |= {str(timed.row["configuration"]): line for timed in family}
+    return fixed
 
 
 def _line(family: Sequence[Steps]) -> Fixed | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from analysis.execution import Salvage
@@ -37,54 +36,38 @@ def _unchecked(why: str) -> Finding:
 # an argument for the study, so the report states the second.
 
 PUBLISHED = tuple(f"F{number}" for number in range(1, 29))
-OF_A_TRAINING = (
-    *dict.fromkeys(flaw for flaw, *_ in training_flaws.LOOKS),
-    "F23",
-    "F26",
-)  # F23 and F26 are in work.py
-
-
-def _trained(evidence: Evidence) -> bool:
-    return any(any(evidence.fact(row, "training")) for row in evidence.rows)
-
-
-def _epochs(evidence: Evidence) -> bool:
-    return not evidence.results.details.epochs.empty or any(known(row["epochs"]) for row in evidence.rows)
-
-
-def _several_gpus(evidence: Evidence) -> bool:
-    return any(row["device"] == "cuda" and int(row["workers"]) > 1 for row in evidence.rows)
-
-
-def _sharded(evidence: Evidence) -> bool:
-    return any(evidence.fact(row, "units") for row in evidence.rows)
-
-
-def _several_batches(evidence: Evidence) -> bool:
-    alike = grouped(evidence.rows, lambda row: (row["model"], row["framework"], row["workers"]))
-    return any(len({row["global_batch"] for row in rows}) > 1 for rows in alike.values())
-
-
-def _instrumented(evidence: Evidence) -> bool:
-    return any(share(evidence, row) is not None for row in evidence.rows)
-
-
-NEEDED: tuple[tuple[tuple[str, ...], Callable[[Evidence], bool], str], ...] = (
-    (OF_A_TRAINING, _trained, "no run was trained to a result"),
-    (("F8", "F13"), _epochs, "no whole epochs were timed"),
-    (("F15", "F16"), lambda evidence: not evidence.results.details.stages.empty, "no pipeline was run"),
-    (("F3", "F14"), _several_gpus, "no trial ran on several GPUs"),
-    (("F24",), _sharded, "no framework reported units of sharded weights"),
-    (("F4",), _several_batches, "nothing was run at several batch sizes"),
-    (("F7", "F21"), lambda evidence: len({row["framework"] for row in evidence.rows}) > 1, "one framework was run"),
-    (("F6",), _instrumented, "no step has its data time"),
-    (("F28",), lambda evidence: bool(evidence.pairs) and _instrumented(evidence), "no baseline has its data time"),
-)
+OF_A_TRAINING = (*dict.fromkeys(flaw for flaw, *_ in training_flaws.LOOKS), "F23", "F26")  # the last two: work.py
 
 
 def not_looked_for(evidence: Evidence) -> dict[str, str]:
     """Flaw -> why no detector could find it in these records; in the order of their numbers."""
-    missing = {flaw: why for flaws, holds, why in NEEDED if not holds(evidence) for flaw in flaws}
+    rows, details = evidence.rows, evidence.results.details
+    alike = grouped(rows, lambda row: (row["model"], row["framework"], row["workers"])).values()
+    instrumented = any(share(evidence, row) is not None for row in rows)
+    looked: tuple[tuple[bool, str, tuple[str, ...]], ...] = (
+        (any(any(evidence.fact(row, "training")) for row in rows), "no run was trained to a result", OF_A_TRAINING),
+        (
+            not details.epochs.empty or any(known(row["epochs"]) for row in rows),
+            "no whole epochs were timed",
+            ("F8", "F13"),
+        ),
+        (not details.stages.empty, "no pipeline was run", ("F15", "F16")),
+        (
+            any(row["device"] == "cuda" and int(row["workers"]) > 1 for row in rows),
+            "no trial ran on several GPUs",
+            ("F3", "F14"),
+        ),
+        (any(evidence.fact(row, "units") for row in rows), "no framework reported units of sharded weights", ("F24",)),
+        (
+            any(len({row["global_batch"] for row in ours}) > 1 for ours in alike),
+            "nothing was run at several batch sizes",
+            ("F4",),
+        ),
+        (len({row["framework"] for row in rows}) > 1, "one framework was run", ("F7", "F21")),
+        (instrumented, "no step has its data time", ("F6",)),
+        (bool(evidence.pairs) and instrumented, "no baseline has its data time", ("F28",)),
+    )
+    missing = {flaw: why for holds, why, flaws in looked if not holds for flaw in flaws}
     return {flaw: missing[flaw] for flaw in PUBLISHED if flaw in missing}
 
 

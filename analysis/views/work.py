@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from analysis import findings
 from analysis.findings import DOUBT, MOST_NAMES, NOTE, WRONG, Evidence, Finding, Row, grouped, simultaneous
@@ -199,42 +199,42 @@ TRAINED = "Scale the rate with the batch, or hold the global batch."
 
 
 def unequal_steps(evidence: Evidence) -> Iterator[Finding]:
-    rated = [(row, set(evidence.fact(row, "learning_rate"))) for row in evidence.rows]
-    rows = [(row, rates.pop()) for row, rates in rated if len(rates) == 1]
-    yield from _with_workers(evidence, rows)
-    yield from _other_rates(evidence, rows)
-    yield from _between_strategies(evidence, rows)
+    rates: dict[str, float] = {}
+    for row in evidence.rows:
+        seen = set(evidence.fact(row, "learning_rate"))
+        if len(seen) == 1:
+            rates[row["configuration"]] = seen.pop()
+    rows = [row for row in evidence.rows if row["configuration"] in rates]
+    trained = _trained(evidence, rows)
+    yield from _with_workers(evidence, rows, rates)
+    yield from _other_rates(trained, rates)
+    yield from _between_strategies(trained, rates)
 
 
-def _with_workers(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterator[Finding]:
+def _with_workers(evidence: Evidence, rows: list[Row], rates: Mapping[str, float]) -> Iterator[Finding]:
     """One model, one batch a worker, one rate, several global batches."""
-    rates = {row["configuration"]: rate for row, rate in rated}
-    rows = [row for row, _ in rated]
-    for (model, _), ours in grouped(rows, lambda row: (row["model"], rates[row["configuration"]])).items():
+    for (model, rate), ours in grouped(rows, lambda row: (row["model"], rates[row["configuration"]])).items():
         by_batch = grouped(ours, lambda row: row["batch_per_worker"]).values()
         grew = [of for of in by_batch if len({row["global_batch"] for row in of}) > 1]
         if not grew:
             continue
         sizes = sorted({int(row["global_batch"]) for row in grew[0]})
         batches, doubled = " and ".join(f"{batch:,}" for batch in sizes), sizes == [sizes[0], 2 * sizes[0]]
-        rate, concerned = rates[ours[0]["configuration"]], [row for of in grew for row in of]
+        concerned = [row for of in grew for row in of]
         trained = _trained(evidence, concerned)
         flaw, severity = ("F26" if doubled else "F19", WRONG) if trained else ("F19", NOTE)
         if any(known(row["epochs"]) for row in concerned):
             flaw, severity = ("F13", DOUBT if severity == NOTE else severity)
         text = (
             f"{model} has global batches of {batches} samples at one learning rate ({rate:g}): so many fewer optimiser "
-            f"steps in an epoch are another training ({findings.named(concerned)}). "
+            f"steps in an epoch are another training ({findings.named(concerned)}). {TRAINED if trained else TIMED}"
         )
-        text += TRAINED if trained else TIMED
         yield findings.about(flaw, "More samples a step, the same learning rate", text, severity, concerned)
 
 
-def _other_rates(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterator[Finding]:
+def _other_rates(trained: list[Row], rates: Mapping[str, float]) -> Iterator[Finding]:
     """Findings of trained runs with one recipe and global batch, but unlike learning rates."""
-    rates = {row["configuration"]: rate for row, rate in rated}
-    rows = _trained(evidence, [row for row, _ in rated])
-    for ours in grouped(rows, lambda row: tuple(map(str, values_of(row, RECIPE)))).values():
+    for ours in grouped(trained, lambda row: tuple(map(str, values_of(row, RECIPE)))).values():
         by_rate = grouped(ours, lambda row: f"{rates[row['configuration']]:.6g}")
         if len(by_rate) > 1:
             each = "; ".join(f"{rate} in {findings.named(of)}" for rate, of in by_rate.items())
@@ -245,11 +245,9 @@ def _other_rates(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterator
             yield findings.about("F19", "The learning rate changes with the workers", text, WRONG, ours)
 
 
-def _between_strategies(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterator[Finding]:
+def _between_strategies(trained: list[Row], rates: Mapping[str, float]) -> Iterator[Finding]:
     """Findings of trained runs at one learning rate whose frameworks have no global batch in common."""
-    rates = {row["configuration"]: rate for row, rate in rated}
-    rows = _trained(evidence, [row for row, _ in rated])
-    for (model, rate), ours in grouped(rows, lambda row: (row["model"], rates[row["configuration"]])).items():
+    for (model, rate), ours in grouped(trained, lambda row: (row["model"], rates[row["configuration"]])).items():
         batches = {
             str(name): {int(row["global_batch"]) for row in of}
             for name, of in grouped(ours, lambda row: row["framework"]).items()
