@@ -43,7 +43,7 @@ from analysis.text import first_of
 from analysis.views import catalog, view
 from analysis.views.bottleneck import bottlenecks
 from analysis.views.figures import Drawn
-from analysis.views.next_measurement import suggestions
+from analysis.views.scaling import suggestions
 from analysis.views.view import ModelTable, StudyTable
 from scaling_study.errors import shortened
 from scaling_study.records import pack

@@ -550,12 +550,6 @@ def test_the_page_quotes_what_is_stated_of_the_example() -> None:
     assert said.replace(" (docs/flaws.md)", "") in " ".join(PAGE.replace("\n> ", " ").split())
 
 
-def test_each_flaw_of_a_detector_is_looked_for_or_has_its_reason() -> None:
-    reasons = [flaw for flaws, _, _ in warnings.NEEDED for flaw in flaws]
-    assert len(reasons) == len(set(reasons)) and set(reasons) <= set(warnings.PUBLISHED)
-    assert [flaw for flaw, _ in TABLE] == list(warnings.PUBLISHED)
-
-
 # --- the table of the page ---
 
 PAGE = (CHECKOUT / "docs" / "flaws.md").read_text(encoding="utf-8")

@@ -18,9 +18,9 @@ from analysis.frames import results
 from analysis.statistics import knee
 from analysis.statistics.knee import Extrapolation, Knee, returns
 from analysis.statistics.scaling_laws import Comparison, compare, comparisons
-from analysis.views import cost, next_measurement
+from analysis.views import cost, scaling
 from analysis.views.cost import FREE, NO_PRICE, SEVERAL_PRICES, Cost, cheapest, costs
-from analysis.views.next_measurement import repeats_apart, suggestions
+from analysis.views.scaling import repeats_apart, suggestions
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 
@@ -177,8 +177,8 @@ def test_a_close_race_is_decided_first(tmp_path: Path) -> None:
     close = [replace(ONE, speed=100.0, noise=0.01), replace(ONE, batch_per_worker=64, speed=101.0, noise=0.01)]
     read = results.read(plant(tmp_path, close, seed=1))
     made = suggestions(read, comparisons(read))
-    assert made[0].rule == next_measurement.WINNER and "do not resolve" in made[0].sentence
-    assert 3 < made[0].keys["repeats"] <= next_measurement.MOST_REPEATS
+    assert made[0].rule == scaling.WINNER and "do not resolve" in made[0].sentence
+    assert 3 < made[0].keys["repeats"] <= scaling.MOST_REPEATS
 
 
 def test_a_clear_race_is_left_alone(tmp_path: Path) -> None:
@@ -203,11 +203,11 @@ def test_without_four_counts_the_missing_one_is_next(
 ) -> None:
     read = results.read(plant(tmp_path, study(WEAK["ring"], counts), machine={**ROOM, "cores": cores}))
     made = suggestions(read, comparisons(read))
-    assert [one.rule for one in made] == [next_measurement.FIRST_LAW] and made[0].keys["workers"] == 4
+    assert [one.rule for one in made] == [scaling.FIRST_LAW] and made[0].keys["workers"] == 4
     assert ("room" not in made[0].sentence) == fits
 
 
 def test_the_count_that_takes_most_doubt_off_is_the_farthest_where_laws_part(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, study(WEAK["Amdahl"], (1, 2, 4, 8), noise=0.01), machine=ROOM))
-    made = [one for one in suggestions(read, comparisons(read)) if one.rule == next_measurement.LAW]
+    made = [one for one in suggestions(read, comparisons(read)) if one.rule == scaling.LAW]
     assert made and made[0].keys["workers"] == 16 and "would take most off the doubt about 32" in made[0].sentence
