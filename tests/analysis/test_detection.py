@@ -5,6 +5,7 @@ How often each is simulated, and what may be seen of it: simulations.py. Run wit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from scipy.stats import binom
 from simulations import Seen, bounds, times
 
 from analysis.compare.verdicts import FASTER, POWER, SLOWER, Pair, found_in, judge, judge_ratios
+from analysis.statistics.ranking import holm
 from scaling_study.stats.intervals import repeats_for
 from scaling_study.stats.spread import Spread, believed
 
@@ -117,6 +119,18 @@ def test_what_is_said_to_be_detectable_is_found_in_9_of_10(repeats: int) -> None
     _, found = simulated(alike, repeats, 1 / (1 + change) - 1)
     print(f"\n{repeats} repeats a side: a change of {100 * change:.2f} % is said to be detectable, found in {found}")
     assert found.keeps(POWER - 0.02, POWER + 0.02)
+
+
+def test_one_pooled_spread_would_cry_wolf() -> None:
+    """Why the spreads are not simply pooled: what the same test would do to configurations that are unlike."""
+    rng = np.random.default_rng(5)
+    alarms = 0
+    for _ in range(COMPARISONS):
+        changes = (unlike(rng)[:, None] * rng.standard_normal((CONFIGURATIONS, 2))) @ [1, -1] / math.sqrt(5)
+        pooled = NOISE * math.exp(0.7**2)  # what a pooled spread would be, were it known without error
+        p = [math.erfc(abs(change) / pooled / math.sqrt(2 / 5) / math.sqrt(2)) for change in changes]
+        alarms += bool((holm(p) <= 0.05).any())
+    assert alarms / COMPARISONS > 0.2
 
 
 def row(speeds: Values, planned: int) -> dict[str, Any]:
