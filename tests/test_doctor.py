@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from scaling_study.commands import doctor
 from scaling_study.commands.doctor import FAILS, NOT_HERE, WORKS, Answer
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch import launchers
-from scaling_study.machine import DALI, Machine
+from scaling_study.machine import DALI, Machine, installed, this_machine
 from scaling_study.study.support import ALONE
 
 MACHINE = Machine(2, "a CPU", 2**33, (), {name: "1.0" for table in FRAMEWORKS.values() for name in table.needs})
@@ -121,3 +122,16 @@ def test_data_are_there_where_a_sweep_would_read_them(tmp_path, monkeypatch, fil
     without_torch = replace(COMPLETE, libraries={})
     details = {answer.what.removeprefix("data "): answer.detail for answer in doctor._data(without_torch)}
     assert {name for name, detail in details.items() if detail.startswith("torch is not installed")} == there
+
+
+@pytest.mark.slow
+def test_print_environment_prints_what_a_record_depends_on(monkeypatch, capsys):
+    monkeypatch.setenv("OMP_PROC_BIND", "true")
+    assert cli.run_sweep(["--print-environment"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["versions"]["torch"] == installed("torch")
+    assert printed["machine"] == json.loads(json.dumps(this_machine().to_dict()))
+    assert printed["variables"]["OMP_PROC_BIND"] == "true"
+    assert printed["launchers"]["python"] and printed["launchers"]["torchrun"]
+    if installed("horovod"):
+        assert printed["horovod"]["mpi"] or printed["horovod"]["gloo"]

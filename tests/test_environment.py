@@ -90,17 +90,6 @@ def test_cuda_needs_a_gpu_beside_the_toolkit(monkeypatch, tmp_path, smi, archite
     assert (found and (found.version, found.architectures)) == (architectures and ("13.0", architectures))
 
 
-def test_a_wheel_is_for_one_torch_mpi_and_cuda():
-    venv = Path(sys.prefix)
-    keys = {
-        horovod_wheel.Recipe(venv, torch, mpi, cuda).key()
-        for torch in ("2.14.0", "2.15.0")
-        for mpi in (WHEEL_MPI, machine.Mpi(True, "this machine's", "/usr/bin/mpicxx 4.1.4"))
-        for cuda in (None, CUDA)
-    }
-    assert len(keys) == 8
-
-
 @pytest.mark.parametrize("works", [True, False])
 def test_packages_are_installed_with_uv_or_else_with_pip(monkeypatch, tmp_path, capsys, works):
     ran: list[list[str]] = []

@@ -57,12 +57,6 @@ def test_the_timed_window_is_at_least_min_seconds_and_at_most_max_seconds():
     assert estimate(measure=short) == pytest.approx(launched + 1.5 * 1.25)
 
 
-def test_whole_epochs_take_as_long_as_their_samples():
-    one_epoch = 50_000 * STEP_SECONDS_PER_SAMPLE["resnet18"]
-    assert estimate(epochs=1) > one_epoch
-    assert estimate(epochs=1, workers=2, launcher="mpirun", allreduce="fp32") > one_epoch / 2
-
-
 def test_rounds_take_their_blocks_and_a_step_before_each():
     measure = Measure(warm=True, rounds=10, block_seconds=0.5, warmup_steps=4, min_steps=10, min_seconds=1.0)
     assert estimate(measure=measure, warm=True) == pytest.approx(SHARE_SECONDS + (4 + 8 + 10) * STEP + 10 * 0.5)

@@ -104,12 +104,9 @@ def test_gpus_are_those_that_cuda_itself_would_show(with_gpus, visible, seen):
     assert tuple(visible_gpus().values()) == seen
 
 
-def test_a_machine_without_a_driver_has_no_gpus(with_gpus):
+def test_a_machine_without_a_driver_or_nvidias_library_has_no_gpus(with_gpus, monkeypatch):
     with_gpus(["A"], None, error=True)
     assert visible_gpus() == {}
-
-
-def test_a_laptop_without_the_nvidia_library_has_no_gpus(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)  # as if it were not installed
     assert visible_gpus() == {}
 

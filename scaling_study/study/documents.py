@@ -1,8 +1,8 @@
 """YAML -> plain values, with the line on which each stands, and nothing that a hostile file could abuse.
 
-Only the tags of plain values are built; duplicate keys are refused (YAML would silently keep the last). Size,
-depth and the number of values are bounded while the text is read and again with aliases followed, so a bomb of
-nested aliases is an error and not a full memory. What a message quotes is short: an alias may repeat a megabyte.
+Only the tags of plain values are built; duplicate keys are refused (YAML would silently keep the last). Size, depth and
+the number of values, with aliases followed, are bounded: a bomb of nested aliases is an error and not a full memory.
+What a message quotes is short, as an alias may repeat a megabyte.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def read(path: Path) -> Document:
         if len(data) > MAX_BYTES:
             raise StudyError([f"{path}: larger than {MAX_BYTES:,} bytes; a study file is a page or two"])
         text = data.decode()
-        node = _Composer(text, path).get_single_node()
+        node = yaml.SafeLoader(text).get_single_node()
     except FileNotFoundError as error:
         raise StudyError([f"{path}: no such file"]) from error
     except OSError as error:
@@ -71,6 +71,8 @@ def read(path: Path) -> Document:
         raise StudyError([f"{path}:{line}: not YAML: {shortened(str(error.problem or error.context), 200)}"]) from error
     except (yaml.YAMLError, ValueError) as error:
         raise StudyError([f"{path}: not YAML: {shortened(str(error), 200)}"]) from error
+    except RecursionError as error:
+        raise StudyError([f"{path}: nested too deeply"]) from error
     if node is None:
         raise StudyError([f"{path}: empty; a study needs at least `study:` and `sweeps:`"])
     builder = _Builder(path)
@@ -78,22 +80,6 @@ def read(path: Path) -> Document:
     if builder.problems:
         raise StudyError(builder.problems)
     return Document(path, text, value, builder.lines)
-
-
-class _Composer(yaml.SafeLoader):
-    """Text -> nodes, giving up as soon as there are too many: PyYAML alone would first read them all."""
-
-    def __init__(self, text: str, path: Path) -> None:
-        super().__init__(text)
-        self.path, self.nodes, self.depth = path, 0, 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        self.nodes, self.depth = self.nodes + 1, self.depth + 1
-        if wrong := _beyond(self.depth - 1, self.nodes):
-            raise StudyError([f"{self.path}:{self.peek_event().start_mark.line + 1}: {wrong}"])
-        node: yaml.Node | None = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
 
 
 class _Builder:
@@ -125,8 +111,10 @@ class _Builder:
 
     def _count(self, depth: int, line: int) -> None:
         self._values += 1
-        if wrong := _beyond(depth, self._values):
-            raise StudyError([f"{self.path}:{line}: {wrong}"])
+        if depth > MAX_DEPTH:
+            raise StudyError([f"{self.path}:{line}: nested too deeply"])
+        if self._values > MAX_VALUES:
+            raise StudyError([f"{self.path}:{line}: more than {MAX_VALUES:,} values (keys and aliases count)"])
 
     def _scalar(self, node: yaml.Node) -> Any:
         if node.tag in MEASURED and len(node.value) > MAX_DIGITS:
@@ -150,10 +138,3 @@ class _Builder:
                 self.lines[(*place, key)] = line
                 result[key] = self.build(value_node, (*place, key))
         return result
-
-
-def _beyond(depth: int, values: int) -> str:
-    """Which limit is passed; empty if none is."""
-    if depth > MAX_DEPTH:
-        return "nested too deeply"
-    return f"more than {MAX_VALUES:,} values (keys and aliases count)" if values > MAX_VALUES else ""

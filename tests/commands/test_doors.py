@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-import typer
 
 from scaling_study import cli
-from scaling_study.commands import options
 from scaling_study.settings import CHECKOUT
 
 STUDY = """
@@ -124,11 +122,3 @@ def test_what_runs_no_analysis_loads_none(tmp_path):
     argv = [sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == "[0, 0, 0, 0, 0] []"
-
-
-def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_word(capsys):
-    def app() -> typer.Typer:
-        raise KeyboardInterrupt
-
-    assert options.call(app, "run_sweep.py", []) == options.INTERRUPTED
-    assert capsys.readouterr() == ("", "")

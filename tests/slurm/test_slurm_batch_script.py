@@ -153,12 +153,6 @@ def test_a_job_asks_for_what_its_trial_can_use(changes, asked):
     assert trial_options(trial, {"partition": "main", "nodes": "16"}) == {"partition": "main", **asked}
 
 
-@pytest.mark.parametrize(("given", "hosts", "each"), [("4", None, "4"), ("a100:4", 2, "a100:2"), ("4", 4, "1")])
-def test_gpus_too(given, hosts, each):
-    trial = dataclasses.replace(TRIAL, device="cuda", hosts=hosts)
-    assert trial_options(trial, {"gpus_per_node": given})["gpus_per_node"] == each
-
-
 def a_job(folder: Path, *command: str, setup: tuple[str, ...] = ()) -> str:
     return batch_script("a title", "name.1", folder, folder, command, {}, setup)
 
@@ -237,13 +231,6 @@ def test_setup_reaches_the_command(folder):
 def test_a_setup_that_fails_ends_the_job_and_starts_nothing(folder, line):
     returned, ended = run(folder, a_job(folder, "touch", "started", setup=(line, "true")))
     assert returned != 0 and (ended.stage, ended.code) == ("setup", returned)
-    assert not (folder / "started").exists()
-
-
-def test_asked_to_end_during_setup_it_starts_nothing(folder):
-    job = a_job(folder, "touch", "started", setup=("touch ready", "sleep 5 || true"))
-    returned, ended = run(folder, job, term_once="ready")
-    assert returned == 143 and (ended.stage, ended.asked) == ("setup", "TERM")
     assert not (folder / "started").exists()
 
 

@@ -51,10 +51,6 @@ def trial(**keys: Any) -> Trial:
              "--verbose", *PROGRAM],
         ),
         (
-            "horovodrun", {"hosts": None}, TOLD,
-            ["/venv/bin/horovodrun", "-np", "4", "--mpi", UNBOUND, "--verbose", *PROGRAM],
-        ),
-        (
             "mpirun", {}, PLAIN,
             ["mpirun", "-np", "4", "--host", "h1:2,h2:2", "--allow-run-as-root", "--bind-to", "none",
              "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", *PROGRAM],
@@ -64,11 +60,6 @@ def trial(**keys: Any) -> Trial:
             ["mpirun", "-np", "4", "--host", "h1:2,h2:2", "--mca", "btl_tcp_if_include", "ib0",
              "--mca", "oob_tcp_if_include", "ib0", "-x", "DATA_ROOT", *ALSO, "--allow-run-as-root",
              "--bind-to", "none", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "--mca", "a", "b", *PROGRAM],
-        ),
-        (
-            "torchrun", {"framework": "torch_ddp", "controller": None}, PLAIN,
-            [*EACH, "h1:2,h2:2", "/venv/bin/torchrun", "--nnodes", "2", "--node-rank", "{node}",
-             "--rdzv-endpoint", "h1:23456", "--nproc-per-node", "2", *PROGRAM[1:]],
         ),
         (
             "torchrun", {"framework": "torch_ddp", "controller": None}, TOLD,

@@ -43,13 +43,6 @@ def test_no_other_framework_has_the_keys(problems_of):
     assert list(rules.peer_problems("torch_ddp", 1, 32, {"target_batch_size": 1})) == []
 
 
-def test_the_target_is_the_global_batch(plan_of):
-    text = f"{STUDY}    workers: 2\n    batch_per_worker: 64\n    matrix: {{target_batch_size: [128, 512]}}\n"
-    trials = [planned.trial for planned in plan_of(text).configurations]
-    assert [(trial.global_batch, trial.batch_per_worker) for trial in trials] == [(128, 64), (512, 64)]
-    assert Trial(framework="hivemind", workers=2, batch_per_worker=64).global_batch == 128
-
-
 def test_the_same_gates_for_all_targets_and_ways_to_update():
     base = Trial(framework="hivemind", model="resnet8", workers=2, launcher="torchrun", device="cpu")
     others = [

@@ -66,13 +66,6 @@ def test_nothing_else_is_changed_by_it(plan_of):
     assert results.manifest_of(watched).measure == results.manifest_of(plain).measure
 
 
-def test_of_several_that_match_the_first_that_can_run_here_is_taken(plan_of):
-    assert plan_of(f"sentinel: {{model: resnet8}}\n{MANY}").sentinel.startswith("horovod-resnet8-b1-none-w1-")
-    sixteen = MANY.replace("workers: [1, 2]", "workers: [16, 2]")
-    assert plan_of(f"sentinel: {{model: resnet8}}\n{sixteen}").sentinel.startswith("horovod-resnet8-b1-fp32-w2-")
-    assert plan_of(f"sentinel: {{workers: 16}}\n{sixteen}").sentinel == "", "none of these can run here"
-
-
 def test_one_that_matches_nothing_is_refused_with_its_line(plan_of):
     with pytest.raises(StudyError, match=r"study.yaml:1: sentinel workers=3 matches no trial of this study"):
         plan_of(f"sentinel: {{workers: 3}}\n{MANY}")

@@ -218,23 +218,12 @@ def test_repeats_alone_raise_the_most_that_are_run(study_of):
     assert (made.repeats, made.max_repeats) == (12, 12)
 
 
-def test_a_sweep_may_ask_for_more_repeats_than_the_study(study_of):
-    made = study_of("study: a\nmeasure: {repeats: 12}\nsweeps:\n  - framework: single\n    repeats: 20\n")
-    assert (made.sweeps[0].measure.repeats, made.sweeps[0].measure.max_repeats) == (20, 20)
-
-
 def test_small_overrides_are_merged_into_the_study(study_of):
     whole, small = study_of(WHOLE), study_of(WHOLE, small=True)
     assert (small.measure.repeats, small.measure.max_repeats) == (1, 1)
     assert small.measure.min_steps == whole.measure.min_steps == 2
     assert [s.matrix for s in small.sweeps] == [s.matrix for s in whole.sweeps]
     assert whole.measure.repeats == 4
-
-
-def test_small_may_replace_the_sweeps(study_of):
-    text = f"{SINGLE}small:\n  sweeps:\n    - framework: horovod\n      workers: 2\n"
-    assert [s.framework for s in study_of(text).sweeps] == ["single"]
-    assert [(s.framework, s.fixed) for s in study_of(text, small=True).sweeps] == [("horovod", {"workers": 2})]
 
 
 def test_small_without_a_small_section_is_refused(problems_of):
