@@ -6,18 +6,15 @@ The flags are those of studies/cifar10deepspeed.yaml, for the test size.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import forked
 import pytest
 from tiny_cifar import TEST, tiny_cifar
+from tiny_trainings import Trainings
 
-from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.parity.compare import WIRE_BOUND
-from scaling_study.records import store
 from scaling_study.records.store import RankReport
-from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.slow
 PUBLISHED = [
@@ -33,37 +30,12 @@ EACH_STEP += ["--train-evaluate-every", "0.000001"]
 BEST = ["--batch-per-worker", "16", "--learning-rate", "0.05", "--train-epochs", "8", "--train-cycle-steps", "60"]
 BEST += ["--train-evaluate-every", "0.3636", "--train-patience", "2", "--train-keep", "best"]
 DEEPSPEED = ["--zero-stage", "0", "--train-loop", "native"]
-Trained = Callable[..., tuple[RankReport, Path]]
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with tiny_cifar(tmp_path_factory.mktemp("data")) as folder:
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """What came of it on rank 0, and where. `before`: a program that runs the script, with its own arguments."""
-    known: dict[str, tuple[RankReport, Path]] = {}
-
-    def train(framework: str, *flags: str, before: Sequence[str] = (), kill: str = "") -> tuple[RankReport, Path]:
-        name = " ".join([framework, *before, *flags, kill])
-        if name not in known:
-            record = tmp_path_factory.mktemp("record")
-            workers = 1 if framework == "single" else 2
-            launcher = [sys.executable] if workers == 1 else ["torchrun", "--nproc-per-node", "2"]
-            script = [str(CHECKOUT / FRAMEWORKS[framework].script), *PUBLISHED, *flags, "--record", str(record)]
-            if kill:
-                dies = [str(CHECKOUT / "tests/train/dies.py"), kill]
-                assert forked.run([*launcher, *dies, *script], env={"DATA_ROOT": str(data)}).returncode != 0
-                assert list((record / "checkpoints").glob("step-*"))
-            done = forked.run([*launcher, *before, *script], env={"DATA_ROOT": str(data)})
-            assert done.returncode == 0, done.stderr[-3000:]
-            known[name] = store.read_ranks(record, workers)[0], record
-        return known[name]
-
-    return train
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
+    with tiny_cifar(tmp_path_factory.mktemp("data")) as data:
+        yield Trainings(tmp_path_factory.mktemp, PUBLISHED, DATA_ROOT=str(data))
 
 
 def losses(report: RankReport, key: str = "train_loss") -> list[float]:
@@ -74,13 +46,13 @@ def furthest(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
 
 
-def test_two_ranks_stay_as_near_to_one_process_as_rounding_allows(trained: Trained) -> None:
+def test_two_ranks_stay_as_near_to_one_process_as_rounding_allows(trained: Trainings) -> None:
     """In fp32: the first loss within the gate's bound, 50 within what one unit in the last place of weights does."""
     batch = ["--batch-per-worker", "8"]
-    alone, _ = trained("single", *EACH_STEP, *batch)
-    ours, _ = trained("deepspeed_zero", *EACH_STEP, *DEEPSPEED, "--batch-per-worker", "4")
+    (alone,) = trained("single", 1, *EACH_STEP, *batch)
+    ours, _ = trained("deepspeed_zero", 2, *EACH_STEP, *DEEPSPEED, "--batch-per-worker", "4")
     nudged = [
-        trained("single", *EACH_STEP, *batch, before=["-m", "benchmarks.perturbed", str(nudge)])[0]
+        trained("single", 1, *EACH_STEP, *batch, before=["-m", "benchmarks.perturbed", str(nudge)])[0]
         for nudge in range(1, NUDGES + 1)
     ]
     assert len(losses(ours)) == STEPS and losses(ours)[-1] < losses(ours)[0]
@@ -91,24 +63,23 @@ def test_two_ranks_stay_as_near_to_one_process_as_rounding_allows(trained: Train
     assert losses(ours, "learning_rate")[::25] == pytest.approx([0.0001, 0.004])
 
 
-def test_its_loop_stops_early_tests_the_best_model_and_goes_on_after_a_kill(trained: Trained) -> None:
-    whole, _ = trained("deepspeed_zero", *BEST, *DEEPSPEED)
+def test_its_loop_stops_early_tests_the_best_model_and_goes_on_after_a_kill(trained: Trainings) -> None:
+    whole, _ = trained("deepspeed_zero", 2, *BEST, *DEEPSPEED)
     training = whole.training
     assert training["ended_by"] == "patience" and training["best_step"] < training["steps"]
     assert training["evaluated"]["step"] == training["best_step"]
-    resumed, _ = trained("deepspeed_zero", *BEST, *DEEPSPEED, kill=f"steps:{training['steps'] - 3}")
+    resumed, _ = trained("deepspeed_zero", 2, *BEST, *DEEPSPEED, kill=f"steps:{training['steps'] - 3}")
     assert resumed.training["resumed"] == 1
     for key in ("train_loss", "loss", "learning_rate"):
         assert losses(resumed, key) == pytest.approx(losses(whole, key), rel=1e-12)
     assert resumed.training["evaluated"] == pytest.approx(training["evaluated"])
 
 
-def test_the_best_model_is_evaluated_from_its_folder_alone(trained: Trained, data: Path) -> None:
-    report, record = trained("deepspeed_zero", *BEST, *DEEPSPEED)
-    assert not (record / "checkpoints").exists()
-    done = forked.run([sys.executable, "-m", "scaling_study.evaluate", record], env={"DATA_ROOT": str(data)})
+def test_the_best_model_is_evaluated_from_its_folder_alone(trained: Trainings) -> None:
+    tested = trained("deepspeed_zero", 2, *BEST, *DEEPSPEED)[0].training["evaluated"]
+    record = trained.record("deepspeed_zero", 2, *BEST, *DEEPSPEED)
+    done = forked.run([sys.executable, "-m", "scaling_study.evaluate", record], env=trained.env)
     assert done.returncode == 0, done.stderr[-3000:]
-    tested = report.training["evaluated"]
     first, second = done.stdout.splitlines()
     assert f"best after step {tested['step']} (epoch {tested['step'] / 11:.2f}), accuracy" in first
     figures = ", ".join(f"{name} {tested[name]:.4f}" for name in ("accuracy", "accuracy_top5", "loss"))

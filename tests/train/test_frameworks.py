@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import forked
 import pytest
 from tiny_cifar import TEST, tiny_cifar
-from trained import by_mpi, started
+from tiny_trainings import Trainings
 
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.records import store
-from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.slow
 TRAIN, BATCH = 200, 16  # images, a tenth of them held out; of a step, by all workers
@@ -44,53 +39,28 @@ CASES = {  # framework -> its flags
 BY_MPI = {"horovod": [*FP64, *CLIPPED], "mpi_allreduce": [*FP64, *CLIPPED]}
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Iterator[Path]:
-    with tiny_cifar(tmp_path_factory.mktemp("data"), TRAIN) as folder:
-        yield folder
+Trained = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def trained(data: Path, tmp_path_factory) -> Callable[..., dict[str, Any]]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
     """trained("torch_ddp", 2, [flags]): what came of it on rank 0. `kill`: after so many steps, and then gone on."""
-    known: dict[str, dict[str, Any]] = {}
+    with tiny_cifar(tmp_path_factory.mktemp("data"), TRAIN) as data:
+        trainings = Trainings(tmp_path_factory.mktemp, RECIPE, DATA_ROOT=str(data))
 
-    def train(framework: str, workers: int, flags: list[str], kill: int = 0) -> dict[str, Any]:
-        name = f"{framework}-{workers}-{'-'.join(flags)}-{kill}"
-        if name not in known:
-            known[name] = run(framework, workers, flags, kill, tmp_path_factory.mktemp("record"), data)
-        return known[name]
+        def train(framework: str, workers: int, flags: list[str], kill: int = 0, steps: int = STEPS) -> dict[str, Any]:
+            replicas = workers // 2 if FRAMEWORKS[framework].cuts_model else workers  # pipelines have two stages
+            words = (framework, workers, "--batch-per-worker", str(BATCH // replicas), *flags)
+            how = f"steps:{kill}" if kill else ""
+            first, *others = trainings(*words, kill=how)
+            assert json.loads((trainings.record(*words, kill=how) / "progress.json").read_text())["steps"] == steps
+            for rank in others:  # figures of all ranks, which each of them has
+                assert losses(rank.training) == losses(first.training) and rank.loss_first == first.loss_first
+                assert rank.training["evaluated"] == first.training["evaluated"]
+            rounds = [(each.peers, each.failure) for rank in (first, *others) for each in rank.rounds]
+            return {**first.training, "rounds": rounds}
 
-    return train
-
-
-def run(
-    framework: str, workers: int, flags: list[str], kill: int, folder: Path, data: Path, steps: int = STEPS
-) -> dict[str, Any]:  # fmt: skip
-    table = FRAMEWORKS[framework]
-    processes = 1 if table.one_process else workers
-    launcher = ["torchrun", "--standalone", "--nproc-per-node", str(workers)] if processes > 1 else [sys.executable]
-    batch = [
-        "--batch-per-worker",
-        str(BATCH // (workers // 2 if table.cuts_model else workers)),
-    ]  # pipelines of two stages
-    batch += ["--workers", str(workers)] if table.one_process else []
-    script = [str(CHECKOUT / FRAMEWORKS[framework].script), *RECIPE, *batch, *flags, "--record", str(folder)]
-    if kill:
-        done = forked.run([*launcher, str(CHECKOUT / "tests/train/dies.py"), f"steps:{kill}", *script])
-        assert done.returncode != 0 and list((folder / "checkpoints").glob("step-*")), done.stderr[-3000:]
-    env = {"DATA_ROOT": str(data)}
-    by_its_own = by_mpi(framework) and workers > 1
-    program = [sys.executable, *script]
-    done = started(framework, workers, program, env) if by_its_own else forked.run([*launcher, *script], env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    ranks = store.read_ranks(folder, processes)
-    assert not (folder / "checkpoints").exists()
-    assert json.loads((folder / "progress.json").read_text())["steps"] == steps
-    for rank in ranks:  # figures of all ranks, which each of them has
-        assert losses(rank.training) == losses(ranks[0].training) and rank.loss_first == ranks[0].loss_first
-        assert rank.training["evaluated"] == ranks[0].training["evaluated"]
-    return ranks[0].training
+        yield train
 
 
 def losses(training: dict[str, Any], key: str = "train_loss") -> list[float]:
@@ -122,26 +92,25 @@ def test_a_training_that_was_killed_goes_on_as_if_it_had_not_been(trained, frame
 
 
 @pytest.mark.parametrize("kill", [pytest.param(0, marks=pytest.mark.long), 3])
-def test_peers_train_and_go_on_from_a_checkpoint(data: Path, tmp_path: Path, kill: int) -> None:
+def test_peers_train_and_go_on_from_a_checkpoint(trained: Trained, kill: int) -> None:
     """Rounds of two peers have at least their target, and not always as many samples: no two trainings are the same."""
     flags = ["--target-batch-size", "32", "--matchmaking-seconds", "1.5", "--train-evaluate-every", "0.4"]
-    trained = run("hivemind", 2, [*FP64, *flags, "--train-steps", "4"], kill, tmp_path / "record", data, steps=4)
-    assert (trained["resumed"], trained["ended_by"]) == (bool(kill), "steps")
-    assert [row["steps"] for row in trained["rows"]] == [2, 4]
-    for row in trained["rows"]:
+    peers = trained("hivemind", 2, [*FP64, *flags, "--train-steps", "4"], kill, steps=4)
+    assert (peers["resumed"], peers["ended_by"]) == (bool(kill), "steps")
+    assert [row["steps"] for row in peers["rows"]] == [2, 4]
+    for row in peers["rows"]:
         assert row["samples"] >= 32 * row["steps"] and row["samples"] % (BATCH // 2) == 0
         assert row["epoch"] == pytest.approx(row["samples"] / 32 / 5), "five rounds have the target an epoch"
-    assert trained["evaluated"]["samples"] == TEST and not trained["orders"]
-    for rank in store.read_ranks(tmp_path / "record", 2):
-        assert [(each.peers, each.failure) for each in rank.rounds] == [(2, "")] * (2 if kill else 4)
+    assert peers["evaluated"]["samples"] == TEST and not peers["orders"]
+    assert peers["rounds"] == [(2, "")] * 2 * (2 if kill else 4)
 
 
 @pytest.mark.long
-def test_peers_train_until_they_reach_a_target(data: Path, tmp_path: Path) -> None:
+def test_peers_train_until_they_reach_a_target(trained: Trained) -> None:
     flags = ["--target-batch-size", "32", "--matchmaking-seconds", "1.5", "--train-evaluate-every", "0.4"]
-    trained = run("hivemind", 2, [*flags, "--train-target", "loss=9"], 0, tmp_path / "record", data, steps=2)
-    assert (trained["ended_by"], trained["reached"]) == ("target", trained["rows"][0])
-    assert trained["reached"]["steps"] == 2 and trained["reached"]["seconds"] > 0
+    peers = trained("hivemind", 2, [*flags, "--train-target", "loss=9"], steps=2)
+    assert (peers["ended_by"], peers["reached"]) == ("target", peers["rows"][0])
+    assert peers["reached"]["steps"] == 2 and peers["reached"]["seconds"] > 0
 
 
 def test_replicas_of_a_pipeline_share_the_samples_of_one_process(trained) -> None:

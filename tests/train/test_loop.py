@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import forked
 import pytest
 import wandb_offline
 from tiny_cifar import tiny_cifar
+from tiny_trainings import Trainings
 
-from scaling_study.records import store
-from scaling_study.settings import CHECKOUT
 from scaling_study.train.log import SIGNS, Log, last_sign
 from scaling_study.train.loop import Loop
 from scaling_study.trial import Trial
@@ -29,17 +26,21 @@ WORSE_AND_WORSE = [  # what one step has learned is lost again
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Iterator[Path]:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with tiny_cifar(tmp_path_factory.mktemp("data")) as folder:
         yield folder
 
 
 def trained(folder: Path, data: Path, *flags: str) -> dict[str, Any]:
-    script = [sys.executable, str(CHECKOUT / "data_parallel/single.py"), *WORSE_AND_WORSE]
-    done = forked.run([*script, *flags, "--record", str(folder)], env={"DATA_ROOT": str(data)})
-    assert done.returncode == 0, done.stderr[-3000:]
-    (rank,) = store.read_ranks(folder, 1)
-    return {**rank.training, "output": done.stdout}
+    trainings = Trainings(lambda name: folder, WORSE_AND_WORSE, DATA_ROOT=str(data))
+    (rank,) = trainings("single", 1, *flags)
+    return {**rank.training, "output": (folder / "output").read_text()}
+
+
+def test_a_training_that_diverges_is_recorded_as_one(data: Path, tmp_path: Path) -> None:
+    training = trained(tmp_path, data, "--train-steps", "6", "--learning-rate", "1e30", "--train-target", "accuracy=1")
+    assert training["ended_by"] == "diverged" and training["reached"] is None
+    assert training["rows"][-1]["train_loss"] is None
 
 
 def test_with_patience_the_best_model_is_tested_and_not_the_last(data: Path, tmp_path: Path) -> None:

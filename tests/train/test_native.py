@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import forked
 import pytest
 from tiny_cifar import TEST, tiny_cifar
+from tiny_trainings import Trainings, run
 
-from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.records import store
 from scaling_study.records.store import RankReport
 from scaling_study.settings import CHECKOUT
 
@@ -28,33 +25,21 @@ ZERO = ["--zero-stage", "2"]
 NATIVE = ["--train-loop", "native"]
 TENSORBOARD = ["--train-log", "tensorboard"]
 EARLY = ["--train-patience", "1", "--learning-rate", "8"]  # it gets worse soon
-ON_CPU = str(CHECKOUT / "tests/fsdp_on_cpu.py")
-TWO = ["torchrun", "--nproc-per-node", "2"]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Iterator[Callable[..., list[RankReport]]]:
-    """trained("lightning_ddp", "--flag"): the reports of its two ranks. `kill`: after so many steps, and then again."""
-    known: dict[str, list[RankReport]] = {}
-
-    def train(framework: str, *flags: str, kill: int = 0) -> list[RankReport]:
-        name = f"{framework} {' '.join(flags)} {kill}"
-        if name not in known:
-            record = tmp_path_factory.mktemp("record")
-            script = [str(CHECKOUT / FRAMEWORKS[framework].script), *RECIPE, *flags, "--record", str(record)]
-            script = [ON_CPU, *script] if framework == "lightning_fsdp" else script
-            if kill:
-                done = forked.run([*TWO, str(CHECKOUT / "tests/train/dies.py"), f"steps:{kill}", *script])
-                assert done.returncode != 0 and list((record / "checkpoints").glob("step-*")), done.stderr[-3000:]
-            done = forked.run([*TWO, *script], env={"DATA_ROOT": str(data)})
-            assert done.returncode == 0, done.stderr[-3000:]
-            assert not (record / "checkpoints").exists()
-            with (record / "training.csv").open(encoding="utf-8") as rows:
-                assert len(list(csv.DictReader(rows))) == len(store.read_ranks(record, 2)[0].training["rows"])
-            known[name] = store.read_ranks(record, 2)
-        return known[name]
-
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[RankReport]]]:
+    """trained("lightning_ddp", "--flag"): the reports of its two ranks."""
     with tiny_cifar(tmp_path_factory.mktemp("data")) as data:
+        trainings = Trainings(tmp_path_factory.mktemp, RECIPE, DATA_ROOT=str(data))
+
+        def train(framework: str, *flags: str, kill: str = "") -> list[RankReport]:
+            on_cpu = [str(CHECKOUT / "tests/fsdp_on_cpu.py")] if framework == "lightning_fsdp" else []
+            reports = trainings(framework, 2, *flags, kill=kill, before=on_cpu)
+            table = trainings.record(framework, 2, *flags, kill=kill, before=on_cpu) / "training.csv"
+            assert len(table.read_text().splitlines()) == 1 + len(reports[0].training["rows"])
+            return reports
+
         yield train
 
 
@@ -92,7 +77,7 @@ def test_deepspeed_clips_by_the_norm_of_all_gradients(trained) -> None:
 @pytest.mark.long
 def test_deepspeeds_schedule_goes_on_where_its_checkpoint_was(trained) -> None:
     whole, _ = trained("deepspeed_zero", *ZERO, *NATIVE)
-    resumed, _ = trained("deepspeed_zero", *ZERO, *NATIVE, kill=10)
+    resumed, _ = trained("deepspeed_zero", *ZERO, *NATIVE, kill="steps:10")
     assert resumed.training["resumed"] == 1
     assert column(resumed, "train_loss") == pytest.approx(column(whole, "train_loss"), rel=1e-12)
 
@@ -101,7 +86,7 @@ def test_deepspeeds_schedule_goes_on_where_its_checkpoint_was(trained) -> None:
 def test_lightning_goes_on_where_it_was_killed(trained) -> None:
     """With what its EarlyStopping has waited for, its best model, and the rates of a schedule."""
     flags = ["--precision", "fp64", *EARLY, "--train-patience", "3", *NATIVE]
-    (whole, _), (resumed, other) = trained("lightning_ddp", *flags), trained("lightning_ddp", *flags, kill=10)
+    (whole, _), (resumed, other) = trained("lightning_ddp", *flags), trained("lightning_ddp", *flags, kill="steps:10")
     assert (resumed.training["resumed"], whole.training["resumed"]) == (1, 0)
     for key in ("steps", "train_loss", "loss", "learning_rate"):
         assert column(resumed, key) == pytest.approx(column(whole, key), rel=1e-12), key
@@ -161,7 +146,6 @@ def test_lightning_stops_when_its_time_is_over(trained) -> None:
 
 
 def test_a_framework_without_a_loop_of_its_own_refuses() -> None:
-    script = str(CHECKOUT / "data_parallel/torch_ddp.py")
-    done = forked.run([*TWO, script, *RECIPE, *NATIVE])
+    done = run("torch_ddp", 2, [*RECIPE, *NATIVE], {})
     assert done.returncode != 0
     assert "torch_ddp has no training loop of its own; lightning_ddp, lightning_fsdp and deepspeed" in done.stderr

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import forked
 import pytest
 import torch
 from tiny_cifar import tiny_cifar
-from trained import by_mpi, started
+from tiny_trainings import HERE, run
 
-from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
-from scaling_study.settings import CHECKOUT
 from scaling_study.train import noise
 from scaling_study.train.noise import Noise, unknown
 from scaling_study.train.recipe import Recipe
 from scaling_study.trial import Trial
 
-HERE = Path(__file__).parent
 TRAIN, BATCH = 200, 16  # images, a tenth of them held out; of a step, by all workers
-BIN = Path(sys.executable).parent
 RECIPE = [
     *("--model", "resnet8_groupnorm", "--device", "cpu", "--cores-per-worker", "1", "--train-steps", "12"),
     *("--train-evaluate-every", "0.3636", "--train-optimizer", "nesterov", "--learning-rate", "0.05"),
@@ -58,15 +52,9 @@ def data(tmp_path_factory) -> Iterator[Path]:
 def train(case: str, folder: Path, data: Path, how: str = "as it is") -> list[dict[str, Any]]:
     """`noise` of each rank's report; nothing of one that is killed."""
     framework, workers, flags = CASES[case]
-    script = [str(CHECKOUT / FRAMEWORKS[framework].script), *RECIPE, *flags, "--record", str(folder)]
-    batch = ["--batch-per-worker", str(BATCH // workers)]
-    program = [sys.executable, str(HERE / "noise_by_hand.py"), str(folder), how, *script, *batch]
-    env = {"DATA_ROOT": str(data)}
-    if by_mpi(framework):
-        done = started(framework, workers, program, env)
-    else:
-        torchrun = ["torchrun", "--standalone", "--nproc-per-node", str(workers), *program[1:]]
-        done = forked.run(torchrun if workers > 1 else program, env=env)
+    words = [*RECIPE, *flags, "--batch-per-worker", str(BATCH // workers), "--record", str(folder)]
+    before = [str(HERE / "noise_by_hand.py"), str(folder), how]
+    done = run(framework, workers, words, {"DATA_ROOT": str(data)}, before)
     assert (done.returncode != 0) == (how == "killed"), done.stdout[-2000:] + done.stderr[-3000:]
     return [] if how == "killed" else [rank.training["noise"] for rank in store.read_ranks(folder, workers)]
 

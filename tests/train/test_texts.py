@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import forked
 import pytest
 from tiny_texts import TOKENS, tiny_texts
+from tiny_trainings import HERE, Trainings
 
 from analysis.frames.training import Training
 from analysis.views.training_flaws import LOOKS
-from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.records import store
-from scaling_study.settings import CHECKOUT
+from scaling_study.records.store import RankReport
 
 pytestmark = pytest.mark.slow
 LENGTH = 8
@@ -28,27 +24,18 @@ RECIPE = [
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Iterator[Path]:
-    with tiny_texts(tmp_path_factory.mktemp("data")) as folder:
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def ranks(data: Path, tmp_path_factory) -> dict[str, list[store.RankReport]]:
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[RankReport]]]:
     """Framework -> what each of its ranks reports."""
-    reports = {}
-    for framework, workers in (("single", 1), ("torch_ddp", 2)):
-        folder = tmp_path_factory.mktemp(framework)
-        launcher = ["torchrun", "--standalone", "--nproc-per-node", "2"] if workers == 2 else [sys.executable]
-        script = [str(CHECKOUT / FRAMEWORKS[framework].script), *RECIPE, "--batch-per-worker", str(8 // workers)]
-        program = [str(CHECKOUT / "tests/train/small_language_model.py"), *script, "--record", str(folder)]
-        done = forked.run([*launcher, *program], env={"DATA_ROOT": str(data)})
-        assert done.returncode == 0, done.stderr[-3000:]
-        reports[framework] = store.read_ranks(folder, workers)
-    return reports
+    small = [str(HERE / "small_language_model.py")]
+    with tiny_texts(tmp_path_factory.mktemp("data")) as data:
+        trained = Trainings(tmp_path_factory.mktemp, RECIPE, DATA_ROOT=str(data))
+        yield {
+            framework: trained(framework, workers, "--batch-per-worker", str(8 // workers), before=small)
+            for framework, workers in (("single", 1), ("torch_ddp", 2))
+        }
 
 
-def test_two_workers_follow_one_process(ranks: dict[str, list[store.RankReport]]) -> None:
+def test_two_workers_follow_one_process(ranks: dict[str, list[RankReport]]) -> None:
     (alone,), both = ranks["single"], ranks["torch_ddp"]
     (expected,) = alone.training["rows"]
     for rank in both:
@@ -60,7 +47,7 @@ def test_two_workers_follow_one_process(ranks: dict[str, list[store.RankReport]]
             assert rank.training["evaluated"][key] == pytest.approx(alone.training["evaluated"][key], rel=1e-9)
 
 
-def test_it_is_validated_and_tested_on_the_published_texts(ranks: dict[str, list[store.RankReport]]) -> None:
+def test_it_is_validated_and_tested_on_the_published_texts(ranks: dict[str, list[RankReport]]) -> None:
     training = ranks["torch_ddp"][1].training
     sizes = {"train": 26, "validation": 11, "test": 13}
     assert training["splits"] == {split: {split: size} for split, size in sizes.items()}
@@ -73,7 +60,7 @@ def test_it_is_validated_and_tested_on_the_published_texts(ranks: dict[str, list
 
 
 def test_a_text_that_is_read_as_it_runs_is_no_flaw_and_one_that_says_nothing_is(
-    ranks: dict[str, list[store.RankReport]],
+    ranks: dict[str, list[RankReport]],
 ) -> None:
     (look,) = (look for flaw, _, _, look, _ in LOOKS if flaw == "F25")
     for trained in ranks.values():

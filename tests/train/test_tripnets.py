@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import forked
 import pytest
+from tiny_trainings import Trainings
 
-from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.machine import installed
-from scaling_study.records import store
 from scaling_study.records.store import RankReport
-from scaling_study.settings import CHECKOUT
 from scaling_study.targets import TRIPLETS
 from scaling_study.workloads.surgical_scenes import Scenes, write
 
@@ -27,28 +21,23 @@ OF_PARTS = ["--precision", "fp64", "--part-learning-rates", "backbone=0.0005,ver
 HEADS, LOSSES = ["instrument", "verb", "target", "triplet"], ["loss_i", "loss_v", "loss_t", "loss_ivt"]
 
 
+Trained = Callable[..., list[RankReport]]
+
+
 @pytest.fixture(scope="module")
-def scenes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Ten videos of four frames: two test, one validates, seven are trained on, 3 steps an epoch."""
     folder = tmp_path_factory.mktemp("data") / "scenes"
     write(folder, Scenes(frames=40, videos=10, height=32, width=56), processes=1)
-    yield folder
-
-
-def trained(framework: str, workers: int, flags: list[str], scenes: Path, folder: Path) -> list[RankReport]:
-    if absent := [name for name in FRAMEWORKS[framework].needs if not installed(name)]:
-        pytest.skip(f"{absent[0]} is not installed")
-    script = [str(CHECKOUT / FRAMEWORKS[framework].script), *FLAGS, *flags, "--record", str(folder)]
-    batch = ["--batch-per-worker", str(8 // workers)]
-    launcher = ["torchrun", "--standalone", "--nproc-per-node", str(workers)] if workers > 1 else [sys.executable]
-    done = forked.run([*launcher, *script, *batch], env={"DATA_PATH": str(scenes)})
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    return store.read_ranks(folder, workers)
+    trainings = Trainings(tmp_path_factory.mktemp, FLAGS, DATA_PATH=str(folder))
+    return lambda framework, workers, *flags: trainings(
+        framework, workers, "--batch-per-worker", str(8 // workers), *flags
+    )
 
 
 @pytest.fixture(scope="module")
-def by_ddp(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> list[RankReport]:
-    return trained("torch_ddp", 2, OF_PARTS, scenes, tmp_path_factory.mktemp("ddp"))
+def by_ddp(trained: Trained) -> list[RankReport]:
+    return trained("torch_ddp", 2, *OF_PARTS)
 
 
 def test_each_row_has_the_heads_losses_of_all_ranks_and_every_metric(by_ddp: list[RankReport]) -> None:
@@ -72,9 +61,9 @@ def test_groups_are_the_parts_at_their_rates_and_each_part_moved(by_ddp: list[Ra
 
 @pytest.mark.parametrize("framework", ["fairscale_oss", "torch_fsdp2"])
 def test_sharded_frameworks_take_the_very_steps_of_ddp(
-    framework: str, by_ddp: list[RankReport], scenes: Path, tmp_path: Path
+    framework: str, by_ddp: list[RankReport], trained: Trained
 ) -> None:
-    ours, theirs = (ranks[0].training for ranks in (trained(framework, 2, OF_PARTS, scenes, tmp_path), by_ddp))
+    ours, theirs = (ranks[0].training for ranks in (trained(framework, 2, *OF_PARTS), by_ddp))
     for row, right in zip(ours["rows"], theirs["rows"], strict=True):
         assert figures(row) == pytest.approx(figures(right), rel=1e-9)
     assert ours["moved"] == pytest.approx(theirs["moved"], rel=1e-6)
@@ -84,8 +73,8 @@ def figures(row: dict[str, Any]) -> dict[str, float]:
     return {name: row[name] for name in ("train_loss", *LOSSES, *TRIPLETS, "loss")}
 
 
-def test_a_frozen_backbone_is_said_to_be_and_computes_each_frame_once(scenes: Path, tmp_path: Path) -> None:
-    (rank,) = trained("single", 1, ["--freeze", "backbone"], scenes, tmp_path)
+def test_a_frozen_backbone_is_said_to_be_and_computes_each_frame_once(trained: Trained) -> None:
+    (rank,) = trained("single", 1, "--freeze", "backbone")
     *heads, backbone = rank.training["groups"]
     assert [group["name"] for group in heads] == HEADS and not any("asked" in group for group in heads)
     assert (backbone["name"], backbone["learning_rate"], backbone["asked"]) == ("backbone", 0.0, True)

@@ -1,19 +1,13 @@
-"""What a training says of itself, also where it went wrong."""
+"""What a training says of itself, and its seconds by what they were spent on."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-import forked
 import pytest
 import torch
-from tiny_cifar import tiny_cifar
 from torch import nn
 
-from scaling_study.records import store
-from scaling_study.settings import CHECKOUT
 from scaling_study.train import log
+from scaling_study.train.log import Intervals, Progress
 
 
 def test_frozen_weights_are_a_group_at_a_rate_of_0() -> None:
@@ -45,15 +39,21 @@ def test_what_is_no_number_is_null() -> None:
     assert log.recordable(said) == {"rows": [{"loss": None, "steps": 3}], "seconds": 1.5, "text": "nan"}
 
 
-@pytest.mark.slow
-def test_a_training_that_diverges_is_recorded_as_one(tmp_path: Path) -> None:
-    flags = ["--model", "resnet8", "--device", "cpu", "--cores-per-worker", "1", "--batch-per-worker", "40",
-             "--train-steps", "6", "--train-evaluate-every", "0.34", "--train-optimizer", "sgd",
-             "--learning-rate", "1e30", "--train-target", "accuracy=0.9",
-             "--record", str(tmp_path / "record")]  # fmt: skip
-    with tiny_cifar(tmp_path / "data") as data:
-        done = forked.run([sys.executable, str(CHECKOUT / "data_parallel/single.py"), *flags], {"DATA_ROOT": str(data)})
-    assert done.returncode == 0, done.stderr[-3000:]
-    (rank,) = store.read_ranks(tmp_path / "record", 1)
-    assert rank.training["ended_by"] == "diverged" and rank.training["reached"] is None
-    assert rank.training["rows"][-1]["train_loss"] is None
+def test_what_our_loop_counted_itself_is_not_counted_twice() -> None:
+    progress = Progress()
+    intervals = Intervals(progress)
+    intervals.end("evaluate", 5.0)  # before the first mark: nothing is known of it
+    intervals.begin(10.0)
+    progress.seconds["log"] += 1.5  # within the evaluation
+    intervals.end("evaluate", 14.0)
+    intervals.end("save", 14.25)
+    assert progress.seconds == {"train": 0.0, "evaluate": 2.5, "save": 0.25, "log": 1.5, "test": 0.0}
+
+
+def test_epochs_of_rounds_go_by_the_samples_that_they_had() -> None:
+    progress = Progress(steps=6)
+    assert progress.epochs(4) == 1.5
+    progress.rows.append({"steps": 4, "epoch": 1.25})
+    assert progress.epochs(4) == pytest.approx(6 * 1.25 / 4)
+    assert Progress(steps=6).batches(16) == 6
+    assert Progress(steps=6, samples=160).batches(16) == 10
