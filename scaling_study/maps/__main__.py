@@ -33,7 +33,6 @@ THRESHOLD = 0.5  # of a probability, from which on an instrument counts as recog
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Compute and write them; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m scaling_study.maps", description=__doc__.split("\n")[0])
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a trial's folder, or a study's results")
     parser.add_argument(

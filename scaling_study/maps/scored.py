@@ -42,15 +42,16 @@ class Activation:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(h, w)"""
         return self.own.shape[2], self.own.shape[3]
 
 
 def of(model: Any, frames: torch.Tensor) -> Activation:
-    """`model`: a Tripnet in evaluation; `frames`: (n, 3, height, width) as it is given them."""
+    """`model`: a Tripnet in evaluation; `frames`: (n, 3, height, width) as it is given them. Raises ValueError."""
     inputs: list[torch.Tensor] = []
-    layer = _last_convolution(model.instrument)
-    hook = layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+    of_classes = [layer for layer in model.instrument.modules() if getattr(layer, "out_channels", 0) == INSTRUMENTS]
+    if not of_classes:
+        raise ValueError(f"its instrument head has no convolution with {INSTRUMENTS} channels, so it has no class maps")
+    hook = of_classes[-1].register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
     try:
         with torch.no_grad():
             features = model.backbone(frames)
@@ -62,14 +63,6 @@ def of(model: Any, frames: torch.Tensor) -> Activation:
     same = torch.allclose(own.amax((2, 3)), logits, rtol=1e-3, atol=1e-3)
     arrays: list[Floats] = [tensor.float().cpu().numpy() for tensor in (logits.sigmoid(), own, hidden)]
     return Activation(arrays[0], arrays[1], arrays[2], RIGHT["channels"] if same else "hidden", features)
-
-
-def _last_convolution(head: nn.Module) -> nn.Conv2d:
-    """The one that makes the class maps. Raises ValueError where there is none."""
-    layers = [layer for layer in head.modules() if isinstance(layer, nn.Conv2d) and layer.out_channels == INSTRUMENTS]
-    if not layers:
-        raise ValueError(f"its instrument head has no convolution with {INSTRUMENTS} channels, so it has no class maps")
-    return layers[-1]
 
 
 def cam(method: str, model: nn.Module, features: torch.Tensor, classes: Sequence[int]) -> Floats:
@@ -232,7 +225,6 @@ def jpeg(surgery: Surgery, frame: int, size: tuple[int, int]) -> bytes:
 
 
 def arrays(pictures: Sequence[Picture]) -> dict[str, NDArray[Any]]:
-    """records.maps.ARRAYS, and the frames."""
     columns = {name: np.array([one[name] for one in pictures]) for name in (pictures[0] if pictures else ())}
     columns.pop(PICTURE, None)
     frames = {PICTURE.format(at): np.frombuffer(one[PICTURE], np.uint8) for at, one in enumerate(pictures)}

@@ -166,8 +166,6 @@ ELSEWHERE = ("machine", "hosts", "launcher", "repeat", "cores_per_worker", "work
 
 
 class Checkpoints:
-    """The checkpoints of one training, in the folder of its record."""
-
     def __init__(self, folder: Path, state: State, trial: Trial, layout: str, ranks: Ranks) -> None:
         self.folder, self.state, self.ranks = folder / "checkpoints", state, ranks
         self.about = {

@@ -112,8 +112,6 @@ def train(training: Training, trial: Trial, ranks: Ranks, record: str | None = N
 
 
 class Loop:
-    """One training on one rank."""
-
     def __init__(self, training: Training, trial: Trial, ranks: Ranks, folder: Path | None) -> None:
         workload = training.workload
         assert workload.held_out is not None  # workloads.load sees to it
@@ -195,7 +193,6 @@ class Loop:
         return int(self.ranks.agree(min(stop - self.progress.steps, max(1, int(BLOCK_SECONDS / mean)))))
 
     def block(self, stop: int) -> None:
-        """Some steps, none beyond `stop`."""
         count = self.count(stop)
         watch, batches = Stopwatch(*self.ranks.devices), self.workload.batches
         watch.start()
@@ -305,7 +302,6 @@ class Loop:
         return STEPS if recipe.steps is not None and self.progress.steps >= recipe.steps else ON
 
     def since_best(self) -> int:
-        """Evaluations since the best one."""
         return sum(row["steps"] > (self.progress.best_step or 0) for row in self.progress.rows)
 
     def save(self, ended: int) -> None:

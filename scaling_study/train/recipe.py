@@ -13,8 +13,6 @@ RISE, START, FALL = 0.3, 1 / 25, 1 / 10_000  # of one cycle, as torch's OneCycle
 
 @dataclass(frozen=True)
 class Recipe:
-    """A trial's `train_*` keys, in steps."""
-
     steps: int | None  # in all; None: until its time is over
     steps_per_epoch: int
     evaluate_every: int  # steps

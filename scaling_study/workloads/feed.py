@@ -179,7 +179,6 @@ def order_of(samples: int, trial: Trial, ranks: Ranks) -> Iterator[torch.Tensor]
 
 
 def steps_of(samples: int, trial: Trial, ranks: Ranks) -> int:
-    """Optimiser steps of one epoch of a trial."""
     return steps_per_epoch(samples, ranks.world_size, trial.batch_per_worker)
 
 
@@ -188,8 +187,6 @@ AHEAD = 2  # batches in the making while another is trained on
 
 @dataclass(frozen=True)
 class Drawn:
-    """A batch of ids, and the epoch that it is of."""
-
     epoch: int
     ids: torch.Tensor  # (batch,) int64
 
@@ -217,7 +214,6 @@ class DrawnAhead(Iterator[torch.Tensor]):
         self.current: Drawn | None = None  # handed out, and not taken yet
 
     def __next__(self) -> torch.Tensor:
-        """The ids of the next batch, (batch,)."""
         if self.current:
             self.stop()
             self.again.popleft()

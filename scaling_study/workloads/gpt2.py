@@ -35,7 +35,6 @@ LEARNING_RATE = 6e-4
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
-    """Model and data on this rank's device; the same weights on every rank."""
     length = trial.sequence_length or SEQUENCE_LENGTH[trial.model]
     if length > POSITIONS:
         raise SystemExit(f"--sequence-length {length}: GPT-2 has {POSITIONS} positions")

@@ -198,7 +198,6 @@ def write_cifar10(folder: Path, each: int) -> None:
 
 
 def main() -> None:
-    """Write the tree that the command line asks for."""
     parser = argparse.ArgumentParser(
         prog="python -m scaling_study.workloads.images", description="Write CIFAR-10's training images as PNG files."
     )

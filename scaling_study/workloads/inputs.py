@@ -96,7 +96,6 @@ class Decoder:
         return torch.empty(images, self.height, self.width, 3, dtype=torch.uint8, pin_memory=pinned)
 
     def begin(self, files: Sequence[Path], views: Sequence[View]) -> Begun:
-        """What is seen of files, in the making."""
         samples = self.room(len(files))
         rows = samples.numpy()  # filled by numpy: torch would start threads of its own in each of ours
         jobs = zip(rows, files, views, strict=True)
@@ -163,7 +162,6 @@ class SingleImages(Dataset[Made]):
 
 
 def stacked(made: list[Made]) -> Made:
-    """A batch of single images."""
     return torch.stack([image for image, _ in made]), {f: why for _, black in made for f, why in black.items()}
 
 
@@ -189,7 +187,6 @@ class TorchvisionBatches:
             yield images
 
     def places(self, drawn: Iterator[Drawn]) -> Iterator[list[Place]]:
-        """The places of each batch."""
         for batch in drawn:
             seeds = uniform(self.reading.seed, batch.epoch, batch.ids, OWN_NUMBER) * 2**53
             yield list(zip(batch.ids.tolist(), seeds.long().tolist(), strict=True))

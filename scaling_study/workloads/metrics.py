@@ -117,7 +117,7 @@ class Figure(Metric):
         self.figure = lambda: recognition.figures[name]  # in a function: else all of that would be a part of this
 
     def update(self) -> None:
-        """Nothing: the scores are updated where they are."""
+        """Scores are updated where they are."""
 
     def compute(self) -> torch.Tensor:
         return torch.tensor(self.figure(), dtype=torch.float64)

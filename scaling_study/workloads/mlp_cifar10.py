@@ -36,7 +36,6 @@ class Layer(nn.Module):
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
-    """Model and data on this rank's device; the same weights on every rank."""
     inputs = 3 * cifar10.SIDE**2
     layers = [Layer(inputs), *(Layer(WIDTH) for _ in range(DEPTH))]
     model = nn.Sequential(nn.Flatten(), *layers, nn.Linear(WIDTH, cifar10.CLASSES)).to(ranks.device)

@@ -23,7 +23,6 @@ LEARNING_RATE, MOMENTUM = 0.01, 0.5  # published: lr 0.01 x workers, momentum 0.
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
-    """Model and data on this rank's device; the same weights on every rank."""
     layout, dtype = memory_layout(trial), weights_dtype(trial)
     rate = trial.learning_rate or LEARNING_RATE * ranks.world_size
     read = tree_data if trial.data == "images" else image_data
@@ -73,7 +72,6 @@ def on_this_gpu(device: torch.device) -> list[str]:
 
 
 def network(name: str, classes: int = cifar10.CLASSES) -> nn.Module:
-    """An untrained network, by its trial key."""
     if name == "resnet8":
         return ResNet8(classes)
     if name == "resnet8_groupnorm":  # no sample sees another's: what 16-bit gradients cost is not drowned in chaos

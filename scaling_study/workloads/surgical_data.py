@@ -51,8 +51,6 @@ SHARE_OF_MEMORY = 0.25  # of what the host has free, for the frames of all ranks
 
 
 class Frames(Decoder):
-    """Frames of all splits, by their places in Surgery.files."""
-
     def __init__(
         self, surgery: Surgery, reading: Reading, height: int, width: int, most_bytes: int | None = None
     ) -> None:
@@ -76,7 +74,6 @@ class Frames(Decoder):
         return begun
 
     def _decode(self, row: np.ndarray, frame: int) -> None:
-        """Into its row, and into what is kept."""
         if frame < self.most and self.there[frame]:  # since it was asked for
             row[:] = self.kept[frame]
             return
@@ -86,7 +83,6 @@ class Frames(Decoder):
             self.there[frame] = True  # last: whoever sees it sees the whole frame
 
     def note(self) -> str:
-        """For the record."""
         frames, millions = len(self.surgery.files), self.kept.nbytes / 1e6
         kept = "all" if self.most == frames else f"{self.most:,}"
         again = "" if self.most == frames else "; the others are decoded whenever they are read"
@@ -133,18 +129,16 @@ def surgical_data(trial: Trial, ranks: Ranks, height: int, width: int, normalise
         images = augmented(kind, images, trial.seed, order.epoch, ids)
         return normalised(images), sent(labels[ids].float(), ranks.device), sent(video[ids], ranks.device)
 
-    def read(ids: torch.Tensor) -> Batch:
-        return batch(frames.begin_frames(ids).whole(), ids)
-
     feed = Feed(ahead, lambda ids: batch(ahead.take(ids), ids, kind))
     feed.notes = frames.reading.damaged.notes
+    of_split = [f"{name}: videos {' '.join(map(str, videos))}" for name, videos in parts.videos.items() if videos]
     return SurgicalData(
         feed,
         CHOLECT45 if surgery.source == CHOLECT45 else f"{SCENES} (synthetic scenes)",
         order.steps,
-        notes=[frames.note(), of_videos(parts)],
+        notes=[frames.note(), "; ".join(of_split)],
         sizes={name: len(ids) for name, ids in parts.ids.items()},
-        read=read,
+        read=lambda ids: batch(frames.begin_frames(ids).whole(), ids),
         in_both=counted_by_one(ranks, lambda: in_two_splits(surgery, parts)) if trial.trained else {},
         surgery=surgery,
         splits=parts,
@@ -179,11 +173,6 @@ def in_two_splits(surgery: Surgery, parts: Splits) -> dict[str, int]:
     return in_both({name: marks[~torch.isin(marks, empty)] for name, marks in digests.items()})
 
 
-def of_videos(parts: Splits) -> str:
-    """The videos of each split, for the record."""
-    return "; ".join(f"{name}: videos {' '.join(map(str, videos))}" for name, videos in parts.videos.items() if videos)
-
-
 def _of_one_colour(file: Path) -> bool:
     try:
         return opened(file).getcolors(1) is not None
@@ -192,8 +181,6 @@ def _of_one_colour(file: Path) -> bool:
 
 
 def _random(trial: Trial, ranks: Ranks, height: int, width: int, normalised: Normalised) -> SurgicalData:
-    """Seeded random frames."""
-
     def drawn(seed: int, samples: int) -> Batch:
         generator = torch.Generator().manual_seed(seed)
         pixels = torch.randint(256, (samples, 3, height, width), dtype=torch.uint8, generator=generator)

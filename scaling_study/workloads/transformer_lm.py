@@ -37,8 +37,6 @@ UNMASKED = "NO CAUSAL MASK, as published (F10): every word sees the ones it is t
 
 @dataclass(frozen=True)
 class Size:
-    """The sizes of one of the models, and its learning rate."""
-
     layers: int
     width: int
     heads: int
@@ -55,7 +53,6 @@ SIZES = {
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
-    """Model and data on this rank's device; the same weights on every rank."""
     size, length = SIZES[trial.model], trial.sequence_length or SEQUENCE_LENGTH
     rate = trial.learning_rate or size.learning_rate * ranks.world_size
     dropout = 0.0 if trial.find == "parity" else DROPOUT  # nothing random in what is compared

@@ -104,7 +104,6 @@ class Splits:
         return (self.test, places) if split == "test" else (self.train, self.validation[places])
 
     def in_both(self) -> dict[str, int]:
-        """Files that two splits share."""
         trees = [tree.paths(range(len(tree.files))) for tree in (self.train, self.test)]
         train, test = file_digests([*trees[0], *trees[1]]).split([len(trees[0]), len(trees[1])])
         return in_both({"train": train[self.ids], "validation": train[self.validation], "test": test})

@@ -236,7 +236,7 @@ def begin(layers: nn.Module, name: str, asked: str) -> dict[str, Any]:
         raise SystemExit(f"--weights {asked}: there is no {path}" + (f"; {how}" if how else ""))
     read = weights.read(path, asked)
     if name == LITE0 and asked == IMAGENET:
-        read = {efficientnet_lite0.renamed(key): value for key, value in read.items()}
+        read = efficientnet_lite0.by_our_names(read)
     of_tripnet = {k.removeprefix(f"{BACKBONE}."): v for k, v in read.items() if k.startswith(f"{BACKBONE}.")}
     ours, theirs = layers.state_dict(), of_tripnet or {k: v for k, v in read.items() if not _dropped(name, k)}
     theirs.update({key: value for key, value in ours.items() if key.endswith(UNCOUNTED) and key not in theirs})
@@ -300,7 +300,6 @@ class FrozenFeatures:
         return features
 
     def notes(self) -> list[str]:
-        """For the record."""
         again = self.computed - len(self.kept)
         more = f"; {again:,} times of frames that were not kept" if again else ""
         return [

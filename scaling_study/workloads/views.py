@@ -113,30 +113,28 @@ Box = tuple[float, float, float, float]  # left, upper, right, lower, in pixels
 
 @dataclass(frozen=True)
 class View:
-    """A rectangle of an image of any size, and whether it is mirrored."""
-
     box: Callable[[int, int], Box]  # width, height of the image
     mirrored: bool = False
 
 
 def _drawn(kind: Kind, flip: float, a: float, b: float, x: float, y: float) -> View:
     """From five numbers in [0, 1), used as `augmented` uses them."""
-    if kind.area is None:
-        return View(lambda width, height: _square(width, height, a, b), flip < kind.mirrored)
-    (least, most), (narrow, wide) = kind.area, map(math.log, kind.aspect)
-    share, aspect = least + a * (most - least), math.exp(narrow + b * (wide - narrow))
-    return View(lambda width, height: _rectangle(width, height, share, aspect, x, y), flip < kind.mirrored)
+
+    def box(width: int, height: int) -> Box:
+        if kind.area is None:
+            return _square(width, height, a, b)
+        (least, most), (narrow, wide) = kind.area, map(math.log, kind.aspect)
+        share, aspect = least + a * (most - least), math.exp(narrow + b * (wide - narrow))
+        across, down = (math.sqrt(share * width * height * factor) for factor in (aspect, 1 / aspect))
+        # Cut where it is wider or higher than the image; torchvision draws such a one again.
+        return _placed(width, height, min(across, width), min(down, height), x, y)
+
+    return View(box, flip < kind.mirrored)
 
 
 def _square(width: int, height: int, x: float, y: float) -> Box:
     side = SQUARE * min(width, height)
     return _placed(width, height, side, side, x, y)
-
-
-def _rectangle(width: int, height: int, share: float, aspect: float, x: float, y: float) -> Box:
-    """Cut to the image where it is wider or higher than that; torchvision draws such a one again."""
-    across, down = (math.sqrt(share * width * height * factor) for factor in (aspect, 1 / aspect))
-    return _placed(width, height, min(across, width), min(down, height), x, y)
 
 
 def _placed(width: int, height: int, across: float, down: float, x: float, y: float) -> Box:
@@ -208,8 +206,6 @@ def decoded(file: Path, height: int, width: int, view: View = WHOLE) -> np.ndarr
 
 @dataclass(frozen=True)
 class Reading:
-    """How a rank reads them."""
-
     side: int  # of the images that are made, in pixels
     seed: int
     cores: int  # processes of a DataLoader, threads of DALI

@@ -43,8 +43,6 @@ CHANNELS = 3 * len(MOVES)
 
 @dataclass(frozen=True)
 class Size:
-    """The sizes of one of the networks."""
-
     patch: int  # pixels along its side
     width: int
     depth: int

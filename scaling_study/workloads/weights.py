@@ -103,7 +103,6 @@ def read(path: Path, name: str) -> Weights:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -22,14 +22,6 @@ def first(batch: Batch) -> torch.Tensor:
     return batch[0]
 
 
-def second(batch: Batch) -> torch.Tensor:
-    return batch[1]
-
-
-def nothing(batch: Batch) -> dict[str, torch.Tensor]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Chain:
     """Layers that a pipeline cuts into stages; in order they compute what `Workload.loss(model, batch)` does.
@@ -44,9 +36,11 @@ class Chain:
 
     layers: Mapping[str, nn.Module]  # in order, by a name that a person recognises: "stem", "layer1.0"
     inputs: Callable[[Batch], torch.Tensor] = first  # what the first layer is fed, (batch, ...)
-    target: Callable[[Batch], torch.Tensor] = second  # what the loss compares with, (batch, ...)
+    target: Callable[[Batch], torch.Tensor] = lambda batch: batch[1]  # what the loss compares with, (batch, ...)
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = F.cross_entropy  # (output, target) -> scalar mean
-    extras: Callable[[Batch], dict[str, torch.Tensor]] = nothing  # each (batch, ...): cut into micro-batches too
+    extras: Callable[[Batch], dict[str, torch.Tensor]] = (
+        lambda batch: {}
+    )  # each (batch, ...): cut into micro-batches too
 
     def __call__(self, batch: Batch) -> torch.Tensor:
         """The loss of a batch by the unsplit chain: equal to the workload's own, bit by bit."""
@@ -99,7 +93,6 @@ class LossParts:
         self._batches = 0
 
     def note(self, values: torch.Tensor) -> None:
-        """Add the values of one batch or micro-batch, (parts,)."""
         own = values.detach().double()
         self._sums = own if self._sums is None else self._sums + own
         self._batches += 1

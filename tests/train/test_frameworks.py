@@ -105,20 +105,25 @@ def test_peers_train_and_go_on_from_a_checkpoint(trained: Trained, kill: int) ->
     assert peers["rounds"] == [(2, "")] * 2 * (2 if kill else 4)
 
 
-@pytest.mark.long
-def test_peers_train_until_they_reach_a_target(trained: Trained) -> None:
-    flags = ["--target-batch-size", "32", "--matchmaking-seconds", "1.5", "--train-evaluate-every", "0.4"]
-    peers = trained("hivemind", 2, [*flags, "--train-target", "loss=9"], steps=2)
-    assert (peers["ended_by"], peers["reached"]) == ("target", peers["rows"][0])
-    assert peers["reached"]["steps"] == 2 and peers["reached"]["seconds"] > 0
-
-
 def test_replicas_of_a_pipeline_share_the_samples_of_one_process(trained) -> None:
     four = trained("torch_pipeline", 4, [*FP64, *CLIPPED, "--stages", "2", "--schedule", "zbv_zero_bubble"])
     alone = trained("single", 1, [*FP64, *CLIPPED])
     for key in ("train_loss", "loss"):
         assert losses(four, key) == pytest.approx(losses(alone, key), rel=1e-9)
     assert four["layout"] == alone["layout"]
+
+
+def test_no_two_epochs_read_their_samples_in_one_order(trained) -> None:
+    orders = trained("single", 1, [*FP64, *CLIPPED])["orders"]
+    assert len(orders) == len(set(orders)) == 1
+
+
+@pytest.mark.long
+def test_peers_train_until_they_reach_a_target(trained: Trained) -> None:
+    flags = ["--target-batch-size", "32", "--matchmaking-seconds", "1.5", "--train-evaluate-every", "0.4"]
+    peers = trained("hivemind", 2, [*flags, "--train-target", "loss=9"], steps=2)
+    assert (peers["ended_by"], peers["reached"]) == ("target", peers["rows"][0])
+    assert peers["reached"]["steps"] == 2 and peers["reached"]["seconds"] > 0
 
 
 def test_batchnorm_of_micro_batches_is_evaluated_as_in_one_process_that_accumulates(trained) -> None:
@@ -128,8 +133,3 @@ def test_batchnorm_of_micro_batches_is_evaluated_as_in_one_process_that_accumula
     for key in ("train_loss", "loss"):
         assert losses(both, key) == pytest.approx(losses(alone, key), rel=1e-9)
     assert both["orders"] == alone["orders"]
-
-
-def test_no_two_epochs_read_their_samples_in_one_order(trained) -> None:
-    orders = trained("single", 1, [*FP64, *CLIPPED])["orders"]
-    assert len(orders) == len(set(orders)) == 1

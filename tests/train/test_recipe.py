@@ -25,19 +25,6 @@ def test_one_cycle_is_torchs(steps: int) -> None:
             theirs.step()
 
 
-def test_one_cycle_begins_with_the_rate_that_it_is_given() -> None:
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    theirs = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.004, 50, div_factor=40, cycle_momentum=False)
-    keys = {"train_steps": 50, "train_schedule": "one_cycle", "train_start_learning_rate": 1e-4}
-    ours = Recipe.of(Trial(learning_rate=0.004, **keys), 100, "accuracy")
-    assert ours.rate(0) == pytest.approx(1 / 40)
-    for step in range(50):
-        assert 0.004 * ours.rate(step) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
-        optimizer.step()
-        if step < 49:
-            theirs.step()
-
-
 def test_a_triangle_goes_up_and_down_and_stays_where_it_began() -> None:
     keys = {"train_schedule": "triangular", "train_start_learning_rate": 0.2}
     ours = Recipe.of(Trial(learning_rate=1.0, train_max_seconds=5.0, train_cycle_steps=8, **keys), 100, "accuracy")

@@ -86,21 +86,6 @@ def test_an_epoch_of_two_ranks_reads_every_sentence_once():
     assert len(seen[0] | seen[1]) == 8_550 and not seen[0] & seen[1]
 
 
-@real_data
-@pytest.mark.slow
-def test_a_later_process_maps_it_without_a_tokeniser():
-    cola.prepare()
-    program = (
-        "import sys\n"
-        "from scaling_study.workloads import cola\n"
-        "del cola._tokenised\n"
-        "cola.prepare()\n"
-        "assert not {'tokenizers', 'transformers', 'huggingface_hub'} & set(sys.modules)\n"
-    )
-    done = forked.alone([sys.executable, "-c", program])
-    assert done.returncode == 0, done.stderr
-
-
 # --- what is read, kept and cut ---
 
 

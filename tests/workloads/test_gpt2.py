@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -61,12 +59,3 @@ def test_the_text_is_byte_pairs_of_all_of_it_and_reads_in_columns() -> None:
     tokens, targets = next(loaded.batches)
     assert tokens[0].tolist() == ids[:8].tolist() and targets[0].tolist() == ids[1:9].tolist()
     assert loaded.steps_per_epoch == (len(ids) // 2 - 1) // 8 and loaded.data_source == "wikitext2_bpe"
-
-
-@pytest.mark.slow
-def test_the_same_text_gives_the_same_pairs(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("the cat sat on the mat \n and the other cat sat on that cat\n" * 3)
-    (first, _), (again, tokenizer) = (wikitext2.encoded_pairs(tmp_path / "text") for _ in range(2))
-    assert first.tolist() == again.tolist()
-    assert tokenizer.decode(first.tolist()) == (tmp_path / "text").read_text()
-    assert len(first) < len((tmp_path / "text").read_text()) / 2, "pairs, not bytes"

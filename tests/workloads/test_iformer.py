@@ -15,7 +15,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.study.plan import Plan
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload, load
-from scaling_study.workloads.iformer import SMALL, TINY, Attention, Block, InceptionTransformer, Mixer
+from scaling_study.workloads.iformer import SMALL, TINY, InceptionTransformer, Mixer
 
 
 def on_no_device(classes: int = 10, image_size: int = 224) -> InceptionTransformer:
@@ -91,14 +91,6 @@ def test_work_of_one_image_is_the_papers_and_its_stages_have_unequal_shares() ->
         work[stage] += counter.get_total_flops() // 2
     assert sum(work) == pytest.approx(4.8e9, rel=0.01)
     assert [100 * one / sum(work) for one in work] == pytest.approx([24, 21, 48, 6.5], abs=0.3)
-
-
-def test_attention_grows_with_depth_and_the_pooled_stages_are_the_first() -> None:
-    blocks = [layer for layer in on_no_device() if isinstance(layer, Block)]
-    attending = [module for block in blocks for module in block.modules() if isinstance(module, Attention)]
-    assert [a.heads for a in attending] == [1] * 3 + [3] * 3 + [7] * 4 + [9] * 5 + [11] * 3
-    assert [a.pool for a in attending] == [2] * 6 + [1] * 12
-    assert [block.mixing.scale is not None for block in blocks] == [False] * 6 + [True] * 12
 
 
 @pytest.mark.parametrize("pool", [1, 2])

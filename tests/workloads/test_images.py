@@ -218,10 +218,6 @@ def test_a_real_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workload.loss(workload.model, (pixels, labels)).isfinite()
 
 
-def test_the_head_is_as_wide_as_the_tree_has_classes(a_tree: Path) -> None:
-    assert load(a_trial(), Ranks()).model.head.classifier.out_features == 3
-
-
 # --- which data ---
 
 
@@ -252,17 +248,6 @@ def test_what_a_plan_is_told(a_tree: Path, monkeypatch: pytest.MonkeyPatch) -> N
         file.unlink()
     with pytest.raises(HostError, match=f"^{a_tree}/train/bee holds no images"):
         datasets.prepare(["images"])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked_starts")
-def test_what_a_plan_is_told_without_any_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A root that cannot be made: nothing can be downloaded to it either."""
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("DATA_ROOT", str(tmp_path / "file" / "data"))
-    assert "images" not in datasets.available()
-    answer = datasets.prepare(["images"])["images"]
-    assert answer.name == "synthetic" and answer.why.startswith("no DATA_PATH is set, and CIFAR-10 is not in")
 
 
 # --- CIFAR-10 as published ---
@@ -298,13 +283,3 @@ def test_the_written_tree_is_read_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert next(source.feed)[0].shape == (2, 3, 32, 32)
     with pytest.raises(SystemExit, match=f"{tmp_path}/train is there already: choose another folder"):
         images.write_cifar10(tmp_path, each=3)
-
-
-def test_the_classes_are_cifar10s_in_the_order_of_its_labels() -> None:
-    file = ROOT / datasets.CIFAR10_FOLDER / "batches.meta"
-    if not file.is_file():
-        pytest.skip(f"needs CIFAR-10 in {ROOT}")
-    import pickle
-
-    assert tuple(pickle.loads(file.read_bytes())["label_names"]) == images.CIFAR10_CLASSES
-    assert sorted(images.CIFAR10_CLASSES) == list(images.CIFAR10_CLASSES), "sorted folders give the same labels"

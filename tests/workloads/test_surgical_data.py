@@ -98,14 +98,6 @@ def test_two_ranks_read_what_one_reads(scenes: Path, augmentation: str) -> None:
     assert len({frames.numpy().tobytes() for frames in seen}) == 4
 
 
-def test_a_training_that_goes_on_reads_what_it_would_have(scenes: Path) -> None:
-    straight, again = data().feed, data().feed
-    batches = list(itertools.islice(straight, 8))
-    for _ in range(5):
-        again.skip()
-    assert all(a.equal(b) for later in batches[5:] for a, b in zip(next(again), later, strict=True))
-
-
 def test_after_the_first_epoch_no_file_is_read(mine: Path) -> None:
     feed = data(batch_per_worker=3).feed
     first: dict[int, torch.Tensor] = {}

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tiny_operations import TINY
 
-from scaling_study.workloads.surgical_scenes import Scenes, scene, triplets, write
 from scaling_study.workloads.surgical_scenes import __main__ as command
+from scaling_study.workloads.surgical_scenes import scene, triplets, write
 from scaling_study.workloads.surgical_scenes.triplets import NULL_TARGET, TRIPLETS, maps, named, weights
 
 HEIGHT, WIDTH = 64, 112
@@ -85,11 +85,6 @@ def test_scenes_are_the_same_by_any_number_of_processes(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=rf"^{few} is there already and not empty: choose another folder$"):
         write(few, TINY)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["few", "many"]
-
-
-def test_more_frames_leave_the_first_ones_as_they_are() -> None:
-    assert Scenes(10, 5).frames_each == 2 and Scenes(11, 5).frames_each == 3
-    assert Scenes(videos=12).folds() == {1: [1, 6, 11], 2: [2, 7, 12], 3: [3, 8], 4: [4, 9], 5: [5, 10]}
 
 
 def test_the_command_writes_what_it_was_asked_for(

@@ -75,13 +75,6 @@ def normal(x, weight, bias):
     return (x - x.mean(-1, keepdim=True)) / deviation * weight + bias
 
 
-def test_weights_start_as_published():
-    weights = workload().model.state_dict()
-    for name in ("embedding.words.weight", "decoder.weight"):
-        assert 0.0999 < weights[name].abs().max() <= 0.1
-    assert not weights["decoder.bias"].any()
-
-
 # --- the data ---
 
 
@@ -95,14 +88,3 @@ def test_a_batch_is_20_rows_of_35_words_and_the_ones_after_them(data):
     assert one.tokens((words, targets)) == 700
     assert (one.sample, one.samples_per_step, one.steps_per_epoch, one.reshuffles) == ("sequence", 20, 2_928, False)
     assert one.data_source == (data if data == "wikitext2" else "synthetic (asked for)")
-
-
-@real_data
-def test_two_ranks_read_what_one_with_twice_the_batch_reads():
-    trials = [Trial(**{**SMALL, "data": "wikitext2", "batch_per_worker": batch}) for batch in (8, 16)]
-    left, right, whole = load(trials[0], Ranks(0, 2)), load(trials[0], Ranks(1, 2)), load(trials[1], Ranks())
-    assert left.steps_per_epoch == right.steps_per_epoch == whole.steps_per_epoch
-    for _ in range(3):
-        both = zip(next(left.batches), next(right.batches), strict=True)
-        assert all(torch.cat(pair).equal(one) for pair, one in zip(both, next(whole.batches), strict=True))
-        assert torch.cat([left.batches.ids, right.batches.ids]).equal(whole.batches.ids)

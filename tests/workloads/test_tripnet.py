@@ -39,13 +39,6 @@ def test_the_loss_is_the_sum_of_the_heads_own_and_each_is_noted() -> None:
     assert workload.loss_parts.means(Ranks()) == {}, "each row has its own"
 
 
-def test_both_counts_of_parameters_are_known() -> None:
-    whole, frozen = loaded(), loaded(freeze="backbone")
-    assert whole.parameters == whole.parameters_all == frozen.parameters_all
-    backbone = sum(p.numel() for p in whole.model.backbone.parameters())
-    assert frozen.parameters == whole.parameters - backbone
-
-
 def test_parts_have_their_own_rates_and_groups_are_named_by_them() -> None:
     workload = loaded(part_learning_rates="backbone=0.0001,verb=0.1", learning_rate=0.01)
     optimizer = workload.optimizer(workload.model.parameters())
@@ -78,11 +71,6 @@ def test_a_framework_that_makes_other_parameters_of_a_models_is_refused() -> Non
 def test_what_would_not_train_is_refused(keys: dict[str, object], why: str) -> None:
     with pytest.raises(SystemExit, match=why):
         loaded(**keys)
-
-
-def test_none_means_as_if_left_out() -> None:
-    left_out, named = loaded(), loaded(weights="none", freeze="none")
-    assert named.frozen == "" and named.weights == {} and named.parameters == left_out.parameters
 
 
 def test_features_are_computed_once_and_equal_what_the_model_makes_of_frames() -> None:

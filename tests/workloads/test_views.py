@@ -34,10 +34,6 @@ def test_a_view_depends_on_seed_epoch_and_sample_alone() -> None:
     assert seen(together[0]) not in [seen(other[0]) for other in others]
 
 
-def test_without_augmentation_it_is_the_middle() -> None:
-    assert drawn("none", 4, [1, 2]) == [views.MIDDLE, views.MIDDLE]
-
-
 @pytest.mark.parametrize(("width", "height"), [(400, 300), (90, 400), (224, 224)])
 @pytest.mark.parametrize("kind", ["crop_flip", "resized_crop"])
 def test_a_view_lies_in_the_image_and_half_are_mirrored(kind: str, width: int, height: int) -> None:

@@ -106,13 +106,6 @@ def test_no_token_attends_to_itself_and_the_temperature_is_learned() -> None:
     assert attention.temperature.grad
 
 
-def test_dropout_is_what_the_trial_asks_for() -> None:
-    for asked, expected in ((None, 0.1), (0.0, 0.0), (0.25, 0.25)):
-        loaded = workload(dropout=asked)
-        assert {module.p for module in loaded.model.modules() if isinstance(module, torch.nn.Dropout)} == {expected}
-    assert Trial(dropout=0.0).id != Trial().id == Trial(dropout=None).id
-
-
 # --- its training ---
 
 
@@ -121,3 +114,10 @@ def test_a_training_takes_back_only_what_was_multiplied_by_workers(tmp_path: Pat
         for model, rate in (("vit_small_dataset_tiny", 1e-4), ("resnet8", 0.01)):
             loaded = workload(4, model=model, data="cifar10", train_steps=1)
             assert loaded.optimizer(loaded.model.parameters()).param_groups[0]["lr"] == pytest.approx(rate)
+
+
+def test_dropout_is_what_the_trial_asks_for() -> None:
+    for asked, expected in ((None, 0.1), (0.0, 0.0), (0.25, 0.25)):
+        loaded = workload(dropout=asked)
+        assert {module.p for module in loaded.model.modules() if isinstance(module, torch.nn.Dropout)} == {expected}
+    assert Trial(dropout=0.0).id != Trial().id == Trial(dropout=None).id

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import sys
 
-import forked
 import numpy as np
 import pytest
 import torch
@@ -43,21 +41,6 @@ def test_the_ids_say_what_the_file_says():
     assert " ".join(known[id] for id in ids[:20]).startswith(start)
     counts = np.bincount(ids)
     assert (np.diff(counts[1:]) <= 0).all()
-
-
-@real_data
-@pytest.mark.slow
-def test_a_later_process_maps_it():
-    wikitext2.prepare()
-    program = (
-        "import numpy\n"
-        "from scaling_study.workloads import wikitext2\n"
-        "del wikitext2._numbered\n"
-        "wikitext2.prepare()\n"
-        "assert isinstance(wikitext2.tokens(), numpy.memmap)\n"
-    )
-    done = forked.run([sys.executable, "-c", program])
-    assert done.returncode == 0, done.stderr
 
 
 # --- words and their numbers ---
@@ -100,14 +83,6 @@ def test_columns_and_windows_are_those_of_the_drawing(monkeypatch):
     assert next(feed)[0].tolist() == [[4, 5, 6, 7], [13, 14, 15, 16], [22, 23, 24, 25]]
     assert feed.ids.tolist() == [3, 4, 5]
     assert next(feed)[0].equal(words), "and again, in the same order"
-
-
-def test_an_epoch_of_batch_20_is_the_published_one_but_for_its_last_half_step():
-    """The published loop: cut into 20 columns, `range(0, rows - 1, 35)`, at the end whatever is left."""
-    rows = 2_049_990 // 20
-    lengths = [min(35, rows - 1 - start) for start in range(0, rows - 1, 35)]
-    assert len(lengths) == 2_929 and lengths[-1] == 18 and set(lengths[:-1]) == {35}
-    assert wikitext2.windows_per_epoch(20, 35) == 2_928
 
 
 def test_every_step_reads_what_the_published_loop_reads(monkeypatch):

@@ -73,18 +73,6 @@ def test_a_text_that_is_not_there_is_named_and_timing_does_without(texts: Path) 
     assert load(Trial(**keys), Ranks()).data_source == "wikitext2"
 
 
-def test_another_text_is_named(texts: Path) -> None:
-    (texts / "wiki.valid.tokens").write_text("Less .", encoding="utf-8")
-    with pytest.raises(SystemExit, match=r"^WikiText-2's validation text in .* is damaged, .* \(2 words, not 4\)"):
-        wikitext2.held_out_words()
-    assert not list(datasets.CACHE.glob("*held_out*/*"))
-
-
-def test_synthetic_text_has_no_result(texts: Path) -> None:
-    with pytest.raises(SystemExit, match=r"^--data synthetic: there is no result to train to on synthetic data"):
-        load(Trial(model="transformer_lm", data="synthetic", train_steps=1), Ranks())
-
-
 @real_data
 def test_the_published_texts_are_read_to_the_last_word() -> None:
     assert [len(ids) for ids in wikitext2.held_out_words().values()] == [214_417, 241_859]

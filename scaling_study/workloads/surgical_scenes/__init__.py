@@ -53,7 +53,6 @@ class Scenes:
 
     @property
     def frames_each(self) -> int:
-        """Frames of a video; all videos have as many."""
         return -(-self.frames // self.videos)
 
     def folds(self) -> dict[int, list[int]]:

@@ -22,7 +22,6 @@ def size(text: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Draw the scenes that the command line asks for."""
     default = Scenes()
     parser = argparse.ArgumentParser(
         prog="python -m scaling_study.workloads.surgical_scenes",

@@ -122,7 +122,6 @@ class Canvas:
         ImageDraw.Draw(self.albedo).ellipse((x - r, y - r, x + r, y + r), fill=colour)
 
     def coarser(self, colour: Colour) -> Canvas:
-        """One of few pixels, for what has no edges."""
         return Canvas(self.height // FINER // COARSER, self.width // FINER // COARSER, self.random, colour)
 
     def lie_on(self, rough: Canvas) -> None:
@@ -179,7 +178,6 @@ def turned(points: Sequence[Point], angle: float, centre: Point) -> list[Point]:
 
 
 def curve(start: Point, middle: Point, end: Point, *, steps: int = 14) -> list[Point]:
-    """A quadratic Bezier curve."""
     shares = [step / steps for step in range(steps + 1)]
     return [
         (
@@ -225,7 +223,6 @@ def bed(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
 
 
 def across(canvas: Canvas, centre: Point, reach: float, angle: float, bend: float) -> list[Point]:
-    """A bent line through the centre."""
     bent = reach * bend * float(canvas.random.uniform(-1, 1))
     return curve(*turned([(-reach, bent), (0.0, -bent), (reach, bent)], angle, centre))
 
