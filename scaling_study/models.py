@@ -183,7 +183,7 @@ OURS: Mapping[str, Model] = {
     "resnet8_groupnorm": _IMAGES,
     "resnet18": _IMAGES,
     "resnet50": _IMAGES,
-    "mlp_wide": Model("scaling_study.workloads.mlp_cifar10", "cifar10", metrics=_CLASSES),
+    "mlp_wide": Model("scaling_study.workloads.resnet_cifar10:load_mlp", "cifar10", metrics=_CLASSES),
     "albert_tiny": _TEXTS,
     "albert_base_v2": _TEXTS,
     "transformer_lm": _LANGUAGE,

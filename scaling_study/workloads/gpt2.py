@@ -22,8 +22,8 @@ from torch.nn import functional as F
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import wikitext2
-from scaling_study.workloads.text import Corpus, language_chain, language_loss, text_data
-from scaling_study.workloads.workload import Workload
+from scaling_study.workloads.wikitext2 import cross_entropy, text_data
+from scaling_study.workloads.workload import Workload, classifier_chain, classifier_loss
 
 POSITIONS = 1024  # a sequence can be no longer: each place has a learned vector
 SIZES: dict[str, dict[str, int]] = {
@@ -38,22 +38,21 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     length = trial.sequence_length or SEQUENCE_LENGTH[trial.model]
     if length > POSITIONS:
         raise SystemExit(f"--sequence-length {length}: GPT-2 has {POSITIONS} positions")
-    corpus = Corpus("wikitext2_bpe", wikitext2.pair_tokens, wikitext2.held_out_pairs, wikitext2.PAIR_VOCABULARY)
-    data = text_data(trial, ranks, length, corpus)
+    data = text_data(trial, ranks, length, byte_pairs=True)
     model = GPT2(trial.model, dropout=trial.find != "parity")  # nothing random in what is compared
 
     return Workload.of(
         trial,
         data,
         model=model.to(ranks.device),
-        loss=language_loss(trial, ranks),
+        loss=classifier_loss(trial, ranks, cross_entropy),
         optimizer=lambda parameters: torch.optim.AdamW(
             parameters, lr=trial.learning_rate or LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1
         ),
         sample="sequence",
         tokens=lambda batch: batch[1].numel(),
         blocks=(type(model.transformer.h[0]),),
-        chain=language_chain(trial, layers_of),
+        chain=classifier_chain(trial, layers_of, cross_entropy=cross_entropy),
         reshuffles=False,
         scales_rate=False,
     )

@@ -1,4 +1,4 @@
-"""ResNets on CIFAR-10, as the published Horovod study trained them, or on a tree of images.               [torch]
+"""ResNets on CIFAR-10, as the published Horovod study trained them, or on a tree of images; a perceptron.  [torch]
 
 resnet18 and resnet50 are torchvision's with 10 classes: 11,181,642 and 23,528,522 parameters, the stock ImageNet stem
 on 32x32 images, weights from scratch. resnet8 is the test size: He et al. (arXiv 1512.03385, section 4.2) with n = 1.
@@ -117,3 +117,46 @@ class Block(nn.Module):
 def _convolution(inputs: int, outputs: int, norm: Norm, stride: int = 1, side: int = 3) -> nn.Sequential:
     convolution = nn.Conv2d(inputs, outputs, side, stride, padding=side // 2, bias=False)
     return nn.Sequential(convolution, norm(outputs))
+
+
+WIDTH, DEPTH = 4096, 4
+MLP_LEARNING_RATE = 1e-4  # x workers
+
+
+class Layer(nn.Module):
+    """(b, inputs) -> (b, WIDTH)."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.linear(x))
+
+
+def load_mlp(trial: Trial, ranks: Ranks) -> Workload:
+    """A wide perceptron: much state and little compute, so that what sharding saves can be seen.
+
+        (b, 3, 32, 32) --flatten--> 3072 --Linear, ReLU--> 4096 --4 x (Linear, ReLU)--> 4096 --Linear--> 10
+
+    79,753,226 parameters: with gradients and Adam's two moments 1.19 GiB of state in fp32. No sample sees another's.
+    """
+    inputs = 3 * cifar10.SIDE**2
+    layers = [Layer(inputs), *(Layer(WIDTH) for _ in range(DEPTH))]
+    model = nn.Sequential(nn.Flatten(), *layers, nn.Linear(WIDTH, cifar10.CLASSES)).to(ranks.device)
+    rate, dtype = trial.learning_rate or MLP_LEARNING_RATE * ranks.world_size, weights_dtype(trial)
+
+    def of_mlp(model: Any) -> dict[str, nn.Module]:
+        _, *hidden, last = model  # flattening is no layer: it has nothing to compute
+        return {**{f"layer{number}": layer for number, layer in enumerate(hidden)}, "head": last}
+
+    data = image_data(trial, ranks, lambda batch: (batch[0].to(dtype), batch[1]))
+    return Workload.of(
+        trial,
+        data,
+        model=model,
+        loss=classifier_loss(trial, ranks),
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate),
+        blocks=(Layer,),
+        chain=classifier_chain(trial, of_mlp, inputs=lambda batch: batch[0].flatten(1)),
+    )

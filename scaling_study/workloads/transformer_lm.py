@@ -25,8 +25,8 @@ from torch import nn
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import wikitext2
-from scaling_study.workloads.text import Corpus, language_chain, language_loss, text_data
-from scaling_study.workloads.workload import ClippedSGD, Workload
+from scaling_study.workloads.wikitext2 import cross_entropy, text_data
+from scaling_study.workloads.workload import ClippedSGD, Workload, classifier_chain, classifier_loss
 
 SEQUENCE_LENGTH = 35  # published, as bptt
 DROPOUT = 0.2
@@ -56,18 +56,17 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     size, length = SIZES[trial.model], trial.sequence_length or SEQUENCE_LENGTH
     rate = trial.learning_rate or size.learning_rate * ranks.world_size
     dropout = 0.0 if trial.find == "parity" else DROPOUT  # nothing random in what is compared
-    corpus = Corpus("wikitext2", wikitext2.tokens, wikitext2.held_out_words, wikitext2.VOCABULARY)
-    data = text_data(trial, ranks, length, corpus)
+    data = text_data(trial, ranks, length)
     return Workload.of(
         trial,
         data,
         model=TransformerLM(size, length, dropout).to(ranks.device),
-        loss=language_loss(trial, ranks),
+        loss=classifier_loss(trial, ranks, cross_entropy),
         optimizer=lambda parameters: ClippedSGD(parameters, rate, CLIP),
         sample="sequence",
         tokens=lambda batch: batch[1].numel(),
         blocks=(Layer,),
-        chain=language_chain(trial, layers_of),
+        chain=classifier_chain(trial, layers_of, cross_entropy=cross_entropy),
         reshuffles=False,
         notes=[] if size.causal else [UNMASKED],
     )

@@ -1,4 +1,4 @@
-"""WikiText-2: its words or byte pairs numbered once, read in columns, its published held-out texts.       [torch]
+"""WikiText-2: its words or byte pairs numbered once, read in columns; timed, or trained on to a result.     [torch]
 
     the text in 3 columns, read 4 words at a time: sample id = window x 3 + column
 
@@ -17,6 +17,7 @@ that occur twice. Nothing that a model is judged by has a part in how it reads.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 from scaling_study import datasets
 from scaling_study.datasets import (
@@ -39,7 +42,9 @@ from scaling_study.datasets import (
 )
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
-from scaling_study.workloads.feed import Batch, Feed, sent
+from scaling_study.trial import Trial
+from scaling_study.workloads.feed import Batch, Data, Feed, HeldOut, Metrics, found, random_batches, sent, to_train_on
+from scaling_study.workloads.workload import autocast
 
 # Exact for the training text with rare words as <unk> (not the "raw" one), with nothing put in for the ends of lines,
 # and <unk>, which the text itself has, counted once.
@@ -287,3 +292,140 @@ def _by_pairs(pack: Path) -> Encode:
     kept = pack / "tokenizer.json"
     tokenizer = Tokenizer.from_file(str(kept)) if kept.is_file() else encoded_pairs(training_text())[1]
     return lambda text: pairs(text, tokenizer)
+
+
+def text_data(trial: Trial, ranks: Ranks, length: int, byte_pairs: bool = False) -> Data:
+    """This rank's share of the text: batches of (tokens, the ones after them), (batch, length) int64 each.
+
+    Tokens are words, or `byte_pairs`. `data: auto` falls back to synthetic data by name, never silently; a training to
+    a result has no such. Raises SystemExit.
+    """
+    name, vocabulary = ("wikitext2_bpe", PAIR_VOCABULARY) if byte_pairs else ("wikitext2", VOCABULARY)
+    read, read_held_out = (pair_tokens, held_out_pairs) if byte_pairs else (tokens, held_out_words)
+    batch, held_out = trial.batch_per_worker, None
+    ids: np.ndarray | None
+    if trial.trained:
+        ids, texts = to_train_on(trial, lambda: (read(), read_held_out()))
+        source, held_out = name, held_out_text(ids, texts, length, trial, ranks)
+    else:
+        ids, source = found(trial, name, read, "WikiText-2 not found")
+    if ids is None:
+        batches = Feed(in_order(ranks, batch, length), synthetic(trial, ranks, length, vocabulary))
+    else:
+        batches = feed(ids, ranks, batch, length)
+    count = TOKENS if ids is None else len(ids)
+    return Data(batches, source, windows_per_epoch(ranks.world_size * batch, length, count), held_out)
+
+
+def synthetic(trial: Trial, ranks: Ranks, length: int, vocabulary: int) -> Callable[[torch.Tensor], Batch]:
+    """Seeded random tokens, each sample a text of its own."""
+
+    def drawn(seed: int, samples: int) -> Batch:
+        generator = torch.Generator().manual_seed(seed)
+        text = torch.randint(vocabulary, (samples, length + 1), generator=generator).to(ranks.device)
+        return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+    return random_batches(trial, ranks, drawn)
+
+
+def cross_entropy(scores: torch.Tensor, targets: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
+    """Mean over all tokens: scores (batch, length, vocabulary), targets (batch, length)."""
+    return F.cross_entropy(scores.flatten(0, 1), targets.flatten(), label_smoothing=label_smoothing)
+
+
+IGNORED = -100  # in the place of a token that is not to be said; cross_entropy's own
+EVALUATED_TOKENS = 2_048  # at once: 28,782 to 50,257 scores each are some 0.4 GB in fp32
+# Shorter passages are in two texts by chance, or since two articles have a sentence in common: 193 of 30,233 windows
+# of 8 words of WikiText-2's test text are somewhere in the training text. The longest passage there has 54 words.
+PASSAGE = 64
+
+
+def held_out_text(
+    train: np.ndarray, held_out: Mapping[str, np.ndarray], length: int, trial: Trial, ranks: Ranks
+) -> HeldOut:
+    """The published texts, each token of which but the first is to be said once, in windows without overlap.
+
+    `train`, and `held_out` by split: numbers of tokens, (n,) each; `length`: tokens of a window."""
+    texts = {split: torch.from_numpy(ids.astype(np.int64)).to(ranks.device) for split, ids in held_out.items()}
+    sizes = {split: windows(len(text), length) for split, text in texts.items()}
+    places = torch.arange(length + 1, device=ranks.device)
+
+    def fetch(split: str, chosen: torch.Tensor) -> Batch:
+        text = texts[split]
+        at = sent(chosen * length, ranks.device)[:, None] + places
+        tokens = text[at.clamp(max=len(text) - 1)]
+        return tokens[:, :-1], tokens.masked_fill(at >= len(text), IGNORED)[:, 1:]
+
+    return HeldOut(
+        sizes=sizes,
+        fetch=fetch,
+        metrics=lambda: language(ranks.device),
+        update=lambda metrics, model, batch, real: score(metrics, model, batch, real, ranks, trial),
+        batch=max(1, EVALUATED_TOKENS // length),
+        published={split: {split: size} for split, size in {"train": windows(len(train), length), **sizes}.items()},
+        in_both=in_both({"train": train, **held_out}, length),
+    )
+
+
+def windows(tokens: int, length: int) -> int:
+    """Windows of `length` that say every token of a text but the first; the last may have fewer."""
+    return -(-(tokens - 1) // length)
+
+
+def language(device: torch.device) -> Metrics:
+    """Mean cross-entropy over tokens and e to it, of sums in fp64."""
+    from scaling_study.workloads.metrics import Mean, Perplexity
+
+    return {"loss": Mean(device), "perplexity": Perplexity(device)}
+
+
+def score(metrics: Metrics, model: nn.Module, batch: Batch, real: torch.Tensor, ranks: Ranks, trial: Trial) -> None:
+    """Add the loss of each token of those windows that `real`, (b,) bool, names."""
+    tokens, targets = batch  # (b, length) int64 twice
+    with autocast(ranks.device, trial.precision):
+        scores = model(tokens).flatten(0, 1)  # (b x length, vocabulary)
+    targets = targets.masked_fill(~real[:, None], IGNORED).flatten()
+    exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    losses = F.cross_entropy(exact, targets, reduction="none", ignore_index=IGNORED)
+    for metric in metrics.values():
+        metric.update(losses[targets != IGNORED].double())
+
+
+def in_both(texts: Mapping[str, np.ndarray], length: int) -> dict[str, int]:
+    """`{"train/validation": 6, ...}`: how many windows of the latter text are anywhere in the former.
+
+    A window of fewer than PASSAGE tokens counts with the tokens that follow it.
+    """
+    passage = max(length, PASSAGE)
+    marks = {split: passages(text, passage) for split, text in texts.items()}
+    return {f"{a}/{b}": _shared(marks[a], marks[b][::length]) for a, b in itertools.combinations(texts, 2)}
+
+
+def passages(text: np.ndarray, length: int) -> np.ndarray:
+    """(n - length + 1,) uint64 of (n,) numbers below 65,536: equal where the `length` tokens from there on are.
+
+    Polynomials modulo 2^64 in random numbers that stand for the tokens; of a long text 30 ms.
+    """
+    if len(text) < length:
+        return np.zeros(0, np.uint64)
+    base = 6_364_136_223_846_793_005  # odd, so that it has an inverse
+    code = np.random.default_rng(0).integers(2**64, size=2**16, dtype=np.uint64)
+    sums = np.zeros(len(text) + 1, np.uint64)
+    sums[1:] = np.cumsum(code[text] * _powers(base, len(text)))  # wraps, as it should
+    marks: np.ndarray = (sums[length:] - sums[:-length]) * _powers(pow(base, -1, 2**64), len(text) - length + 1)
+    return marks
+
+
+def _powers(base: int, count: int) -> np.ndarray:
+    factors = np.full(count, base, np.uint64)
+    factors[:1] = 1
+    return np.cumprod(factors)
+
+
+def _shared(text: np.ndarray, windows: np.ndarray) -> int:
+    """How many of a few marks are among many."""
+    known = np.unique(windows)
+    if not len(known):
+        return 0
+    at = np.searchsorted(known, text).clip(max=len(known) - 1)
+    return int(np.isin(windows, known[at[known[at] == text]]).sum())

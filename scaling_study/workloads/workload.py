@@ -305,14 +305,19 @@ def memory_layout(trial: Trial) -> torch.memory_format:
     return torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
 
 
-def classifier_loss(trial: Trial, ranks: Ranks) -> Callable[[nn.Module, Batch], torch.Tensor]:
-    """Mean cross-entropy of a model's logits for (images, labels), in the trial's precision and label smoothing."""
+CrossEntropy = Callable[..., torch.Tensor]  # (scores, targets, label_smoothing=) -> scalar mean
+
+
+def classifier_loss(
+    trial: Trial, ranks: Ranks, cross_entropy: CrossEntropy = F.cross_entropy
+) -> Callable[[nn.Module, Batch], torch.Tensor]:
+    """Mean cross-entropy of a model's scores for (inputs, targets), in the trial's precision and label smoothing."""
     smoothing = trial.train_label_smoothing or 0.0
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
-        images, labels = batch  # (batch_per_worker, 3, side, side), (batch_per_worker,) int64
+        inputs, targets = batch
         with autocast(ranks.device, trial.precision):
-            return F.cross_entropy(model(images), labels, label_smoothing=smoothing)
+            return cross_entropy(model(inputs), targets, label_smoothing=smoothing)
 
     return loss
 
@@ -321,7 +326,8 @@ def classifier_chain(
     trial: Trial,
     layers: Callable[[Any], Mapping[str, nn.Module]] = lambda model: dict(model.named_children()),
     inputs: Callable[[Batch], torch.Tensor] = first,
+    cross_entropy: CrossEntropy = F.cross_entropy,
 ) -> Callable[[nn.Module], Chain]:
     """`Workload.chain` of a model with classifier_loss(). `layers`: its own, by name; else its children."""
-    loss = partial(F.cross_entropy, label_smoothing=trial.train_label_smoothing or 0.0)
+    loss = partial(cross_entropy, label_smoothing=trial.train_label_smoothing or 0.0)
     return lambda model: Chain(layers(model), inputs, loss=loss)

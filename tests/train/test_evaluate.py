@@ -18,7 +18,7 @@ from scaling_study.trial import Trial
 from scaling_study.workloads.feed import HeldOut
 from scaling_study.workloads.held_out import classification, score
 from scaling_study.workloads.metrics import figures, held_out, losses
-from scaling_study.workloads.text import held_out_text
+from scaling_study.workloads.wikitext2 import held_out_text
 
 SAMPLES = 10_000
 Operations = namedtuple("Operations", "labels video triplets")

@@ -1,4 +1,4 @@
-"""Batches on their way to a GPU: sample ids and pixels never make the host wait for what is queued there."""
+"""Sharding proved: no sample twice in an epoch, ranks disjoint and even; and no batch makes the host wait for a GPU."""
 
 from __future__ import annotations
 
@@ -10,12 +10,49 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import cifar10, cola, tree, wikitext2
-from scaling_study.workloads.feed import Feed, sent
+from scaling_study.workloads import cifar10, cola, images, wikitext2
+from scaling_study.workloads.feed import Feed, batches_of_indices, sent, shard, steps_per_epoch
+
+SIZES = st.tuples(st.integers(1, 400), st.integers(1, 5), st.integers(1, 17)).filter(lambda s: s[0] >= s[1] * s[2])
+
+
+@given(sizes=SIZES, epoch=st.integers(0, 100), seed=st.integers(0, 2**31))
+def test_an_epoch_reads_every_sample_at_most_once(sizes, epoch, seed):
+    samples, world, batch = sizes
+    shards = [shard(samples, epoch, seed, rank, world, batch) for rank in range(world)]
+    read = torch.cat(shards).tolist()
+    assert len(set(read)) == len(read)
+    assert set(read) <= set(range(samples))
+    assert len(read) == steps_per_epoch(samples, world, batch) * world * batch > samples - world * batch
+    assert len({len(s) for s in shards}) == 1
+
+
+def test_one_worker_and_two_read_the_same_global_batches():
+    """Weak scaling changes who reads a sample, not which samples make a step (given the same global batch)."""
+    alone = batches_of_indices(100, 7, 0, 1, 20)
+    pair = [batches_of_indices(100, 7, rank, 2, 10) for rank in range(2)]
+    for _ in range(12):  # two epochs and more
+        assert set(next(alone).tolist()) == {i for rank in pair for i in next(rank).tolist()}
+
+
+def test_batches_go_on_into_the_next_epoch_with_whole_batches():
+    batches = list(itertools.islice(batches_of_indices(25, 0, 0, 1, 10), 5))
+    assert [len(b) for b in batches] == [10] * 5
+    assert len(set(torch.cat(batches[:2]).tolist())) == 20
+
+
+def test_a_batch_larger_than_the_data_is_one_clear_sentence():
+    with pytest.raises(
+        SystemExit, match=r"a global batch of 40 samples is more than the 39 samples .* \(20\) .* \(2\)"
+    ):
+        next(batches_of_indices(39, 0, 0, 2, 20))
+
 
 GPU = torch.device("cuda", 0)
 
@@ -75,7 +112,7 @@ def of_a_tree(folder: Path) -> Feed:
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8), (number, 0, 0)).save(file)
     trial = Trial(model="iformer_tiny", data="images", batch_per_worker=2, image_size=32)
-    return tree.of_tree(tree.listed(folder), trial, Ranks(device=GPU), 32).feed
+    return images.of_tree(images.listed(folder), trial, Ranks(device=GPU), 32).feed
 
 
 @pytest.mark.parametrize("feed_of", [of_cifar10, of_cola, of_wikitext2, of_a_tree])

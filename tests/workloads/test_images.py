@@ -20,7 +20,6 @@ from scaling_study.measure.training import coming_epochs
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, images, load, views
-from scaling_study.workloads import tree as image_tree
 from scaling_study.workloads.feed import AHEAD, Begun, Drawn, DrawnAhead, Feed, read_ahead
 
 ROOT = settings.data_root()
@@ -62,7 +61,7 @@ def a_trial(**keys: object) -> Trial:
 
 
 def test_classes_and_files_are_in_sorted_order(a_tree: Path) -> None:
-    tree = image_tree.listed(a_tree)
+    tree = images.listed(a_tree)
     assert tree.classes == ("ant", "bee", "cat")
     assert tree.files == [
         "ant/0.png", "ant/1.JPG", "ant/2.jpeg", "ant/3.PNG",
@@ -74,7 +73,7 @@ def test_classes_and_files_are_in_sorted_order(a_tree: Path) -> None:
 def test_what_is_no_tree_is_one_line_that_names_the_folder(tmp_path: Path) -> None:
     def said() -> str:
         with pytest.raises(SystemExit) as stop:
-            image_tree.listed(tmp_path)
+            images.listed(tmp_path)
         assert "\n" not in str(stop.value) and "train/<class>/*.png" in str(stop.value)
         return str(stop.value)
 
@@ -118,7 +117,7 @@ def test_a_damaged_file_stops_the_training_that_reads_it(a_tree: Path) -> None:
 
 
 def test_every_image_comes_with_its_own_label_and_pixels(a_tree: Path) -> None:
-    tree, side = image_tree.listed(a_tree), 32
+    tree, side = images.listed(a_tree), 32
     source = images.enlarged_data(a_trial(), Ranks(), side)
     for _ in range(2 * 7):
         pixels, labels = next(source.feed)
@@ -270,7 +269,7 @@ def test_cifar10_in_memory_is_what_the_published_files_hold(side: int) -> None:
 def test_the_written_tree_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images.write_cifar10(tmp_path, each=3)
     monkeypatch.setenv("DATA_PATH", str(tmp_path))
-    tree = image_tree.listed(tmp_path)
+    tree = images.listed(tmp_path)
     pixels, labels = cifar10.images_and_labels()
     assert tree.classes == images.CIFAR10_CLASSES and tree.labels.bincount().tolist() == [3] * 10
     assert [name for name in os.listdir(tmp_path) if name != "train"] == [], "nothing half written is left"

@@ -22,7 +22,7 @@ from scaling_study.machine import DALI, installed
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 from scaling_study.workloads import cifar10, inputs, views
-from scaling_study.workloads import tree as image_tree
+from scaling_study.workloads import images as image_tree
 from scaling_study.workloads.feed import Drawn, DrawnAhead, Feed, batches_of_indices, steps_per_epoch
 from scaling_study.workloads.views import DamagedFiles, Reading, Samples, augmented
 

@@ -1,9 +1,10 @@
-"""The language models are what their names say: the published one to the last parameter, and no word sees the next."""
+"""The language models are what their names say: no word sees the next, and GPT-2 is transformers' own."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ from scaling_study import datasets, settings
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import load, wikitext2
+from scaling_study.workloads.workload import Workload
 
 PUBLISHED = {"model": "transformer_lm", "data": "synthetic", "batch_per_worker": 20}
 SMALL = {**PUBLISHED, "batch_per_worker": 2, "sequence_length": 8}
@@ -88,3 +90,51 @@ def test_a_batch_is_20_rows_of_35_words_and_the_ones_after_them(data):
     assert one.tokens((words, targets)) == 700
     assert (one.sample, one.samples_per_step, one.steps_per_epoch, one.reshuffles) == ("sequence", 20, 2_928, False)
     assert one.data_source == (data if data == "wikitext2" else "synthetic (asked for)")
+
+
+TINY = {"model": "gpt2_tiny", "data": "synthetic", "batch_per_worker": 2, "sequence_length": 8}
+
+
+def tiny(**keys: object) -> Workload:
+    pytest.importorskip("transformers")
+    return load(Trial(**{**TINY, **keys}), Ranks())
+
+
+# --- the model ---
+
+
+@pytest.mark.slow
+def test_it_is_transformers_model_bit_by_bit() -> None:
+    from transformers.models.gpt2.configuration_gpt2 import GPT2Config
+    from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
+
+    loaded = tiny(find="parity")
+    tokens, targets = next(loaded.batches)
+    theirs = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=64)).eval()
+    theirs.transformer.load_state_dict(loaded.model.transformer.state_dict())
+    assert sum(p.numel() for p in theirs.parameters()) == loaded.parameters
+    assert theirs(tokens).logits.equal(loaded.model(tokens))
+    assert loaded.chain and loaded.chain(loaded.model)((tokens, targets)).equal(
+        loaded.loss(loaded.model, (tokens, targets))
+    )
+
+
+# --- the data ---
+
+
+@pytest.mark.slow
+@real_data
+def test_the_text_is_byte_pairs_of_all_of_it_and_reads_in_columns() -> None:
+    from tokenizers import Tokenizer
+
+    ids = wikitext2.pair_tokens()
+    tokenizer = Tokenizer.from_file(str(datasets.packed_wikitext2_bpe() / "tokenizer.json"))
+    assert ids.dtype == np.uint16 and tokenizer.get_vocab_size() <= wikitext2.PAIR_VOCABULARY
+    file = datasets.wikitext2_file()
+    assert file is not None and tokenizer.decode(ids.tolist(), skip_special_tokens=False) == file.read_text(
+        encoding="utf-8"
+    )
+    loaded = tiny(data="wikitext2_bpe")
+    tokens, targets = next(loaded.batches)
+    assert tokens[0].tolist() == ids[:8].tolist() and targets[0].tolist() == ids[1:9].tolist()
+    assert loaded.steps_per_epoch == (len(ids) // 2 - 1) // 8 and loaded.data_source == "wikitext2_bpe"

@@ -15,8 +15,8 @@ from tiny_tree import CLASSES, tiny_tree
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, load
-from scaling_study.workloads import tree as image_tree
-from scaling_study.workloads.tree import listed
+from scaling_study.workloads import images as image_tree
+from scaling_study.workloads.images import listed
 from scaling_study.workloads.views import MIDDLE, decoded
 from scaling_study.workloads.workload import Workload
 

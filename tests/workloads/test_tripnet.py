@@ -1,17 +1,150 @@
-"""Tripnets as workloads: their batches, their losses by head, their parts, and what a frozen backbone saves."""
+"""Tripnets: their backbones and heads, their batches, losses and parts, and what a frozen backbone saves."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from torch import nn
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import load
+from scaling_study.workloads import load, tripnet, weights
 from scaling_study.workloads import workload as optimizers
 from scaling_study.workloads.feed import Batch
-from scaling_study.workloads.tripnet import FrozenFeatures
+from scaling_study.workloads.surgical_scenes.triplets import TRIPLETS
+from scaling_study.workloads.tripnet import FrozenFeatures, Tripnet, backbone, begin
 from scaling_study.workloads.workload import Workload
+
+TORCHVISIONS = ("resnet18", "squeezenet", "mobilenet_v2")
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "large", "small"),
+    [
+        ("resnet18", 512, (8, 2), (6, 3)),
+        ("mobilenet_v2", 320, (8, 2), (6, 3)),
+        ("efficientnet_lite0", 320, (8, 2), (6, 3)),
+        ("squeezenet", 512, (15, 3), (5, 2)),
+    ],
+)
+def test_small_frames_have_maps_as_fine_as_large_ones(
+    name: str, channels: int, large: tuple[int, int], small: tuple[int, int]
+) -> None:
+    for (height, width), places in (((256, 64), large), ((96, 48), small)):
+        made = backbone(name, height)
+        with torch.no_grad():
+            features = made.layers.eval()(torch.zeros(1, 3, height, width))
+        assert features.shape == (1, channels, *places) and made.channels == channels
+        assert tripnet.places_of_map(made.layers, height, width) == places[0] * places[1]
+        assert any(isinstance(module, made.blocks) for module in made.layers.modules())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
+    (tmp_path / "weights").mkdir()
+    return tmp_path / "weights"
+
+
+@pytest.mark.parametrize("name", TORCHVISIONS)
+def test_a_classifiers_weights_are_taken_without_its_last_layers(folder: Path, name: str) -> None:
+    from torchvision.models import get_model
+
+    state = get_model(weights.TORCHVISION[name], weights=None).state_dict()
+    old = {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
+    torch.save(old, weights.imagenet_file(name))
+    made = backbone(name, 96)
+    said = begin(made.layers, name, "imagenet")
+    assert (said["file"], said["classifier"]) == ("imagenet", "left out") and len(said["sha256"]) == 64
+    ours = made.layers.state_dict()
+    assert all(value.equal(state[key]) for key, value in ours.items() if not key.endswith("num_batches_tracked"))
+
+
+def test_imagenets_weights_that_are_not_there_are_one_clear_error(folder: Path) -> None:
+    made = backbone("resnet18", 96)
+    with pytest.raises(SystemExit) as refused:
+        begin(made.layers, "resnet18", "imagenet")
+    assert str(refused.value) == (
+        f"--weights imagenet: there is no {folder}/resnet18-f37072fd.pth; "
+        "python -m scaling_study.workloads.weights tripnet_resnet18 fetches it"
+    )
+
+
+def test_a_trained_tripnets_backbone_is_taken_from_its_best_model(folder: Path) -> None:
+    first = backbone("squeezenet", 96).layers.state_dict()
+    held = {**{f"backbone.{key}": value for key, value in first.items()}, "verb.context.weight": torch.zeros(1)}
+    torch.save({"trial": {}, "step": 3, "weights": held}, folder / "best.pt")
+    made = backbone("squeezenet", 96)
+    begin(made.layers, "squeezenet", "best.pt")
+    assert all(value.equal(first[key]) for key, value in made.layers.state_dict().items())
+    with pytest.raises(SystemExit, match="of another model than tripnet_mobilenet_v2: it has no features"):
+        begin(backbone("mobilenet_v2", 96).layers, "mobilenet_v2", "best.pt")
+
+
+def test_the_command_names_what_it_can_fetch(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="there is no model 'tripnet_vgg'; it is one of tripnet_resnet18, "):
+        weights.main(["tripnet_vgg"])
+    torch.save({"a": torch.zeros(1)}, folder / "mobilenet_v2-b0353104.pth")
+    weights.main(["tripnet_mobilenet_v2"])
+    assert "In a study: {model: tripnet_mobilenet_v2, weights: imagenet}" in capsys.readouterr().out
+
+
+WHICH = torch.tensor(TRIPLETS)
+
+
+def small(frozen: bool = False) -> Tripnet:
+    torch.manual_seed(1)
+    backbone = nn.Sequential(nn.Conv2d(3, 8, 3, 4, 1), nn.BatchNorm2d(8), nn.ReLU())
+    return Tripnet(backbone, 8, 4 * 6, WHICH, frozen)
+
+
+@pytest.mark.parametrize(("normalised", "parameters"), [(True, 12_261_330), (False, 12_261_268)])
+def test_parameter_counts_are_the_published_ones(normalised: bool, parameters: int) -> None:
+    backbone = tripnet.backbone("resnet18", 256)
+    model = Tripnet(backbone.layers, backbone.channels, 8 * 14, WHICH, normalised=normalised)
+    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == parameters
+
+
+def test_the_heads_columns_stand_in_the_order_of_the_labels() -> None:
+    model = small().eval()
+    frames = torch.randn(2, 3, 16, 24)
+    features = model.features(frames)
+    maps = model.class_maps(frames)
+    logits = model(frames)
+    assert maps.shape == (2, 6, 4, 6) and logits.shape == (2, 131)
+    assert logits[:, :6].equal(maps.amax((2, 3)))
+    assert logits[:, 6:16].equal(model.verb(features, maps)) and logits[:, 16:31].equal(model.target(features, maps))
+    assert model(features).equal(logits), "features in the place of frames"
+
+
+def test_a_triplet_is_scored_by_its_own_components() -> None:
+    model = small()
+    triplet = model.triplet.eval()
+    with torch.no_grad():
+        for matrix in triplet.matrices:
+            matrix.copy_(torch.eye(len(matrix)))
+        triplet.linear.weight.copy_(torch.eye(100))
+        triplet.linear.bias.zero_()
+    scores = [torch.arange(1.0, size + 1)[None] for size in (6, 10, 15)]
+    expected = [(i + 1) * (v + 1) * (t + 1) for i, v, t in TRIPLETS]
+    torch.testing.assert_close(triplet(*scores)[0], torch.tensor(expected, dtype=torch.float32), rtol=1e-4, atol=0.0)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_frozen_backbone_keeps_weights_and_statistics_and_the_heads_learn(frozen: bool) -> None:
+    model = small(frozen)
+    model.eval()
+    model.train()  # as a training does after an evaluation
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=0.1)
+    model(torch.randn(4, 3, 16, 24)).square().mean().backward()
+    optimizer.step()
+    moved = {name.split(".")[0] for name, value in model.state_dict().items() if not value.equal(before[name])}
+    assert moved == {"instrument", "verb", "target", "triplet"} | (set() if frozen else {"backbone"})
+    assert model.backbone.training is not frozen and model.verb.training
+
 
 KEYS = {"model": "tripnet_squeezenet", "data": "synthetic", "batch_per_worker": 4, "image_size": 64}
 HEADS = ["instrument", "verb", "target", "triplet"]

@@ -1,18 +1,25 @@
-"""WikiText-2 is cut into the words of the published study, and read in its columns, window by window."""
+"""WikiText-2 is cut into the words of the published study, read in its columns, and evaluated to the last word."""
 
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
 
 from scaling_study import datasets, settings
+from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
-from scaling_study.workloads import wikitext2
+from scaling_study.trial import Trial
+from scaling_study.workloads import load, wikitext2
+from scaling_study.workloads.feed import HeldOut
+from scaling_study.workloads.wikitext2 import IGNORED, held_out_text, in_both, passages, windows
 
 ROOT = settings.data_root()
 REAL = next((ROOT / name for name in datasets.WIKITEXT2_FILES if (ROOT / name).is_file()), None)
@@ -125,3 +132,140 @@ def test_more_columns_than_there_is_text_for_are_refused(monkeypatch):
     monkeypatch.setattr(wikitext2, "TOKENS", 100)
     with pytest.raises(SystemExit, match=r"^10 columns of 10 words have no window of 10: lower --batch-per-worker"):
         next(wikitext2.in_order(Ranks(0, 2), 5, 10))
+
+
+def held_out(text: np.ndarray, length: int) -> HeldOut:
+    return held_out_text(np.arange(60), {"validation": text, "test": text[:5]}, length, Trial(), Ranks())
+
+
+def test_windows_are_those_of_the_drawing() -> None:
+    ten = held_out(np.arange(10, dtype=np.uint16), 4)
+    assert ten.sizes == {"validation": 3, "test": 1} and ten.published["train"] == {"train": 15}
+    tokens, targets = ten.fetch("validation", torch.arange(3))
+    assert tokens.tolist()[:2] == [[0, 1, 2, 3], [4, 5, 6, 7]] and tokens.tolist()[2][:2] == [8, 9]
+    assert targets.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8], [9, IGNORED, IGNORED, IGNORED]]
+    assert ten.fetch("test", torch.tensor([0]))[1].tolist() == [[1, 2, 3, 4]]
+
+
+@given(st.integers(2, 50), st.integers(1, 60))
+def test_every_token_but_the_first_is_said_once(tokens: int, length: int) -> None:
+    split = held_out(np.arange(tokens, dtype=np.uint16), length)
+    read, said = split.fetch("validation", torch.arange(windows(tokens, length)))
+    assert said[said != IGNORED].tolist() == list(range(1, tokens))
+    assert (said[said != IGNORED] == read[said != IGNORED] + 1).all()
+
+
+def test_perplexity_is_that_of_all_tokens_and_not_a_mean_of_windows() -> None:
+    torch.manual_seed(0)
+    text = np.random.default_rng(0).integers(0, 7, 30).astype(np.uint16)
+    split, model = held_out(text, 8), nn.Embedding(7, 7).double()  # scores of the next token, by the last
+    metrics = split.metrics()
+    for place in range(4):
+        split.update(metrics, model, split.fetch("validation", torch.tensor([place, 0])), torch.tensor([True, False]))
+    ids = torch.from_numpy(text.astype(np.int64))
+    loss = F.cross_entropy(model(ids[:-1]), ids[1:]).item()
+    assert metrics["loss"].compute().item() == pytest.approx(loss, rel=1e-12)
+    assert metrics["perplexity"].compute().item() == pytest.approx(np.exp(loss), rel=1e-12)
+
+
+# --- what is in two texts ---
+
+
+@given(st.lists(st.integers(0, 2), max_size=30), st.integers(1, 6))
+def test_passages_are_told_apart_by_their_tokens(text: list[int], length: int) -> None:
+    marks = passages(np.array(text, dtype=np.uint16), length).tolist()
+    truth = [tuple(text[at : at + length]) for at in range(len(text) - length + 1)]
+    assert len(marks) == len(truth) and len(set(zip(marks, truth, strict=True))) == len(set(truth)) == len(set(marks))
+
+
+def test_windows_that_are_anywhere_in_an_earlier_text_are_counted() -> None:
+    random = np.random.default_rng(0)
+    train, other = random.integers(0, 2**16, (2, 800)).astype(np.uint16)
+    test = np.concatenate([other[:160], train[111:271], other[320:]])  # windows 2 and 3 of 80
+    assert in_both({"train": train, "test": test}, 80) == {"train/test": 2}
+    assert in_both({"train": train, "validation": other, "test": test}, 80)["validation/test"] == 8
+
+
+def test_a_short_window_counts_with_the_tokens_that_follow_it() -> None:
+    train = np.arange(400) % 100
+    test = np.concatenate([train[100:160], [1000, 1001, 1002, 1003], train[200:270]])  # 60 in common, and 70
+    assert in_both({"train": train, "test": test}, 8) == {"train/test": 1}
+    assert wikitext2.PASSAGE == 64
+
+
+three_texts = pytest.mark.skipif(
+    len(datasets.wikitext2_held_out()) < 2, reason=f"needs WikiText-2's three texts in {ROOT}; set DATA_ROOT"
+)
+TEXTS = {
+    "wiki.train.tokens": " \n the cat said the <unk> cat sat . \n" * 2,
+    "wiki.valid.tokens": " \n The dog said . \n",
+    "wiki.test.tokens": " \n A <unk> sat , the cat . \n",
+}
+KNOWN = ["<unk>", "cat", "the", ".", "said", "sat"]  # the most frequent first, equals by alphabet
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the three texts, in a world where they are a few words long."""
+    monkeypatch.setattr(wikitext2, "ARCHIVE", "http://127.0.0.1:9/wikitext-2-v1.zip")
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
+    monkeypatch.setattr(datasets, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(wikitext2, "TOKENS", 16)
+    monkeypatch.setattr(wikitext2, "VOCABULARY", len(KNOWN))
+    monkeypatch.setattr(wikitext2, "WORDS", {"validation": 4, "test": 7})
+    folder = tmp_path / "wikitext-2"
+    folder.mkdir()
+    for name, text in TEXTS.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_a_word_that_training_never_saw_is_unknown(texts: Path) -> None:
+    read = {split: " ".join(KNOWN[id] for id in ids) for split, ids in wikitext2.held_out_words().items()}
+    assert read == {"validation": "the <unk> said .", "test": "<unk> <unk> sat <unk> the cat ."}
+    assert all(isinstance(ids, np.memmap) and ids.dtype == np.uint16 for ids in wikitext2.held_out_words().values())
+
+
+def test_byte_pairs_are_those_of_the_training_text(texts: Path) -> None:
+    pytest.importorskip("tokenizers")
+    from tokenizers import Tokenizer
+
+    read = wikitext2.held_out_pairs()
+    tokenizer = Tokenizer.from_file(str(datasets.packed_wikitext2_bpe() / "tokenizer.json"))
+    assert [tokenizer.decode(ids.tolist()) for ids in read.values()] == list(TEXTS.values())[1:]
+    assert "Ġcat" in tokenizer.get_vocab() and "Ġdog" not in tokenizer.get_vocab()
+    assert wikitext2.encoded_pairs(wikitext2.training_text())[1].get_vocab() == tokenizer.get_vocab()
+
+
+def test_a_text_that_is_not_there_is_named_and_timing_does_without(texts: Path) -> None:
+    (texts / "wiki.test.tokens").unlink()
+    why = (
+        r"WikiText-2 has no test text \(wiki.test.tokens or test.txt\) beside .*wiki.train.tokens, and what is trained"
+    )
+    with pytest.raises(NoData, match=rf"^{why} to a result is evaluated on it: unpack http.* there$"):
+        wikitext2.held_out_words()
+    keys = {"model": "transformer_lm", "batch_per_worker": 1, "sequence_length": 8}
+    with pytest.raises(SystemExit, match=f"^--data auto: {why}"):
+        load(Trial(**keys, train_steps=1), Ranks())
+    assert load(Trial(**keys), Ranks()).data_source == "wikitext2"
+
+
+@three_texts
+def test_the_published_texts_are_read_to_the_last_word() -> None:
+    assert [len(ids) for ids in wikitext2.held_out_words().values()] == [214_417, 241_859]
+
+
+@pytest.mark.slow
+@three_texts
+def test_the_longest_passage_of_test_and_training_text_has_54_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"train": wikitext2.tokens(), **wikitext2.held_out_words()}
+    shared = {"train/validation": 2, "train/test": 0, "validation/test": 0}
+    assert in_both(texts, 35) == shared and windows(len(texts["validation"]), 35) == 6_127
+    del texts["validation"]
+
+    def in_training(length: int, passage: int) -> int:
+        monkeypatch.setattr(wikitext2, "PASSAGE", passage)
+        return in_both(texts, length)["train/test"]
+
+    assert (in_training(1, 54), in_training(1, 55)) == (1, 0)
+    assert in_training(8, 8) == 193 and windows(len(texts["test"]), 8) == 30_233
