@@ -8,11 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import forked
-import pytest
-from trained import by_mpi, started
+from trained import by_mpi, skip_where_missing, started
 
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.machine import installed
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
 from scaling_study.settings import CHECKOUT
@@ -26,8 +24,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a framework's script with the flags `words`. `before`: a program that runs the script, with its arguments."""
     table = FRAMEWORKS[framework]
-    if absent := [name for name in table.needs if not installed(name)]:
-        pytest.skip(f"{absent[0]} is not installed")
+    skip_where_missing(framework)
     of_one_process = ["--workers", str(workers)] if table.one_process and workers > 1 else []
     program = [*before, str(CHECKOUT / table.script), *words, *of_one_process]
     if workers == 1 or table.one_process:

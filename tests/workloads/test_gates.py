@@ -11,7 +11,6 @@ import trained
 from scaling_study.machine import installed
 from scaling_study.models import OURS
 from scaling_study.records import store
-from scaling_study.trial import Trial
 
 pytestmark = pytest.mark.slow
 
@@ -36,11 +35,8 @@ def test_its_gate_is_passed(framework: str, model: str, keys: dict[str, Any], tm
     if absent := [name for name in OURS[model].needs if not installed(name)]:
         pytest.skip(f"{absent[0]} is not installed")
     launcher = "horovodrun" if framework == "horovod" else "torchrun"
-    trial = Trial(
-        framework=framework, model=model, workers=2, launcher=launcher, device="cpu", data="synthetic",
-        **{"allreduce": "fp32", **keys},
-    )  # fmt: skip
-    judged = trained.judged(trial, tmp_path)
+    asked = {"model": model, "launcher": launcher, "cores_per_worker": None, "allreduce": "fp32", **keys}
+    judged = trained.judged(trained.a_trial(framework, **asked), tmp_path)
     assert judged["verdict"] == "passed", judged
     if "sequence_length" in OURS[model].keys:
         assert all(rank.tokens_seen for rank in store.read_ranks(tmp_path, 2))
