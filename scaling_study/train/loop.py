@@ -313,7 +313,10 @@ class Loop:
         due |= bool(self.recipe.patience) and self.progress.best_step == self.progress.steps
         if not self.checkpoints or ended != ON or not self.ranks.agree(due):
             return
-        start, more = time.monotonic(), {"progress": vars(self.progress), "best_step": self.progress.best_step}
+        start, more = (
+            time.monotonic(),
+            {"progress": recordable(vars(self.progress)), "best_step": self.progress.best_step},
+        )
         write = partial(self.checkpoints.save, self.progress.steps, more, self.step_seconds, self.training.scaler)
         self.timed("save", write)
         self.saved_at, self.saving = time.monotonic(), time.monotonic() - start

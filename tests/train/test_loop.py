@@ -38,6 +38,7 @@ def trained(folder: Path, data: Path, *flags: str) -> dict[str, Any]:
 
 
 def test_a_training_that_diverges_is_recorded_as_one(data: Path, tmp_path: Path) -> None:
+    """Also where its validation loss is no number before its training loss is, and a checkpoint is due."""
     training = trained(
         tmp_path, data, "--train-steps", "6", "--learning-rate", "1e30", "--train-target", "accuracy=0.9"
     )
