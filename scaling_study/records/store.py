@@ -73,7 +73,8 @@ BEST = "best.pt"  # of a training that keeps its best model: the weights
 OF_A_TRAINING = ("checkpoints", PROGRESS, BEST, "training.csv", "tensorboard", "wandb")  # that it goes on from
 MOST_BYTES = 1 << 30  # of one file: a hundred ranks of 100,000 steps are a fifth of it
 MOST = 2**63  # whole numbers beyond fit no column of a table
-SUSPECT = re.compile(rb"\d{19}|[eE]\+?\d{3}|NaN|Infinity")  # in each JSON with a number that no column could hold
+# In each JSON with a number that no column could hold, and in few others.
+SUSPECT = re.compile(rb"(?<![\d.])\d{19}|\d[eE]\+?\d{3,}(?:[\s,\]}]|$)|NaN|Infinity")
 LONGEST = 200  # characters of what is wrong
 LAST_KEY = re.compile(rb'"schema":\s*%d\s*\}\s*\Z' % SCHEMA)  # of records, as we write them
 Made = TypeVar("Made")
