@@ -188,7 +188,7 @@ def test_ranks_of_two_hosts_take_turns_with_all_others(hosts: Network) -> None:
 def test_whoever_is_not_measured_is_stopped_on_every_host_and_dies_with_the_driver(hosts: Network) -> None:
     sweep = study(hosts, 1000, "horovodrun --mpi", "torchrun")
     sweep.start(hosts["h1"])
-    until(lambda: "round 4 of 1000" in sweep.said(), 150, sweep.said)
+    until(lambda: "block 4 of 1000" in sweep.said(), 150, sweep.said)
     seen = [(states(hosts, "h2"), states(hosts, "h2")) for _ in range(40)]
     assert all(len(first) == 2 for first, _ in seen)
     assert any(first.count(psutil.STATUS_STOPPED) == 1 for first, _ in seen), "the other one is measured"
@@ -200,7 +200,7 @@ def test_whoever_is_not_measured_is_stopped_on_every_host_and_dies_with_the_driv
 def test_a_host_that_dies_ends_what_has_ranks_there(hosts: Network) -> None:
     sweep = study(hosts, 100, "torchrun")
     nsenter = sweep.start(hosts["h1"])
-    until(lambda: "round 4 of 100" in sweep.said(), 150, sweep.said)
+    until(lambda: "block 4 of 100" in sweep.said(), 150, sweep.said)
     hosts["h2"].die()
     assert nsenter.wait(150) == 1, sweep.said()
     records = {record.trial.framework: record for record in sweep.records()}
