@@ -120,13 +120,6 @@ def grandchild(_: str) -> None:
         os._exit(0)
 
 
-def greed(_: str) -> None:
-    """Memory until there is none: what is left of it, the kernel or the allocator says."""
-    held = []
-    while True:
-        held.append(bytearray(os.urandom(1 << 16) * 256))  # 16 MiB that are really there
-
-
 def hold(megabytes: str) -> None:
     """So much memory, for ever: whoever limits it ends this."""
     held = bytearray(os.urandom(1 << 20)) * int(megabytes)
@@ -134,7 +127,7 @@ def hold(megabytes: str) -> None:
 
 
 FAULTS: dict[str, Callable[[str], None]] = {
-    f.__name__: f for f in (hang, hold, loop, flood, garbage, not_a_number, silence, grandchild, greed)
+    f.__name__: f for f in (hang, hold, loop, flood, garbage, not_a_number, silence, grandchild)
 }
 
 
