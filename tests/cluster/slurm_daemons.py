@@ -108,8 +108,9 @@ class Slurm:
         self._enter()
         self.start_controller()
         for name in self.names:
-            self.start_node(name)
-        self._wait(self._idle)
+            self._run([*self._into(name), "slurmd", "-f", str(self.conf), "-N", name])
+        nodes = ("sinfo", "-h", "-N", "-p", "main", "-o", "%T")
+        self._wait(lambda: self.ask(*nodes).split() == ["idle"] * len(self.names))
 
     def stop(self) -> None:
         if self._keeper.stdin:
@@ -119,18 +120,16 @@ class Slurm:
         self._keeper.kill()
         self._keeper.wait()
 
-    def start_controller(self, *options: str) -> None:
-        self._run([*self._into(self.names[0]), "slurmctld", "-f", str(self.conf), *options])
+    def start_controller(self) -> None:
+        self._run([*self._into(self.names[0]), "slurmctld", "-f", str(self.conf)])
 
-    def kill_controller(self) -> None:
-        self._kill("slurmctld")
-
-    def start_node(self, name: str) -> None:
-        self._run([*self._into(name), "slurmd", "-f", str(self.conf), "-N", name])
-
-    def kill_node(self, name: str) -> None:
-        """As if its power were cut: the slurmd and all that it has started."""
-        self._kill("slurmd", name)
+    def kill(self, daemon: str, *words: str) -> None:
+        """Kill a daemon and all that it has started, as if its power were cut."""
+        for process in self._daemons(daemon, words):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for one in (process, *process.children(recursive=True)):
+                    one.send_signal(signal.SIGKILL)
+        self._wait(lambda: not self._daemons(daemon, words))
 
     def state(self, job: str) -> str:
         """RUNNING, PENDING, ...; empty once it is forgotten."""
@@ -180,10 +179,6 @@ class Slurm:
         """What stands before a command that is to run where that node is."""
         return ["nsenter", f"--target={self._namespace().pid}", "--pid", "--mount"]
 
-    def _idle(self) -> bool:
-        states = self.ask("sinfo", "-h", "-N", "-p", "main", "-o", "%T").split()
-        return states == ["idle"] * len(self.names)
-
     def _configuration(self) -> str:
         controller, *ports = _free_ports(1 + len(self.names))
         nodes = "\n".join(
@@ -202,13 +197,6 @@ class Slurm:
     def _namespace(self) -> psutil.Process:
         """Process 1 of the namespace, as it is called out here."""
         return psutil.Process(self._keeper.pid).children()[0]
-
-    def _kill(self, daemon: str, *words: str) -> None:
-        for process in self._daemons(daemon, words):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                for one in (process, *process.children(recursive=True)):
-                    one.send_signal(signal.SIGKILL)
-        self._wait(lambda: not self._daemons(daemon, words))
 
     def _daemons(self, daemon: str, words: Sequence[str]) -> list[psutil.Process]:
         found = []

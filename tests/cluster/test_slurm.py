@@ -209,7 +209,7 @@ def test_a_job_that_is_hit(study, how, state, status, reason):
 def test_a_node_loses_its_power(study, slurm_with):
     one = study(slurm=slurm_with(nodes=1), seconds=LONG)
     job = one.running()
-    one.slurm.kill_node("node1")
+    one.slurm.kill("slurmd", "node1")
     one.slurm.until(job, "NODE_FAIL", seconds=60)  # Slurm takes some 28 s to be sure
     status, reason = one.collected()
     assert status == "failed" and reason.startswith("node_failed: node1, job 1 after")
@@ -250,7 +250,7 @@ def test_setup_that_fails_is_said_to_have_failed(study, tmp_path):
 def test_the_controller_does_not_answer_for_a_while(study, slurm_with):
     one = study(slurm=slurm_with(nodes=1), seconds=LONG)
     job = one.running()
-    one.slurm.kill_controller()
+    one.slurm.kill("slurmctld")
     status = one.run("--status")
     assert status.returncode == 1 and " unknown " in status.stdout
     assert "Unable to contact slurm controller" in status.stdout
