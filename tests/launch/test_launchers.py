@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +16,12 @@ from hypothesis import strategies as st
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts
-from scaling_study.launch import launchers
+from scaling_study.launch import attempts, launchers
 from scaling_study.launch.launchers import LAUNCHERS, Command, command
+from scaling_study.processes import leftovers
+from scaling_study.processes.process import Ending
 from scaling_study.settings import CHECKOUT
-from scaling_study.study.support import Cluster
+from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
 
 BIN = Path("/venv/bin")
@@ -134,6 +138,17 @@ def test_a_launcher_that_must_be_told_gets_the_port_that_is_free_now_or_the_conf
     assert own == launchers.preferred_port(replace(asked, repeat=2))
     assert f"--master_port {own} " in command(asked).shell()
     assert "--master_port 21000 " in command(asked, port=21_000).shell()
+
+
+def test_a_port_that_is_taken_is_replaced_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "WAIT_SECONDS", 0.5)
+    asked, stop = trial(framework="deepspeed_zero", launcher="deepspeed"), Ending()
+    own = launchers.preferred_port(asked)
+    with socket.create_server(("", own)):
+        argv, _, note = attempts.launch_line(asked, PROGRAM, stop, ALONE)  # type: ignore[arg-type]
+    assert int(argv[argv.index("--master_port") + 1]) in {*launchers.PORTS} - {own}
+    assert note.startswith(f"port {own} is in use by process {os.getpid()} (")
+    stop.close()
 
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
