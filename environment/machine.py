@@ -123,7 +123,7 @@ def find_mpi(venv: Path) -> Mpi:
 
 
 def is_of_an_environment(folder: Path, venv: Path) -> bool:
-    """Whether programs there were installed into a virtual environment: this one, or any other."""
+    """True if programs there were installed into a virtual environment: this one, or any other."""
     return folder == venv / "bin" or os.path.exists(folder.parent / "pyvenv.cfg")  # False where we may not look
 
 

@@ -1,4 +1,4 @@
-"""What a person sees while set-up works: one line a step, with its seconds; compilers write to a log."""
+"""The output of set-up while it works: one line a step, with its seconds; compilers write to a log."""
 
 from __future__ import annotations
 

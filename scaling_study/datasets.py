@@ -1,4 +1,4 @@
-"""Which data this machine has, found without torch: the driver needs to know before it plans.
+"""The data that this machine has, found without torch: the driver needs to know before it plans.
 
 `data: auto` is resolved once for a whole study, so that no repeat trains on something else than another.
 """
@@ -103,24 +103,24 @@ def wikitext2_file() -> Path | None:
 
 
 def packed_cifar10() -> Path:
-    """Where the packed images lie; the name changes when a file of the archive does."""
+    """The file of packed images; its name changes when a file of the archive does."""
     root = data_root().resolve()
     facts = [(file.name, *_facts([file])[0][1:]) for file in sorted((root / CIFAR10_FOLDER).glob("data_batch_*"))]
     return CACHE / f"cifar10-{_mark((str(root), facts))}.npy"
 
 
 def packed_cola() -> Path:
-    """Where the tokenised sentences lie; a folder, since the tokeniser lies beside them."""
+    """The folder of the tokenised sentences, with the tokeniser beside them."""
     return _pack("cola", cola_file())
 
 
 def packed_wikitext2() -> Path:
-    """Where the text lies as numbers of words; a folder, since the words lie beside them."""
+    """The folder of the text as numbers of words, with the words beside it."""
     return _pack("wikitext2", wikitext2_file())
 
 
 def packed_wikitext2_bpe() -> Path:
-    """Where the text lies as numbers of byte pairs; a folder, since the tokenizer lies beside them."""
+    """The folder of the text as numbers of byte pairs, with the tokenizer beside it."""
     return _pack("wikitext2_bpe", wikitext2_file())
 
 
@@ -201,7 +201,7 @@ def wikitext2_held_out() -> dict[str, Path]:
 
 
 def packed_held_out(pack: Path, files: Sequence[Path]) -> Path:
-    """Where what is evaluated on lies, encoded as a pack of training data is: a folder beside it, named by both."""
+    """The folder of encoded held-out data, beside a pack of training data and named by both."""
     return pack.with_name(f"{pack.name}-held_out-{_mark(_facts(files))}")
 
 
@@ -223,14 +223,14 @@ def surgery_folder() -> Path | None:
 
 
 def scenes_folder() -> Path:
-    """Where drawn scenes lie, or are to lie: in DATA_PATH, in DATA_ROOT, else in the cache."""
+    """The folder of drawn scenes, made or to be made: in DATA_PATH, in DATA_ROOT, else in the cache."""
     named = [folder for folder in (data_path(), data_root() / SCENES) if folder]
     cache = CACHE / f"{SCENES}-{SCENES_VERSION}"
     return next((folder for folder in named if (folder / SCENES_MARK).is_file()), cache)
 
 
 def tree_images() -> int | None:
-    """How many lie in DATA_PATH/train/<class>/; None where there is no such tree."""
+    """The number of images in DATA_PATH/train/<class>/; None where there is no such tree."""
     folder = data_path()
     return sum(is_image(path.name) for path in (folder / "train").glob("*/*")) or None if folder else None
 

@@ -1,4 +1,4 @@
-"""How long a trial will take, from finished trials where there are any, else from what starting a process costs.
+"""The time that a trial will take, from finished trials where there are any, else from what starting a process costs.
 
 Shown as an estimate; no scheduling depends on it.
 """

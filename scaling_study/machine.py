@@ -56,9 +56,9 @@ class Machine:
 
 def this_machine() -> Machine:
     """Look at the machine this runs on; no torch needed, a few milliseconds."""
-    needed = {*(n for f in FRAMEWORKS.values() for n in f.needs), *(n for m in MODELS.values() for n in m.needs)}
-    needed |= {n for f in FRAMEWORKS.values() for some in f.launcher_needs.values() for n in some}
-    needed |= {"torchmetrics", *LOGS, *DALI, *(m.imagenet for m in MODELS.values() if m.imagenet)}
+    needed = {name for table in (*FRAMEWORKS.values(), *MODELS.values()) for name in table.needs}
+    needed |= {name for table in FRAMEWORKS.values() for some in table.launcher_needs.values() for name in some}
+    needed |= {"torchmetrics", *LOGS, *DALI, *(model.imagenet for model in MODELS.values() if model.imagenet)}
     return Machine(
         cores=usable_cores(),
         cpu=cpu_model(),
@@ -92,12 +92,10 @@ def boot_id() -> str:
 
 
 def cpu_model() -> str:
-    try:
+    with contextlib.suppress(OSError):  # not Linux: the platform's own word has to do
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
-    except OSError:
-        pass  # not Linux: the platform's own word has to do
     return platform.processor() or platform.machine()
 
 

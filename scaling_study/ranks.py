@@ -225,8 +225,11 @@ def as_claimed(local_rank: int) -> int:
 
 
 def _local_size() -> int:
-    """How many processes share this host's cores. All that there are, where a launcher says which of them this is and
-    not how many are here; one, where it says neither (require_one_a_host)."""
+    """The number of processes that share this host's cores.
+
+    All that there are, where a launcher says which of them this is and not how many are here; one, where it says
+    neither (require_one_a_host).
+    """
     told = _place(LOCAL_RANK, -1) >= 0
     return _place(LOCAL_SIZE, _place(WORLD_SIZE, 1) if told else 1)
 

@@ -117,5 +117,5 @@ def trains(keys: Mapping[str, Any]) -> bool:
 
 
 def repeat_name(keys: Mapping[str, Any]) -> str:
-    """Which repeat of its configuration a trial is, by its trial keys: `r2`, or `s43.r2` where it is trained."""
+    """The name of a trial's repeat, from its trial keys: `r2`, or `s43.r2` where it is trained."""
     return f"s{keys['seed']}.r{keys['repeat']}" if trains(keys) else f"r{keys.get('repeat')}"

@@ -36,16 +36,15 @@ def key(default: Any, help: str, **limits: Any) -> Any:
     return field(default=default, metadata={"help": help, **limits})
 
 
-def add_flag(group: Any, f: Any, choices: Any = None) -> None:
+def add_flag(group: Any, f: Any, choices: Any = ()) -> None:
     """Add the flag of one field, with its help, default and limits, to a group of an argparse parser."""
-    default = None if f.default is MISSING else f.default
     help = f.metadata["help"]
     kind = next(k for name, k in (("int", int), ("float", float), ("bool", bool), ("str", str)) if name in str(f.type))
     if kind is bool:
         group.add_argument(flag(f.name), action="store_true", help=help)
     else:
         choices = choices or f.metadata.get("choices")
-        default = argparse.SUPPRESS if default is None or f.name == "launcher" else default
+        default = argparse.SUPPRESS if f.default is None or f.name == "launcher" else f.default
         group.add_argument(
             flag(f.name),
             type=bounded(kind, f.metadata),
@@ -97,8 +96,10 @@ STRICT = {"strict": True, "allow_inf_nan": False}  # how pydantic reads records:
 
 
 class Written:
-    """What pydantic reads from JSON that any version may have written: keys that it lacks are as they were before there
-    were any, and whole numbers stay whole, since ids depend on it."""
+    """A dataclass that pydantic reads from JSON of any version.
+
+    Keys that it lacks are as they were before there were any; whole numbers stay whole, since ids depend on it.
+    """
 
     __pydantic_config__ = STRICT
 
@@ -137,7 +138,7 @@ class Window(Written):
     block_seconds: float | None = None
 
     def warmup(self, fastest: float) -> int:
-        """How many steps warm up where the fastest so far takes `fastest` seconds.
+        """The number of steps that warm up if the fastest so far takes `fastest` seconds.
 
         As many as asked for, at least three after the first (DDP makes its buckets anew in the second), or one where
         steps are long; in rounds none then, as those that are looked at come before the first block. None at all where
@@ -152,14 +153,14 @@ class Window(Written):
         return math.isfinite(step_seconds) and step_seconds > min(LONG_STEP, self.block_seconds or math.inf)
 
     def steps_in_block(self, step_seconds: float) -> int:
-        """How many steps of so many seconds come nearest to a block's length; at least its share of the minima."""
+        """The number of such steps that comes nearest to a block's length; at least its share of the minima."""
         rounds, seconds = self.rounds or 1, self.block_seconds or 0.0
         fewest = max(self.min_seconds / step_seconds, self.min_steps) / rounds
         return max(1, round(seconds / step_seconds), math.ceil(fewest - SLACK))
 
 
 def offered(axis: str) -> tuple[Any, ...]:
-    """Every value of an axis that some framework has."""
+    """The values of an axis that some framework has."""
     return tuple(dict.fromkeys(value for table in FRAMEWORKS.values() for value in table.axes.get(axis, ())))
 
 
@@ -168,7 +169,7 @@ LAUNCHERS = tuple(dict.fromkeys(name for table in FRAMEWORKS.values() for name i
 
 @dataclass(frozen=True)
 class Trial(Written):
-    """Every key of a trial. `None` means that the key does not apply, or is left to the workload."""
+    """The keys of a trial. `None` means that the key does not apply, or is left to the workload."""
 
     framework: str = key("single", "which framework trains")
     model: str = key("resnet18", "what is trained", choices=MODEL_NAMES)
@@ -313,12 +314,12 @@ class Trial(Written):
 
     @property
     def data_parallel(self) -> int:
-        """How many workers, or pipelines of them, each read data of their own."""
+        """The number of workers, or of pipelines of them, that read data of their own."""
         return self.workers // (self.stages or 1)
 
     @property
     def processes(self) -> int:
-        """How many processes are started, and leave a report each."""
+        """The number of processes that are started, each of which leaves a report."""
         return 1 if FRAMEWORKS[self.framework].one_process else self.workers
 
     @cached_property  # asked for at every redraw of a sweep's progress
@@ -348,7 +349,7 @@ class Trial(Written):
         return f"{self.configuration}.{repeat_name(vars(self))}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Every trial key with its value (`window` apart), `global_batch` included."""
+        """The trial keys with their values (`window` apart), `global_batch` included."""
         keys = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "window"}
         return {**keys, "global_batch": self.global_batch}
 
@@ -428,7 +429,7 @@ def parser(framework: str) -> argparse.ArgumentParser:
     trained = result.add_argument_group("training to a result, instead of timing") if table.trains else trial
     for f in fields(Trial):
         if f.name in asked:
-            add_flag(trained if f.name in TRAIN_KEYS else trial, f, table.axes[f.name] or f.metadata.get("choices"))
+            add_flag(trained if f.name in TRAIN_KEYS else trial, f, table.axes[f.name])
     timed = result.add_argument_group("the timed window")
     steps = bounded(int, {"minimum": 1})
     timed.add_argument(

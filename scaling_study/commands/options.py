@@ -149,7 +149,7 @@ def grouped(command: Callable[..., int]) -> Callable[..., int]:
 
 @dataclass(frozen=True)
 class Trials:
-    """Which trials of a study are run."""
+    """The trials of a study that are run."""
 
     small: Small = False
     where: Where = ""

@@ -77,7 +77,7 @@ class Lines(Watch):
 
 
 def verdicts(plan: Plan, folder: Path, known: Mapping[str, Summary]) -> Table:
-    """Every gate with its verdict: green for passed, and the figure behind it."""
+    """The gates with their verdicts: green for passed, and the figure behind it."""
     rows = [gate.trial.to_dict() for gate in plan.gates]
     columns = [name for name in TELLING if name in USUAL or len({row[name] for row in rows}) > 1]
     shown = Table(title=f"{plan.study.name}: parity with one process of plain PyTorch", title_justify="left", box=None)

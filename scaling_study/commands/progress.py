@@ -334,7 +334,7 @@ class Progress(Watch):
         return Group(table, Text(""), Text(self.launch or self._training(), style="cyan"), footer)
 
     def _training(self) -> str:
-        """How far the training is that runs: `epoch 3.2 of 5.0, accuracy 0.61, 42 s left`; empty for what is timed."""
+        """The state of the training that runs: `epoch 3.20, accuracy 0.61, 42 s left`; empty for what is timed."""
         if not (self.running and self.running.trained and self.results):
             return ""
         with contextlib.suppress(store.UnreadableRecord, KeyError, TypeError):

@@ -32,7 +32,7 @@ NOT_IN_JOB = ("slurm", "per_trial", "slurm_print", "as_json")  # for the process
 
 @dataclass(frozen=True)
 class How:
-    """How trials are run."""
+    """Options of the trials that are run."""
 
     no_prune: options.NoPrune = False
     reset: options.Reset = False

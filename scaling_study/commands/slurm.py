@@ -80,7 +80,7 @@ def submit(selection: Selection, cluster: Cluster, words: list[str], as_json: bo
 
 
 def show_status(selection: Selection, as_json: bool) -> int:
-    """Every job of the study; SOME_FAILED where Slurm did not answer. Raises StudyError."""
+    """Show the jobs of the study; SOME_FAILED if Slurm did not answer. Raises StudyError."""
     console = Console(stderr=as_json, highlight=False)
     return OK if slurm_jobs.show_status(console, results_of(selection), as_json) else SOME_FAILED
 

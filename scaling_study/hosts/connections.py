@@ -100,7 +100,7 @@ class AgentConnection:
         self._errors.close()
 
     def failure(self, otherwise: str) -> str:
-        """How the connection ended, in one clause that names the host."""
+        """The end of the connection, in one clause that names the host."""
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(1.0)
@@ -215,7 +215,7 @@ class TrialOnHosts:
         self.failed_host = closed[0].failure(CLOSED) if closed else ""
 
     def with_failed_host(self, exit: Exit) -> Exit:
-        """How the command ended, with the host that failed, if one did."""
+        """The end of the command, with the host that failed, if one did."""
         return replace(exit, node=self.failed_host, interrupted=False) if self.failed_host else exit
 
 

@@ -26,7 +26,7 @@ PART = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")  # up to a comma that stands in
 
 
 def expand(text: str) -> list[str]:
-    """Every host of a host list, in its order. Raises ValueError for anything else, and for more than MOST_HOSTS."""
+    """The hosts of a host list, in its order. Raises ValueError for anything else, and for more than MOST_HOSTS."""
     parts = PART.findall(text)
     if not text or ",".join(parts) != text:
         raise ValueError(f"{text!r} is not a host list; expected one like node[1-4],login")

@@ -41,7 +41,7 @@ class ObservedJob:
 
 
 def observe_jobs(folder: Path) -> list[ObservedJob]:
-    """Every job that is not collected yet, with its state now. Raises SlurmUnavailable."""
+    """The jobs that are not collected yet, each with its state now. Raises SlurmUnavailable."""
     pending = list(jobs.uncollected(folder))
     for at, job in enumerate(pending):
         if not job.id and (number := jobs.job_number(job.name)):  # its submitter died before it could write it down

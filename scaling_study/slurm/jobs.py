@@ -141,7 +141,7 @@ class JobState:
 
 @dataclass(frozen=True)
 class ScriptExit:
-    """How a batch script ended, as its own trap has written it to exit.json; a killed script leaves none."""
+    """The end of a batch script, as its own trap has written it to exit.json; a killed script leaves none."""
 
     __pydantic_config__ = STRICT | {"extra": "forbid"}
 
@@ -315,7 +315,7 @@ def read(path: Path) -> Job:
 
 
 def all_jobs(results: Path) -> list[Job]:
-    """Every job of a results folder, the oldest first. Raises HostError for one that is broken."""
+    """The jobs of a results folder, the oldest first. Raises HostError for one that is broken."""
     try:
         jobs = [read(path) for path in (results / FOLDER).glob(f"*/{FILE}")]
     except store.UnreadableRecord as error:
@@ -337,7 +337,7 @@ def begun_record(folder: Path) -> Record | None:
 
 
 def script_exit(results: Path, job: Job) -> ScriptExit | None:
-    """How the job's batch script ended; None if its exit.json is missing, not whole, or another job's."""
+    """The end of the job's batch script; None if its exit.json is missing, not whole, or another job's."""
     try:
         path = folder_of(results, job) / EXIT
         ended = store.parsed(store.contents(path), ScriptExit, path)

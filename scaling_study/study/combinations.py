@@ -52,7 +52,7 @@ def refuse_too_many(study: Study) -> None:
 
 
 def combinations(study: Study, sweep: Sweep, problems: Problem) -> list[Keys]:
-    """Every combination that the sweep asks for, with its fixed keys. What is wrong is added to `problems`."""
+    """The combinations that the sweep asks for, with its fixed keys. What is wrong is added to `problems`."""
     kept, matched = [], set[int]()
     for values in itertools.product(*sweep.matrix.values()):
         keys = {**sweep.fixed, **dict(zip(sweep.matrix, values, strict=True))}
@@ -71,7 +71,7 @@ def combinations(study: Study, sweep: Sweep, problems: Problem) -> list[Keys]:
 
 
 def checked(study: Study) -> list[tuple[Keys, Sweep]]:
-    """Every combination with its sweep. Raises StudyError with file, line and both values for whatever is wrong."""
+    """All combinations, each with its sweep. Raises StudyError with file, line and both values of what is wrong."""
     refuse_too_many(study)
     problems: Problem = {}
     asked = [(keys, sweep) for sweep in study.sweeps for keys in combinations(study, sweep, problems)]
@@ -83,7 +83,7 @@ def checked(study: Study) -> list[tuple[Keys, Sweep]]:
 
 
 def data_shares(framework: str, keys: Mapping[str, Any]) -> int:
-    """How many workers, or pipelines of workers, share the data."""
+    """The number of workers, or of pipelines of workers, that share the data."""
     workers = worker_count(keys)
     if not FRAMEWORKS[framework].cuts_model:
         return workers

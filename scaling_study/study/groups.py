@@ -1,4 +1,4 @@
-"""Which configurations one set of processes can measure in turn, each built once. Pure.
+"""Groups of configurations that one set of processes can measure in turn, each built once. Pure.
 
     horovod, 2 workers, MPI:    resnet18 x batch 32, 64 x fp32, fp16        one group: four configurations
     torch_ddp, 2 workers:       resnet18 x batch 32, 64                     another

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 def repeats(planned: int, others: int) -> int:
-    """How many repeats it gets in all, of which `planned` anyway, among so many trials of other configurations."""
+    """The number of repeats of the sentinel, `planned` or more, beside so many trials of other configurations."""
     return max(planned, min(planned + others // EVERY, MOST))
 
 
@@ -69,7 +69,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every configuration of a study on a machine."""
+    """The configurations of a study on a machine, and how they are run."""
 
     study: Study
     machine: Machine
@@ -95,7 +95,7 @@ class Plan:
         return [groups.cooled(planned.trial).configuration for planned in self.configurations if planned.trial.warm]
 
     def trials(self) -> Iterator[tuple[Trial, Planned]]:
-        """Every trial that is certain to run, in order: gates first. What cannot run here appears once."""
+        """The trials that are certain to run, in order: gates first. What cannot run here appears once."""
         yield from ((gate.trial, gate) for gate in self.gates)
         rounds = range(1, max((p.measure.repeats for p in self.configurations), default=0) + 1)
         planned = (pair for repeat in rounds for pair in self.round(repeat))

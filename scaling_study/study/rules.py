@@ -62,7 +62,7 @@ HOLDS = {"one": 1, "two": 2, "several": 2}  # stages that a worker holds, or the
 
 
 def resolved(framework: str, workers: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every key of the shape that the framework has, in full; `given` are those asked for. Nothing is checked here."""
+    """All keys of the shape that the framework has; `given` are those asked for. Nothing is checked here."""
     axes = FRAMEWORKS[framework].axes
     asked = {key: given[key] for key in SHAPE if given.get(key) is not None}
     stages = asked.get("stages") or max(1, workers // asked.get("replicas", 1))

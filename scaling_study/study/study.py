@@ -51,7 +51,7 @@ class Strict(BaseModel):
 
 
 class Measure(Strict):
-    """How each trial is measured and how often."""
+    """The key `measure`: the timing of each trial, and its repeats."""
 
     warmup_steps: int = Field(default=5, ge=0, le=MOST[int])
     min_steps: int = Field(default=10, ge=1, le=MOST[int])

@@ -24,7 +24,7 @@ OLDEST = {("schedule", name): ("torch", "2.10") for name in V_SCHEDULES}  # key,
 
 
 def too_old(trial: Trial, libraries: Mapping[str, str]) -> str:
-    """Which library (name -> version) is too old for what the trial asks; empty if none is.
+    """The library (name -> version) that is too old for what the trial asks, in words; empty if none is.
 
     A container's build of a version before its release (2.10.0a0+nv25.11) counts as that version.
     """
