@@ -442,6 +442,32 @@ def name_rows(axis: Axes, names: Sequence[str], texts: Sequence[str], colours: S
     axis.grid(False, axis="y")
 
 
+def mark(
+    axis: Axes,
+    row: float,
+    at: float,
+    ends: tuple[float, float],
+    look: tuple[str, str, str],
+    size: float,
+    **more: float,
+) -> None:
+    """A mark in a row, on a bar between `ends` unless these are unknown. `look`: the marker, its face and its edge."""
+    marker, face, edge = look
+    if not pd.isna(ends[0]):
+        axis.plot(ends, [row, row], color=edge, linewidth=1.3, zorder=3)
+    axis.plot(
+        at,
+        row,
+        marker=marker,
+        markerfacecolor=face,
+        markeredgecolor=edge,
+        linestyle="",
+        markersize=size,
+        zorder=4,
+        **more,  # type: ignore[arg-type]
+    )
+
+
 def _beside(axis: Axes, y: float, text: str, colour: str = DARK) -> None:
     axis.annotate(
         text,

@@ -26,8 +26,6 @@ from analysis.show.style import RATIO
 from analysis.statistics.ranking import Uncertainty, holm
 from analysis.views.view import Detector, Drawing, Gap, StudyTable, View
 
-# The gain of a 16-bit allreduce over fp32: the ratio of throughputs, everything else equal, with its interval.
-#
 # Faster and slower hold for all pairs of a study together: where nothing differs, any pair is called either in at most
 # 5 % of studies (Holm). "No difference" is a test of equivalence: the whole 95 % interval of the ratio lies within the
 # study's target_interval of 1. What is neither is not resolved.
@@ -162,19 +160,8 @@ def _panel(axis: Axes, _: style.Layout, panel: pd.DataFrame, limits: tuple[float
     for row, pair in enumerate(as_rows(panel)):
         if pair["verdict"] in looks:
             marker, face, edge = looks[pair["verdict"]]
-            if not pd.isna(pair["gain_low"]):
-                axis.plot([pair["gain_low"], pair["gain_high"]], [row, row], color=edge, linewidth=1.3, zorder=3)
-            axis.plot(
-                pair["gain"],
-                row,
-                marker=marker,
-                markerfacecolor=face,
-                markeredgecolor=edge,
-                markeredgewidth=1.2,
-                linestyle="",
-                markersize=5.5,
-                zorder=4,
-            )
+            ends = pair["gain_low"], pair["gain_high"]
+            style.mark(axis, row, pair["gain"], ends, (marker, face, edge), 5.5, markeredgewidth=1.2)
         elif pair["verdict"] != NOT_COMPARABLE:
             whole = all(part.endswith(configurations.IMPLIED) for part in pair["verdict"].split(", "))
             style.cross(axis, limits[0], row, style.DARK, whole)

@@ -19,10 +19,9 @@ from analysis.text import megabytes
 from analysis.views.memory import one_batch, series_name
 from analysis.views.view import Detector, ModelTable, View
 
-# Bytes that a worker hands to collectives in one step, by kind, counted at the call (docs/record.md).
-#
-# With p bytes of fp32 parameters an allreduce hands over p, in fp16 p/2. FSDP gathers the parameters twice and reduces
-# the gradients once: 3p, and with fp16 gradients 2p + p/2 = 5/6 of it. ZeRO-1 and -2 send the new parameters once: 3/4.
+# Counted at the call (docs/record.md). With p bytes of fp32 parameters an allreduce hands over p, in fp16 p/2. FSDP
+# gathers the parameters twice and reduces the gradients once: 3p, and with fp16 gradients 2p + p/2 = 5/6 of it. ZeRO-1
+# and -2 send the new parameters once: 3/4.
 
 ALIKE = tuple(key for key in KEYS if key not in ("allreduce", *BATCH_KEYS))  # the size of a batch sends no byte
 COLUMNS = (

@@ -21,8 +21,6 @@ from analysis.statistics import ranking
 from analysis.text import number
 from analysis.views.view import Drawing, Gap, StudyTable, View
 
-# The cost of a million samples: worker-hours, and money where a machine file gave the price of one.
-#
 #     worker-hours = workers x 1e6 / samples a second / 3600        money = worker-hours x price of a worker-hour
 #
 # Both have the throughput's own interval between repeats, upside down. Without a price all workers are taken to cost
@@ -110,8 +108,6 @@ def cheapest(among: list[Cost]) -> Cost | None:
     return min(among, key=lambda cost: cost.money or 0.0, default=None)
 
 
-# Cost against time for a million samples: which configurations no other beats in both.
-#
 # One is beaten by another that is neither slower nor dearer, and better in one. Means decide who is on the front; who
 # is beaten only by such as are tied with it (the 95 % interval of their ratio of throughputs holds 1) may be on it too.
 
@@ -223,8 +219,6 @@ def _hours(cost: Cost) -> str:
     bounds = "" if cost.low is None or cost.high is None else f" [{number(cost.low)}, {number(cost.high)}]"
     return f"{number(cost.worker_hours)}{bounds}"
 
-
-# Cost against time for a million samples: a panel for each model, the front that nothing beats drawn as steps.
 
 MOST_LABELS = 14
 ROOM = 6  # names, beyond which lines to them would cross

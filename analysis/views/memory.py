@@ -27,8 +27,6 @@ from analysis.views.view import Drawing, Gap, ModelTable, StudyTable, View
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.stats.intervals import Interval
 
-# Memory of a worker by kind, and what sharding saves of it, measured beside what it should.
-#
 # What a worker holds of parameters P, gradients G and optimiser state O with n workers (Rajbhandari et al., "ZeRO:
 # Memory Optimizations Toward Training Trillion Parameter Models", arXiv 1910.02054):
 #
@@ -151,7 +149,7 @@ def series_name(row: ConfigurationRow, results: Results) -> str:
     return f"{row['series']} {configurations.sign_of_work(results.by_name[row['configuration']])}".rstrip()
 
 
-# Memory against batch, and where it ends: what fits, what was out of memory, and what lies between.
+# Memory against batch, and where it ends:
 #
 #     bytes |            x  x     out of memory: measured, or implied by a smaller batch (not run)
 #           |        o'
@@ -248,9 +246,6 @@ def _family(rows: Sequence[Row], searches: Sequence[Row]) -> Family:
         about,
     )
 
-
-# Memory against batch, and where it ends: a panel for each model, a line for each series, crosses where memory was
-# exhausted (hollow: not run, as a smaller batch was).
 
 MOST_LABELS = 16
 LOGARITHMIC_FROM = 25  # largest over smallest peak of a panel

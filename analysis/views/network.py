@@ -19,12 +19,10 @@ from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
 from analysis.statistics import network
 from analysis.statistics.network import Probe, table
-from analysis.text import binary_size, byte_rate, duration, giga
+from analysis.text import binary_size, byte_rate, duration, first_few, giga
 from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.records.store import BUSY_CORES
 from scaling_study.stats.network import COLLECTIVES, AlphaBeta, bounded, bus_factor
-
-# The networks of a study as a table: latency and bandwidth, and how well the fit holds.
 
 STRAIGHT = 0.1  # sizes further off the line than this are said to be no line
 HEADER = (
@@ -100,10 +98,9 @@ def _crooked(probes: Sequence[Probe]) -> Iterator[str]:
         if misfit > STRAIGHT
     ]
     if names:
-        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
         yield (
             f"**No straight line**: sizes are off it by more than {100 * STRAIGHT:.0f} % beyond their noise, as where "
-            f"a protocol changes with the size, or a cache ends ({'; '.join(names[:4])}{more}). The two numbers are a "
+            f"a protocol changes with the size, or a cache ends ({first_few(names, 4)}). The two numbers are a "
             "summary there; network.csv has each size."
         )
 
@@ -137,10 +134,7 @@ def _legend(sizes: pd.DataFrame) -> Iterator[str]:
         yield f"Off the line by: beyond what the sizes' noise ({kinds}) explains; at most: the largest residual."
 
 
-# The networks that a study probed: seconds and bus bandwidth by size, on log axes, each with the line that fits.
-#
-# A row of panels for each collective; a colour for each probe, filled where the cores were idle and hollow where they
-# computed meanwhile.
+# The figure: a row of panels for each collective, a colour for each probe, hollow where the cores computed meanwhile.
 
 MOST_PROBES = len(style.PALETTE)
 Values = NDArray[np.float64]

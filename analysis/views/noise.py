@@ -31,8 +31,6 @@ from scaling_study.datasets import SCENES
 from scaling_study.records.store import BUSY_CORES
 from scaling_study.stats.launches import together
 
-# The machine itself: how much two runs of one thing differ, and whether it became slower or faster over the sweep.
-#
 # floor    relative spread between repeats: of the sentinel, the one configuration that is repeated through the whole
 #          sweep (scaling_study/study/plan.py), or pooled over all where the study has none. Said to be too much
 #          only where its whole interval is above the study's target
@@ -208,10 +206,6 @@ def _slope(places: Sequence[Values], series: Sequence[Values]) -> float:
         for earlier, later in [np.triu_indices(len(x), 1)]
     ]
     return float(np.expm1(np.median(np.concatenate(slopes))))
-
-
-# Was the machine the study's own while it ran, and the same for what is compared? Other processes' work, and what
-# changed between two sweeps, are in the numbers, and no statistics undo it.
 
 
 def disturbances(evidence: Evidence) -> Iterator[Finding]:
@@ -497,11 +491,6 @@ def drift_text(moved: Drift | None) -> str:
     )
     return f"Drift: {seen}, {two_figure_percentage(moved.total, '+')} % from the first run to the last ({test})."
 
-
-# The machine over the time of the sweep: each run against the mean of its configuration, with the trend.
-#
-# What a study without drift shows is a level cloud as thick as the noise floor. The sentinel, where there is one, is a
-# line through it.
 
 SHORT = 2.0  # hours; below, the axis is in minutes
 SENTINEL = "the sentinel"

@@ -25,23 +25,17 @@ from analysis.views.memory import stage_of
 from analysis.views.steps import cut
 from analysis.views.view import Drawing, Gap, StudyTable, View
 
-# Model FLOP/s against the device's measured peak, and where that leaves the step on a roofline.
-#
-#     model FLOP/s       3 x forward FLOPs of a sample x samples a second of one worker        (workloads/workload.py)
-#     utilisation        that / the fastest matrix product of the same kind of device           (measure/inspected.py)
-#     intensity          model FLOPs of a step / bytes that it moves at least                   FLOP/byte
-#     roof               min(peak FLOP/s, intensity x peak bytes/s)      Williams, Waterman, Patterson, CACM 52(4),
-# 2009
-#
-# Bytes moved are counted as if each kind of tensor passed through memory once for each use, and caches kept nothing
-# else: activations written and read (2), parameters read by forward, backward and update and written by it (4),
-# gradients written and read (2), optimiser state read and written (2). So the intensity is an estimate, good to a
-# factor, not a measurement; where a model fits into caches it is too low.
+# model FLOP/s       3 x forward FLOPs of a sample x samples a second of one worker        (workloads/workload.py)
+# utilisation        that / the fastest matrix product of the same kind of device           (measure/inspected.py)
+# intensity          model FLOPs of a step / bytes that it moves at least (USES): an estimate, good to a factor
+# roof               min(peak FLOP/s, intensity x peak bytes/s)      Williams, Waterman, Patterson, CACM 52(4), 2009
 #
 # The peak is the highest that any run of the study measured on such a device, with as many cores and in this precision
 # (fp32 and TF32 apart): noise can only make a measured roof too low.
 
 PASSES = 3  # a step's FLOPs over forward's
+# Times that each kind of tensor passes through memory: activations, gradients and optimiser state are written and
+# read; parameters are read by forward, backward and update, and written by it. Caches are taken to keep nothing else.
 USES = {"activations_bytes": 2, "parameters_bytes": 4, "gradients_bytes": 2, "optimizer_bytes": 2}
 DEVICE = ("machine", "device", "cores_per_worker", "precision", "tf32")
 PEAKS = ("peak_flops_per_second", "peak_bytes_per_second")
@@ -181,10 +175,6 @@ def listing(results: Results) -> Listing | None:
         lines.append(f"{missing} configurations are left out: {NOT_COUNTED}.")
     return notes.study_listing(results, "Model FLOP/s and utilisation", rows, lines, signs=True)
 
-
-# The roofline: model FLOP/s of a worker against arithmetic intensity, under what the device was measured to reach.
-#
-# A panel for each model; declined where FLOPs were not counted or no peak was measured.
 
 MOST_LABELS = 14
 FEW_DECADES = 300  # end over beginning of an axis, below which powers of ten alone would be too few ticks

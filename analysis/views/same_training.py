@@ -20,16 +20,10 @@ from analysis.statistics.estimates import CensoredMean, censored_mean
 from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_needed
 
-# Configurations that train the same in unlike ways, by seed: do they take the same steps, and what does each cost?
-#
-#     steps to target, of one seed    horovod 1,300    single 1,250    ->   ratio 1.04; geometric mean over the seeds
-#
 # Same model, global batch, precision and recipe; framework, workers, wire or loop differ. One seed is one initial model
 # and one order of the data, so ratios are taken within a seed. Training in fp32 is chaotic: one rounding more, and a
-# seed reaches the target some evaluations earlier or later. So that steps are equal is not what is seen when they
-# hardly differ, but what an equivalence test shows (two one-sided tests: the 95 % interval of the ratio lies within the
-# margin). Only trainings whose every logged loss and metric is the same to the last digit need no test: they are the
-# same steps.
+# seed reaches the target some evaluations earlier or later. So equal steps take an equivalence test (two one-sided
+# tests), unless every logged loss and metric is the same to the last digit.
 
 MARGIN = 1.10  # within which a ratio of steps, up or down, is of no account: docs/training.md says why
 FALSE_ALARMS = 0.05  # of studies in which nothing differs

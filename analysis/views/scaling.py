@@ -169,9 +169,6 @@ def _step(step: Returned) -> str:
     return f"{step.before} to {step.after}: {100 * step.share:.0f} %{bounds}"
 
 
-# The figure shows throughput against workers, the law that fits best, and the knee: one figure for each model, a panel
-# for each family with a law.
-
 MOST_PANELS, ACROSS = 9, 3
 POINTS = 60
 IDEAL = "ideal"

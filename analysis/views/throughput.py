@@ -102,7 +102,7 @@ def throughput_text(row: ConfigurationRow) -> str:
     """`712 ± 8`, or the status."""
     if row["status"] != "ok":
         return configurations.word(row)
-    half = (row["interval_high"] - row["interval_low"]) / 2 if known(row["interval_low"]) else None
+    half = _half(row)
     lone = f" (n = {row['n']})" if half is None else ""
     failed = f" ({row['failures']})" if row["failures"] else ""
     tokens = f"; {number(row['tokens_per_second'])} tokens/s" if known(row["tokens_per_second"]) else ""
@@ -302,7 +302,7 @@ def _frameworks_rows(data: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(
         sign=signs,
         name=[f"{row['series']} {sign}".rstrip() for row, sign in zip(typed, signs, strict=True)],
-        text=[_text(row) for row in typed],
+        text=[number(row["samples_per_second"], _half(row)) if row["n"] else configurations.word(row) for row in typed],
         place=[2 if not row["n"] else 1 if sign else 0 for row, sign in zip(typed, signs, strict=True)],
     )
     return rows.sort_values(["place", "samples_per_second"], ascending=[True, False], kind="stable")
@@ -312,36 +312,22 @@ def _frameworks_panel(axis: Axes, _: style.Layout, rows: pd.DataFrame, colour: d
     for index, row in enumerate(as_rows(rows)):
         edge = style.GREY if row["sign"] else colour[int(row["workers"])]
         marker = "s" if row["allreduce"] in ALLREDUCE_ORDER[2:] else "o"
-        if known(row["interval_low"]):
-            axis.plot([row["interval_low"], row["interval_high"]], [index, index], color=edge, linewidth=1.3, zorder=3)
         if row["n"]:
-            axis.plot(
-                row["samples_per_second"],
-                index,
-                marker=marker,
-                linestyle="",
-                markersize=5.0,
-                markeredgecolor=edge,
-                markerfacecolor="white" if row["sign"] else edge,
-                zorder=4,
-            )
+            face, ends = "white" if row["sign"] else edge, (row["interval_low"], row["interval_high"])
+            style.mark(axis, index, row["samples_per_second"], ends, (marker, face, edge), 5.0)
         else:
             style.cross(axis, 0, index, style.DARK, configurations.implied(row))
     good = rows[rows.n > 0]
-    highest = max(
-        good.samples_per_second.max(), min(good.interval_high.fillna(0).max(), 2 * good.samples_per_second.max())
-    )
-    axis.set_xlim(0, 1.06 * highest)
+    fastest = good.samples_per_second.max()
+    axis.set_xlim(0, 1.06 * max(fastest, min(good.interval_high.fillna(0).max(), 2 * fastest)))
     axis.xaxis.set_major_locator(MaxNLocator(4))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     style.name_rows(axis, list(rows.name), list(rows.text))
 
 
-def _text(row: ConfigurationRow) -> str:
-    if not row["n"]:
-        return configurations.word(row)
-    low, high = row["interval_low"], row["interval_high"]
-    return number(row["samples_per_second"], (high - low) / 2 if known(low) else None)
+def _half(row: ConfigurationRow) -> float | None:
+    """Half of the interval of its throughput."""
+    return (row["interval_high"] - row["interval_low"]) / 2 if known(row["interval_low"]) else None
 
 
 VIEW = View(

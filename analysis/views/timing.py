@@ -27,6 +27,7 @@ from analysis.findings import (
 from analysis.frames.configurations import KEYS, over, values_of
 from analysis.frames.measured import phase_seconds, samples_of_step
 from analysis.statistics.ranking import holm
+from analysis.text import first_few
 from analysis.views.view import Detector, View
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.stats.intervals import FEWEST_REPEATS
@@ -201,9 +202,7 @@ def _one_process(row: Row) -> bool:
 # Throughput that falls as the batch grows. F4: 254, 446, 451 samples/s at batch 1024, and no cause was given.
 #
 # A larger batch does the same work for each sample with fewer launches and reductions, so it should not be slower.
-# Where it is, by 10 % or more beyond all noise, that is said, with the phase of the step in which the time went. The
-# intervals are simultaneous (Bonferroni over all steps from one batch to the next): a study in which nothing falls
-# raises this alarm in at most 5 % of cases, and in practice hardly ever.
+# Intervals are simultaneous (Bonferroni over all steps from one batch to the next): at most 5 % of false alarms.
 
 CLIFF = 0.9  # of the throughput at the next smaller batch
 WITHOUT_INTERVAL = 0.75  # likewise, where there are too few repeats for an interval
@@ -304,11 +303,6 @@ def _counted(counts: Counter[str]) -> str:
     return ", ".join(shown) + (", ..." if len(counts) > MOST_VERSIONS else "")
 
 
-# Gaps in the results: records that cannot be read, and configurations of the study without any.
-#
-# The fastest may be among them, and nothing else on a page would say so.
-
-
 def missing_results(evidence: Evidence) -> Iterator[Finding]:
     """Records that were left out, and configurations that are planned and unknown: one finding of each."""
     skipped, unseen = evidence.results.skipped, evidence.results.unseen
@@ -319,11 +313,10 @@ def missing_results(evidence: Evidence) -> Iterator[Finding]:
         )
         yield Finding("unreadable", "Records that cannot be read", text, DOUBT)
     if unseen:
-        more = f" and {len(unseen) - MOST_NAMES} more" if len(unseen) > MOST_NAMES else ""
         text = (
             f"{len(unseen)} of the {count(len(evidence.results.study.configurations or ()), 'configuration')} of the "
             f"study {'has' if len(unseen) == 1 else 'have'} no record that can be read: "
-            f"{'; '.join(unseen[:MOST_NAMES])}{more}. The fastest may be among them; the sweep goes on where it "
+            f"{first_few(unseen, MOST_NAMES)}. The fastest may be among them; the sweep goes on where it "
             "stopped."
         )
         yield Finding("unmeasured", "Configurations without a record", text, DOUBT)

@@ -287,9 +287,8 @@ def skipped_steps(evidence: Evidence) -> Iterator[Finding]:
 
 # Speed-ups above the number of workers: there is a reason, and it is seldom a fast framework.
 #
-# "Over 10 x on two GPUs" was unequal work (F9) and another model (F10). So what lies above the ideal beyond all noise
-# is said loudly. The intervals are simultaneous (Bonferroni over all speed-ups of the study): a study whose every
-# speed-up is ideal raises this alarm in at most 5 % of cases.
+# "Over 10 x on two GPUs" was unequal work (F9) and another model (F10). Intervals are simultaneous (Bonferroni over all
+# speed-ups of the study): at most 5 % of false alarms.
 
 WITHOUT_INTERVAL = 1.25  # of the ideal: a single repeat must be so far above it to be suspected
 
