@@ -95,7 +95,7 @@ def one(name: str, options: Options, folder: Path) -> int:
         findings = module.run(options)
     except Unavailable as reason:
         print(f"{name}: {reason}\n{reason.detail}", file=sys.stderr)
-        nothing = Interval(float("nan"), None, None, 0, 0.0)
+        nothing = Interval(float("nan"), None, None, 0)
         claim = (module.__doc__ or name).splitlines()[0]
         findings, status = [Finding(claim, nothing, verdict=f"not run: {reason}")], 1
     publish.write(folder, name, findings, time.monotonic() - start, options.quick, where)

@@ -198,7 +198,7 @@ def _cell(measured: Measured, link: str, target: int, ways: Mapping[Way, list[fl
     places = [(link, target, way) for way in ways]
     by_loss = all(measured.rounds_to_loss(measured.samples_of(*place)) for place in places)  # one rule for all
     places.sort(key=lambda place: longer(measured, place, (link, target, next(iter(ways))), by_loss).mean)
-    itself = Interval(1.0, 1.0, 1.0, len(ways[places[0][2]]), float(len(ways[places[0][2]])))
+    itself = Interval(1.0, 1.0, 1.0, len(ways[places[0][2]]))
     timed = (
         Timed(
             place[2], measured.samples_of(*place), between_repeats(ways[place[2]]),

@@ -124,4 +124,4 @@ def _agreement(said: Sequence[Row], truth: Sequence[Row]) -> Iterator[Finding]:
 def _finding(claim: str, value: float, bar: Bar, unit: str, **evidence: Any) -> Finding:
     """One number, without an interval: it is what was counted."""
     verdict = MET if bar.low <= value <= bar.high else MISSED
-    return Finding(claim, Interval(value, None, None, 1, 1.0), bar, unit, verdict, evidence)
+    return Finding(claim, Interval(value, None, None, 1), bar, unit, verdict, evidence)

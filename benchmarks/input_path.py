@@ -124,7 +124,7 @@ def augmenting(options: Options) -> list[Finding]:
 
     findings = [against("our input", Feed(order(), fetch), None)]
     if not any(map(installed, DALI)):
-        nothing, why = Interval(float("nan"), None, None, 0, 0.0), f"{DALI[0]} is not installed"
+        nothing, why = Interval(float("nan"), None, None, 0), f"{DALI[0]} is not installed"
         return [*findings, Finding("DALI: augmented images/s", nothing, verdict=f"not run: {why}")]
     return [*findings, against("DALI", by(inputs.DALI, 1), Bar(low=3.0))]
 

@@ -86,7 +86,7 @@ def run(options: Options) -> list[Finding]:
         _at_most(f"reading {trials} of 200 steps", [one["load"] for one in taken], 6.0, options, evidence),
         _at_most(f"every table and figure of {trials}", [one["made"] for one in taken], 40.0, options),
         _at_most(f"the page and its samples, of {trials}", [one["page"] for one in taken], None, options),
-        Finding(f"report.html of {trials}", Interval(size, size, size, 1, 1.0), Bar(high=15.0), "MB",
+        Finding(f"report.html of {trials}", Interval(size, size, size, 1), Bar(high=15.0), "MB",
                 NO_CLAIM if options.quick else "met" if size <= 15 else "missed"),
     ]  # fmt: skip
     for what in ("filter", "sort") if browsed else ():

@@ -79,7 +79,7 @@ def ratio(pairs: Pairs) -> Interval:
     """a / b with its 95 % interval, on the logarithm: the geometric mean of the pairs' ratios."""
     logs = between_repeats([math.log(a / b) for a, b in pairs])
     low, high = (None if side is None else math.exp(side) for side in (logs.low, logs.high))
-    return Interval(math.exp(logs.mean), low, high, logs.n, logs.effective_n, logs.verdict)
+    return Interval(math.exp(logs.mean), low, high, logs.n, logs.verdict)
 
 
 def of_launches(launches: Sequence[Pairs]) -> list[tuple[float, float]]:
@@ -111,4 +111,4 @@ def median_deviation(ratios: Mapping[str, Pairs]) -> Interval:
     below = [sum(math.comb(n, i) for i in range(k)) / 2**n for k in range(1, n + 1)]
     k = sum(chance <= 0.025 for chance in below)
     low, high = (found[k - 1], found[n - k]) if k else (None, None)
-    return Interval(median(found), low, high, n, float(n), "" if k else TOO_FEW)
+    return Interval(median(found), low, high, n, "" if k else TOO_FEW)

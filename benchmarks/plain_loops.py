@@ -34,7 +34,7 @@ def run(options: Options) -> list[Finding]:
             results = jobs.results_of(options.pairs(LAUNCHES), framework, program)
         except Unavailable as reason:
             print(f"{framework}: {reason}\n{reason.detail}", file=sys.stderr)
-            nothing = Interval(float("nan"), None, None, 0, 0.0)
+            nothing = Interval(float("nan"), None, None, 0)
             findings.append(Finding(claim, nothing, verdict=f"not run: {reason}"))
             continue
         taken = [launch["samples_per_second"] for launch in results]

@@ -85,7 +85,7 @@ def held_out(folders: Sequence[Path]) -> list[Finding]:
         try:
             checked = held_against(read, folder, shared)
         except CannotPredict as error:
-            nothing = Interval(math.nan, None, None, 0, 0.0)
+            nothing = Interval(math.nan, None, None, 0)
             found.append(Finding(f"{HELD_OUT}, {folder.name}", nothing, verdict=f"not run: {error}"))
             continue
         show_held_out(f"{read.study.name}, {LIKELY}", checked)
@@ -183,7 +183,7 @@ def share(held: int, of: int) -> Interval:
     n = of + NORMAL_95**2
     middle = (held + NORMAL_95**2 / 2) / n
     half = NORMAL_95 * math.sqrt(middle * (1 - middle) / n)
-    return Interval(held / of, max(0.0, middle - half), min(1.0, middle + half), of, float(of))
+    return Interval(held / of, max(0.0, middle - half), min(1.0, middle + half), of)
 
 
 def percent(value: float | None) -> str:

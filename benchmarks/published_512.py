@@ -87,4 +87,4 @@ def varied(model: str, gpus: int) -> Interval:
         for _ in range(DRAWS)
     ]  # fmt: skip
     low, middle, high = map(float, np.percentile(drawn, (2.5, 50, 97.5)))
-    return Interval(middle, low, high, DRAWS, float(DRAWS))
+    return Interval(middle, low, high, DRAWS)

@@ -99,7 +99,7 @@ def cost(ours: Study, chosen: Sequence[Planned], repeats: int) -> Finding:
     share = wall / (launching + factor.mean * predicted)
     return Finding(
         f"wall time of our study, {repeats} launches of {len(measured)} configurations, over one published pass",
-        Interval(share, low, high, factor.n, factor.effective_n, factor.verdict), Bar(high=0.2), unit="%",
+        Interval(share, low, high, factor.n, factor.verdict), Bar(high=0.2), unit="%",
         evidence={
             "our_seconds": wall, "of_which_launching": sum(r.launch_seconds or 0.0 for r in done),
             "our_trials": len(done), "not_ok": [r.id for r in done if r.status != "ok"],

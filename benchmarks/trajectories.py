@@ -151,4 +151,4 @@ def judged(
 
 def single(value: float) -> Interval:
     """A figure that is the same each time."""
-    return Interval(value, None, None, 1, 1.0)
+    return Interval(value, None, None, 1)

@@ -104,7 +104,7 @@ def leaks(records: Sequence[Record]) -> Finding:
     warm = [record for record in records if record.launch and record.trial.warm]
     shared = {(record.study, record.launch) for record in warm}
     said = {(r.study, r.launch) for r in warm if LEAK.search(f"{r.notes} {r.reason} {r.error}")}
-    leaking = Interval(float(len(said)), None, None, len(shared), 1.0)
+    leaking = Interval(float(len(said)), None, None, len(shared))
     evidence = {"groups_started": len(shared), "said_of": sorted(said)}
     claim = f"of {len(shared)} groups that were started, those with a leak that is none"
     verdict = MISSED if said else MET if shared else ""

@@ -109,11 +109,11 @@ BOTH = Bar(0.97, 1.03)
     ],
 )
 def test_a_verdict_needs_the_whole_interval_on_one_side(low, high, n, bar, expected):
-    assert paired.verdict(Interval(1.0, low, high, n, n), bar) == expected
+    assert paired.verdict(Interval(1.0, low, high, n), bar) == expected
 
 
 def test_the_quick_form_claims_nothing():
-    finding = Finding("c", Interval(1.0, 0.99, 1.01, 20, 20), Bar(0.97, 1.03))
+    finding = Finding("c", Interval(1.0, 0.99, 1.01, 20), Bar(0.97, 1.03))
     assert finding.judged(quick=False) == MET and finding.judged(quick=True) == NO_CLAIM
     assert Options(quick=True).pairs(30) == 2 and Options(asked_pairs=7).pairs(30) == 7
 
@@ -129,8 +129,8 @@ def test_the_median_deviation_and_its_interval():
 
 def test_what_is_written_says_where_it_is_from(tmp_path):
     findings = [
-        Finding("a claim", Interval(1.01, 1.0, 1.02, 20, 20.0), Bar(low=0.97), evidence={"pairs": [(1.0, 1.0)]}),
-        Finding("another", Interval(math.nan, None, None, 0, 0.0), verdict="not run: no data"),
+        Finding("a claim", Interval(1.01, 1.0, 1.02, 20), Bar(low=0.97), evidence={"pairs": [(1.0, 1.0)]}),
+        Finding("another", Interval(math.nan, None, None, 0), verdict="not run: no data"),
     ]
     publish.write(tmp_path, "some", findings, 3.0, False, publish.surroundings())
     publish.write_readme(tmp_path)

@@ -343,7 +343,7 @@ def launches_ratio(a: LaunchesRow, b: LaunchesRow, confidence: float = 0.95) -> 
         return None
     half = student_t(confidence, seen.freedom) * seen.error
     mean, low, high = (math.exp(seen.mean + by) for by in (0.0, -half, half))
-    return Interval(mean, low, high, seen.launches, seen.freedom + 1)
+    return Interval(mean, low, high, seen.launches)
 
 
 def needed(a: LaunchesRow, b: LaunchesRow, target: float) -> int | None:

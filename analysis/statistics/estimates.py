@@ -93,7 +93,7 @@ def _freedom(*parts: LogEstimate) -> float:
 
 
 FEWEST = 2  # known values, below which no interval is claimed
-ROUNDING = 4 * float(np.finfo(float).eps)
+ROUNDING = 4 * float(np.finfo(float).eps)  # relative: as near as brentq gets
 FIRST_REACH, WIDEST = 0.05, 50.0  # of a logarithm's interval, beyond which a side is open
 
 

@@ -157,6 +157,7 @@ class Timeline:
 
 
 def begun_round() -> store.AveragingRound:
+    """An averaging round in which nothing has happened yet."""
     return store.AveragingRound(0, 0, 0.0, 0.0, 0.0, 0.0, failure="", weights_seconds=0.0)
 
 

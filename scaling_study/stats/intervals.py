@@ -55,15 +55,14 @@ Numbers = TypeVar("Numbers", float, Row)
 class Interval:
     """A mean and its confidence interval, both in the unit of what was averaged.
 
-    `low` and `high` are None where no interval is claimed. `n` counts the values; `effective_n` is how many
-    independent ones say as much. `verdict`: why the interval should not be relied on, or empty.
+    `low` and `high` are None where no interval is claimed. `n` counts the values. `verdict`: why the interval should
+    not be relied on, or empty.
     """
 
     mean: float
     low: float | None
     high: float | None
     n: int
-    effective_n: float
     verdict: str = ""
 
     @property
@@ -115,7 +114,7 @@ def _within(x: Rows) -> list[Interval]:
 
     n, means = x.shape[1], x.mean(axis=1)
     if n < 2:
-        return [Interval(float(mean), None, None, n, float(n), TOO_SHORT) for mean in means]
+        return [Interval(float(mean), None, None, n, TOO_SHORT) for mean in means]
     coefficients = freedom_within(n)
     low_frequencies = dct(x - means[:, None], type=2, norm="ortho", axis=1)[:, 1 : coefficients + 1]
     phi = _lag_one(x)
@@ -126,11 +125,10 @@ def _within(x: Rows) -> list[Interval]:
     # Of nominal 95 % intervals whose variances are `seen` times the true ones.
     coverage = 1 - 2 * stdtr(coefficients, -quantile * np.sqrt(seen))
     short = (n < SHORTEST_SERIES) | (coverage < LEAST_COVERAGE)
-    effective = n * np.minimum(1.0, (1 - phi) / (1 + phi))
-    columns = (column.tolist() for column in (means, halves, effective, short))
+    columns = (column.tolist() for column in (means, halves, short))
     return [
-        Interval(mean, mean - half, mean + half, n, worth, TOO_SHORT if is_short else "")
-        for mean, half, worth, is_short in zip(*columns, strict=True)
+        Interval(mean, mean - half, mean + half, n, TOO_SHORT if is_short else "")
+        for mean, half, is_short in zip(*columns, strict=True)
     ]
 
 
@@ -142,7 +140,7 @@ def throughput(step_seconds: Interval, samples_per_step: float) -> Interval:
     s = step_seconds
     bounded = s.low is not None and s.high is not None and s.low > 0
     low, high = (samples_per_step / s.high, samples_per_step / s.low) if bounded else (None, None)  # type: ignore[operator]
-    return Interval(samples_per_step / s.mean, low, high, s.n, s.effective_n, s.verdict)
+    return Interval(samples_per_step / s.mean, low, high, s.n, s.verdict)
 
 
 def between_repeats(values: ArrayLike, first: int | None = None) -> Interval:
@@ -156,10 +154,10 @@ def between_repeats(values: ArrayLike, first: int | None = None) -> Interval:
     x = _finite(values, "values")
     n, mean = len(x), float(np.mean(x))
     if n < FEWEST_REPEATS:
-        return Interval(mean, None, None, n, float(n), TOO_FEW)
+        return Interval(mean, None, None, n, TOO_FEW)
     stage = first_stage(x, first)
     half = student_t(0.95, len(stage) - 1) * float(np.std(stage, ddof=1)) / math.sqrt(n)
-    return Interval(mean, mean - half, mean + half, n, float(n))
+    return Interval(mean, mean - half, mean + half, n)
 
 
 def repeats_for(first: ArrayLike, target: float) -> int:
@@ -206,7 +204,7 @@ def quotient(
     powers = powers or [1.0] * len(above) + [-1.0] * len(denominators)
     mean = math.prod(average**power for average, power in zip(averages, powers, strict=True))
     if n < FEWEST_REPEATS:
-        return Interval(mean, None, None, n, float(n), TOO_FEW)
+        return Interval(mean, None, None, n, TOO_FEW)
     stages = [first_stage(values, planned) for values, planned in zip(every, first or [None] * len(every), strict=True)]
     variances = []  # of each log mean; for a few numbers Python is faster than numpy
     for stage, values, average, power in zip(stages, every, averages, powers, strict=True):
@@ -215,10 +213,10 @@ def quotient(
         relative = sum((share - centre) ** 2 for share in shares) / (len(shares) - 1)
         variances.append(power**2 * relative / len(values))
     if sum(variances) == 0:
-        return Interval(mean, mean, mean, n, float(n))
+        return Interval(mean, mean, mean, n)
     freedom = welch_satterthwaite(variances, [float(len(stage) - 1) for stage in stages])
     factor = math.exp(student_t(confidence, freedom) * math.sqrt(sum(variances)))
-    return Interval(mean, mean / factor, mean * factor, n, freedom + 1)
+    return Interval(mean, mean / factor, mean * factor, n)
 
 
 def welch_satterthwaite(variances: Sequence[Numbers], freedoms: Sequence[Numbers]) -> Numbers:

@@ -122,15 +122,13 @@ class Place:
     def inside(self) -> Cells:
         """(h, w) factors of the cells' values in the sum inside the mask, once the map is enlarged."""
         (h, w), (height, width) = self.grid, self.mask.shape
-        inside: Cells = _enlarging(h, height).T @ self.mask @ _enlarging(w, width)
-        return inside
+        return np.asarray(_enlarging(h, height).T @ self.mask @ _enlarging(w, width))
 
     @cached_property
     def whole(self) -> Cells:
         """(h, w) factors of the cells' values in the sum over the whole frame."""
         (h, w), (height, width) = self.grid, self.mask.shape
-        whole: Cells = np.outer(_enlarging(h, height).sum(axis=0), _enlarging(w, width).sum(axis=0))
-        return whole
+        return np.outer(_enlarging(h, height).sum(axis=0), _enlarging(w, width).sum(axis=0))
 
     def score(self, shown: Map) -> Score:
         """The scores of a map of this grid."""
@@ -167,8 +165,7 @@ def highest(shown: Map, size: tuple[int, int]) -> tuple[float, float]:
 
 def enlarged(shown: Map, size: tuple[int, int]) -> NDArray[np.float64]:
     """(height, width) of (h, w), bilinearly: what the energy is of."""
-    pixels: NDArray[np.float64] = _enlarging(shown.shape[0], size[0]) @ shown @ _enlarging(shown.shape[1], size[1]).T
-    return pixels
+    return np.asarray(_enlarging(shown.shape[0], size[0]) @ shown @ _enlarging(shown.shape[1], size[1]).T)
 
 
 def _middles(cells: int, pixels: int) -> NDArray[np.float64]:
