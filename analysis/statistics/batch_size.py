@@ -61,10 +61,7 @@ class NoiseScale:
     low: float | None
     high: float | None
     freedom: float
-    gradient_sqr: float  # |G|^2
-    variance: float  # S
-    runs: int
-    rows: int
+    rows: int  # steps of all runs
     verdict: str = ""
 
 
@@ -73,7 +70,7 @@ def noise_scale(runs: Sequence[Norms]) -> NoiseScale:
     parts = [run.parts() for run in runs if np.size(run.small_sqr)]
     count, rows = len(parts), sum(len(sqr) for sqr, _ in parts)
     if rows < FEWEST_ROWS:
-        return NoiseScale(None, None, None, 0, math.nan, math.nan, count, rows, f"{rows} of {FEWEST_ROWS} steps")
+        return NoiseScale(None, None, None, 0, rows, f"{rows} of {FEWEST_ROWS} steps")
     interval: Callable[[ArrayLike], Interval]
     if count >= FEWEST_REPEATS:
         sqr, variance = (np.array([part[i].mean() for part in parts]) for i in (0, 1))
@@ -82,7 +79,7 @@ def noise_scale(runs: Sequence[Norms]) -> NoiseScale:
         sqr, variance = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
         interval, freedom = within_run, float(freedom_within(rows))
     scale, low, high, verdict = _fieller(variance, sqr, interval)
-    return NoiseScale(scale, low, high, freedom, float(sqr.mean()), float(variance.mean()), count, rows, verdict)
+    return NoiseScale(scale, low, high, freedom, rows, verdict)
 
 
 def _fieller(

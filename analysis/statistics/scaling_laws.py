@@ -234,12 +234,10 @@ class Curves:
 
 @dataclass(frozen=True)
 class Fitted:
-    """One law on one family. `residuals`: measured / fitted - 1 of the worker-seconds, count by count; `held_out`:
-    likewise predicted / measured - 1 of the throughput, each from the other counts."""
+    """One law on one family. `held_out`: predicted / measured - 1 of the throughput, each count from the others."""
 
     law: Law
     curve: Curves  # of one draw: the measured means
-    residuals: Vector
     held_out: Vector
     misfit: float  # relative standard deviation that noise does not explain
 
@@ -355,10 +353,9 @@ def fitted(law: Law, workers: Vector, spent: Vector, noise: Noise) -> Fitted:
         others = np.arange(len(workers)) != left
         seen = curves(law, workers[others], spent[None, others], spent[others])
         held_out.append(float(spent[left] / seen(workers[[left]])[0, 0]) - 1)
-    residuals = spent / curve(workers)[0] - 1
     freedom = len(workers) - law.coefficients
     misfit = math.sqrt(max(0.0, float(curve.squares[0]) / freedom - noise.variance)) if freedom > 0 else 0.0
-    return Fitted(law, curve, residuals, np.array(held_out), misfit)
+    return Fitted(law, curve, np.array(held_out), misfit)
 
 
 def curves(law: Law, workers: Vector, drawn: Vector, scale: Vector) -> Curves:

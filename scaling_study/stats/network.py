@@ -161,7 +161,6 @@ class AlphaBeta:
 
     `misfit`: relative standard deviation of the sizes around the line that their noise does not explain (0.1: 10 %).
     `worst`: the largest relative residual, measured / fitted - 1, and `worst_bytes` the size that has it.
-    `min_bytes`, `max_bytes`: the sizes that it was fitted to; beyond them it is an extrapolation.
     """
 
     alpha_seconds: float
@@ -173,9 +172,6 @@ class AlphaBeta:
     misfit: float
     worst: float
     worst_bytes: int
-    sizes: int
-    min_bytes: int
-    max_bytes: int
 
     @property
     def residuals(self) -> str:
@@ -225,9 +221,7 @@ def fit(points: Sequence[Point]) -> AlphaBeta:
     half = _half_widths(design / line[:, None], residuals, 1 / (noise**2 + misfit**2))
     alpha, beta = map(_bounded, (theta / (1, largest)).tolist(), (half / (1, largest)).tolist())
     at = int(np.argmax(np.abs(residuals)))
-    return AlphaBeta(
-        *alpha, *beta, misfit, float(residuals[at]), int(sizes[at]), len(points), int(sizes.min()), int(largest)
-    )
+    return AlphaBeta(*alpha, *beta, misfit, float(residuals[at]), int(sizes[at]))
 
 
 def _solved(design: Vector, target: Vector, weights: Vector) -> Vector:

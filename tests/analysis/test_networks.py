@@ -55,7 +55,6 @@ def test_the_planted_latency_and_bandwidth_are_found(folder: Path) -> None:
         assert isclose(made.alpha_seconds, factor * ALPHA, rel_tol=0.03)
         assert isclose(made.beta_seconds_per_byte, factor * BETA, rel_tol=0.03)
         assert made.alpha_low < made.alpha_seconds < made.alpha_high and made.misfit < 0.02
-        assert (made.min_bytes, made.max_bytes) == (1024, 16 << 20)
 
 
 def test_a_call_takes_as_long_as_its_slowest_rank(folder: Path) -> None:

@@ -75,7 +75,6 @@ def test_numerator_and_denominator_are_averaged_apart() -> None:
     """Of the ratio of each step the mean would be 9.5: a single |G|^2 may be near 0."""
     small, big = [5.0, 4.0] * 10, [3.0, 2.2] * 10
     found = noise_scale([Norms(10, 30, small, big)])
-    assert [found.gradient_sqr, found.variance] == pytest.approx([1.65, 28.5])
     assert found.scale == pytest.approx(28.5 / 1.65)
 
 
@@ -104,7 +103,7 @@ def test_three_seeds_have_the_interval_between_them() -> None:
     found = noise_scale(runs)
     half = 4.302653 * 10 / math.sqrt(3)
     assert (found.scale, found.low, found.high) == pytest.approx((100, 100 - half, 100 + half), rel=1e-5)
-    assert (found.freedom, found.runs, found.rows) == (2, 3, 30)
+    assert (found.freedom, found.rows) == (2, 30)
 
 
 # |G|^2 and variance at the smallest batch, as AdaptDL's goodput_test.py draws them (numpy's RandomState(0)).

@@ -176,7 +176,7 @@ def test_crowding_is_forward_beside_others_over_forward_alone(tmp_path: Path) ->
 
 def line(alpha: float, beta: float, spread: float | None = None) -> AlphaBeta:
     bounds = [(value * (1 - spread), value * (1 + spread)) if spread else (None, None) for value in (alpha, beta)]
-    return AlphaBeta(alpha, *bounds[0], beta, *bounds[1], 0.0, 0.0, 0, 9, 1024, 1 << 28)
+    return AlphaBeta(alpha, *bounds[0], beta, *bounds[1], 0.0, 0.0, 0)
 
 
 def probe(launcher: str = "mpirun", workers: int = 2, controller: str | None = None, busy: float = 0.0, **more: Any):
