@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from scaling_study.measure import surroundings
-from scaling_study.measure.inspected import Inspected, inspect
+from scaling_study.measure.inspected import inspect
 from scaling_study.measure.memory import Memory
-from scaling_study.measure.surroundings import Peak, PowerMeter, QuietMeter, SkippedSteps, with_backend
+from scaling_study.measure.surroundings import PowerMeter, QuietMeter, SkippedSteps, with_backend
 from scaling_study.measure.training import Loss, ParityRecorder, Step, Stopwatch, Training, now
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
@@ -219,7 +219,7 @@ class Measurement:
         self.first: Loss = None  # of the warm-up's first step; unknown where nothing warmed up
         self.last: Loss = None
         self.warmup_skipped: int | None = None
-        self.inspected: Inspected | None = None
+        self.inspected: dict[str, Any] = {}  # fields of the report
         self.forget()
 
     def forget(self) -> None:
@@ -308,25 +308,24 @@ class Measurement:
         self.blocks.append(store.Block(round, steps, at))
         return seconds
 
-    def inspect(self) -> Inspected:
+    def inspect(self) -> None:
         """Look at some more steps, which are not timed."""
         fastest = self.ranks.agree(min([*self.warmup_seconds, *self.step_seconds], default=math.inf))
         steps = len(self.step_seconds) or (self.window.rounds or 0) * self.window.steps_in_block(fastest)  # to come
         is_long = self.window.is_long(fastest)
         self.inspected = inspect(self.training, self.trial, self.ranks, self.step, self.memory, steps, is_long)
-        return self.inspected
 
     def report(self) -> RankReport:
         """The report of all that this rank has measured so far."""
-        training, ranks, workload, wire = self.training, self.ranks, self.workload, self.training.wire
-        seen = self.inspected or self.inspect()
+        training, workload = self.training, self.workload
+        if not self.inspected:
+            self.inspect()
         every = training.rounds.since(0) if training.rounds else []
         rounds = [each for number, each in enumerate(every) if number in self.timed_rounds]
         untimed = [each.failure for number, each in enumerate(every) if number not in self.timed_rounds]
-        peak = seen.peak or Peak(None, None)
         wrong = ["the loss is not finite"] if self.last is not None and finite(self.last) is None else []
         return RankReport(
-            **seen.about,
+            **self.inspected,
             first_step_at=self.first_step_at,
             warmup_seconds=self.warmup_seconds,
             step_seconds=self.step_seconds,
@@ -334,14 +333,7 @@ class Measurement:
             tokens_seen=int(self.tokens) if workload.tokens and not training.rounds else None,
             rounds=rounds,
             untimed_rounds_failure=next(filter(None, untimed), ""),
-            phases=seen.phases,
-            allreduce_bytes=wire.reduced_bytes(ranks.world_size // (self.trial.stages or 1)),
-            communication_bytes=dict(wire.bytes),
-            transport=seen.transport,
-            overlap=seen.observed.overlap,
-            nccl_kernels=seen.observed.nccl_kernels,
             peak_memory_bytes=self.memory.peak_bytes(),
-            memory=seen.memory,
             setup_peak_memory_bytes=self.memory.setup_peak_bytes,
             warmup_skipped_steps=self.warmup_skipped,
             skipped_steps=self.skipped_steps,
@@ -354,11 +346,7 @@ class Measurement:
             epochs=self.epochs.rows if self.epochs else [],
             own_cpu_seconds=self.quiet.own_cpu_seconds,
             host_cpu_seconds=self.quiet.host_cpu_seconds,
-            gradients=seen.gradients,
             blocks=self.blocks,
-            tf32=seen.tf32,
-            peak_flops_per_second=peak.flops_per_second,
-            peak_bytes_per_second=peak.bytes_per_second,
         )
 
 

@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -277,24 +276,11 @@ def trace(step: Callable[[Batch], object], workload: Workload, ranks: Ranks) -> 
 MOST_STEPS = 10  # whose phases are timed
 
 
-@dataclass(frozen=True)
-class Inspected:
-    """Measurements of one configuration's untimed steps on this rank."""
-
-    about: dict[str, Any]  # the rank (surroundings.described)
-    phases: store.Phases
-    transport: str
-    gradients: list[list[float]]
-    observed: Observed
-    memory: dict[str, int]
-    tf32: bool | None = None
-    peak: Peak | None = None
-
-
 def inspect(
     training: Training, trial: Trial, ranks: Ranks, step: Step, memory: Memory, timed_steps: int, is_long: bool
-) -> Inspected:
-    """Look at more steps of a training, and then at the device's own peaks. All ranks call it alike.
+) -> dict[str, Any]:
+    """Look at more steps of a training, and then at the device's own peaks: the fields of a RankReport that come of it,
+    with those that no measuring is needed for. All ranks call it alike.
 
     `timed_steps`: how many there are, before or after. `is_long`: as Window.is_long has it.
     """
@@ -321,13 +307,22 @@ def inspect(
     if overlaps:
         observed = observe(counted if is_long else lambda: step(next(workload.batches)), wire, ranks.device)
     trace(step, workload, ranks)
-    transport = traffic.carrier(sum(wire.bytes.values()))
-    about = described(training, trial, ranks)
-    seen = Inspected(about, phases, transport, arrivals.gradients, observed, memory.by_kind(not trial.warm))
+    fields = described(training, trial, ranks) | {
+        "phases": phases,
+        "gradients": arrivals.gradients,
+        "allreduce_bytes": wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),
+        "communication_bytes": dict(wire.bytes),
+        "transport": traffic.carrier(sum(wire.bytes.values())),
+        "overlap": observed.overlap,
+        "nccl_kernels": observed.nccl_kernels,
+        "memory": memory.by_kind(not trial.warm),
+    }
     if trial.find is None:  # after all else; the ranks leave their last step together, so all do it at once
         tf32 = may_round_to_tf32(workload.model, trial.precision, ranks.device)
-        seen = replace(seen, tf32=tf32, peak=peak_of(ranks.device, trial.precision, tf32))
-    return seen
+        peak = peak_of(ranks.device, trial.precision, tf32)
+        fields["tf32"] = tf32
+        fields["peak_flops_per_second"], fields["peak_bytes_per_second"] = peak.flops_per_second, peak.bytes_per_second
+    return fields
 
 
 @functools.cache
