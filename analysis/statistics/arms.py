@@ -64,7 +64,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Pair:
+class ArmPair:
     """`ours`: pre-trained, where `varied` is the weights; the trained backbone, where it is what is frozen."""
 
     varied: str
@@ -73,7 +73,7 @@ class Pair:
 
 
 @once
-def pairs(results: Results) -> list[Pair]:
+def pairs(results: Results) -> list[ArmPair]:
     """Pairs that differ in weights come first; none where no two trainings differ in one of VARIED alone."""
     trained = {str(name) for name in results.details.trained.configuration.unique()}
     recipes: dict[tuple[Any, ...], dict[tuple[str, str], list[ConfigurationRow]]] = {}
@@ -86,9 +86,9 @@ def pairs(results: Results) -> list[Pair]:
         if len(groups) > 1:
             for ours, theirs in permutations((_arm(results, *of, rows) for of, rows in groups.items()), 2):
                 if ours.freeze == theirs.freeze and ours.weights != RANDOM and theirs.weights == RANDOM:
-                    compared.append(Pair("weights", ours, theirs))
+                    compared.append(ArmPair("weights", ours, theirs))
                 elif ours.weights == theirs.weights and ours.freeze == NOTHING and theirs.freeze != NOTHING:
-                    compared.append(Pair("freeze", ours, theirs))
+                    compared.append(ArmPair("freeze", ours, theirs))
     return sorted(
         compared,
         key=lambda pair: (
@@ -175,7 +175,7 @@ def _rise(evaluations: pd.DataFrame, metric: str) -> float | None:
     return float(np.mean(rises)) if rises else None
 
 
-def _compared(results: Results, pair: Pair) -> Iterator[dict[str, Any]]:
+def _compared(results: Results, pair: ArmPair) -> Iterator[dict[str, Any]]:
     ours, theirs = pair.ours, pair.theirs
     for figure in (*METRICS, POINTING):
         a, b = (_tested(results, arm.configuration, figure) for arm in (ours, theirs))

@@ -24,7 +24,7 @@ FARTHEST = 4  # times the largest count measured, that tables and figures look a
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnLaw:
     """One law on every draw, and how far off the law each draw is."""
 
     curves: Curves
@@ -43,7 +43,7 @@ class Extrapolation:
         self.compared = compared
 
     @cached_property
-    def drawn(self) -> list[Drawn]:
+    def drawn(self) -> list[DrawnLaw]:
         """One for each law that is kept; none where the noise is unknown."""
         noise, family = self.compared.noise, self.compared.family
         if noise.errors is None:
@@ -57,7 +57,7 @@ class Extrapolation:
         for fitted in self.compared.kept:
             off = base + fitted.misfit * generator.standard_normal(shape)
             curve = curves(fitted.law, family.workers, spent * np.exp(off), spent)
-            bands.append(Drawn(curve, fitted.beyond(noise) * generator.standard_normal(DRAWS)))
+            bands.append(DrawnLaw(curve, fitted.beyond(noise) * generator.standard_normal(DRAWS)))
         return bands
 
     def rates(self, workers: Vector) -> Vector:

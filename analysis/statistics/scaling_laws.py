@@ -246,7 +246,7 @@ class Fitted:
         """Mean of the held-out errors' sizes."""
         return float(np.abs(self.held_out).mean())
 
-    def beyond(self, noise: Noise) -> float:
+    def beyond(self, noise: RepeatNoise) -> float:
         """Relative standard deviation by which the law is to be expected off a count that it has not seen."""
         return max(self.misfit, math.sqrt(max(0.0, float((self.held_out**2).mean()) - noise.variance)))
 
@@ -262,7 +262,7 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Noise:
+class RepeatNoise:
     """Noise of the measured means. `errors`: (counts,) relative standard errors, from the spread of all repeats
     together; None where no count has two repeats."""
 
@@ -287,7 +287,7 @@ class Comparison:
     family: Family
     fits: tuple[Fitted, ...]
     alike: int
-    noise: Noise
+    noise: RepeatNoise
 
     @property
     def best(self) -> Fitted:
@@ -345,7 +345,7 @@ def compare(family: Family) -> Comparison | Declined:
     return Comparison(family, tuple(fits), alike, noise)
 
 
-def fitted(law: Law, workers: Vector, spent: Vector, noise: Noise) -> Fitted:
+def fitted(law: Law, workers: Vector, spent: Vector, noise: RepeatNoise) -> Fitted:
     """One law on worker-seconds `spent` (counts,) of a sample."""
     curve = curves(law, workers, spent[None], spent)
     held_out = []
@@ -367,12 +367,12 @@ def curves(law: Law, workers: Vector, drawn: Vector, scale: Vector) -> Curves:
     return Curves(law, form, coefficients[form, every], squares[form, every])
 
 
-def noise_of(repeats: Sequence[Vector]) -> Noise:
+def noise_of(repeats: Sequence[Vector]) -> RepeatNoise:
     """The relative spread between repeats is taken to be the same at every count: with three of each, no count says
     much of its own."""
     centred = [repeat / repeat.mean() - 1 for repeat in repeats]
     freedom = sum(len(deviations) - 1 for deviations in centred)
     if freedom < 1:
-        return Noise(None, 0)
+        return RepeatNoise(None, 0)
     spread = math.sqrt(sum(float((deviations**2).sum()) for deviations in centred) / freedom)
-    return Noise(np.array([spread / math.sqrt(len(deviations)) for deviations in centred]), freedom)
+    return RepeatNoise(np.array([spread / math.sqrt(len(deviations)) for deviations in centred]), freedom)

@@ -232,7 +232,7 @@ def missing(seconds: Sequence[float], most: int, affordable: float) -> int:
     return max(0, min(most - n, max(FEWEST_CALLS - n, min(wanted, math.floor(min(affordable, most))))))
 
 
-class Table:
+class ProbeTable:
     """Prints a table for each collective on rank 0, as nccl-tests and the OSU benchmarks do: a row for each size."""
 
     def __init__(self, ranks: Ranks) -> None:
@@ -298,7 +298,7 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
     parts = [(name, part_elements(name, sizes[-1], ranks.world_size)) for name in names]
     longest = max(whole_bytes(name, part, ranks.world_size) for name, part in parts)
     whole = pattern(longest // collectives.ELEMENT_BYTES, ranks.device)
-    table, quiet = Table(ranks), QuietMeter()
+    table, quiet = ProbeTable(ranks), QuietMeter()
     rows: list[store.Transfer] = []
     row_seconds: list[float] = []
     first_step_at, budget = time.time(), Budget.within(trial.window.max_seconds)

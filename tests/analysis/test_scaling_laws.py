@@ -95,7 +95,9 @@ def test_held_out_errors_are_of_counts_that_were_not_seen() -> None:
     off = spent.copy()
     off[3] *= 2.0
     clean, dirty = (
-        scaling_laws.fitted(scaling_laws.AMDAHL, np.array(COUNTS, float), one, scaling_laws.Noise(None, 0)).held_out[3]
+        scaling_laws.fitted(
+            scaling_laws.AMDAHL, np.array(COUNTS, float), one, scaling_laws.RepeatNoise(None, 0)
+        ).held_out[3]
         for one in (spent, off)
     )
     assert (1 + dirty) / (1 + clean) == pytest.approx(2.0), "what is left out changes nothing in its own prediction"
