@@ -36,10 +36,20 @@ def first_problem(trial: Trial, ranks: Sequence[RankReport]) -> str:
 
 
 def _all(trial: Trial, ranks: Sequence[RankReport]) -> Iterator[str]:
+    readers = min(trial.processes, trial.data_parallel)
+    right = {trial.global_batch // readers, *([0] if readers < trial.processes else [])}  # 0: a pipeline's others
     for rank, report in enumerate(ranks):
         if report.rank != rank:
             yield f"the report of rank {rank} is that of rank {report.rank}"
-        yield from _with_what_was_asked(trial, report)
+        if report.world_size != trial.processes:
+            yield f"asked for {trial.processes} workers, rank {rank} saw {report.world_size}"
+        if not report.device.startswith(trial.device):
+            yield f"asked for device {trial.device}, rank {rank} ran on {report.device}"
+        if FRAMEWORKS[trial.framework].trains and report.samples_per_step not in right:
+            yield f"asked for {max(right)} samples a step, rank {rank} took {report.samples_per_step}"
+        controller = report.backend.get("controller")
+        if trial.controller and controller and trial.controller != controller:
+            yield f"asked for controller {trial.controller}, Horovod reports {controller}"
         if len(report.step_seconds) != len(ranks[0].step_seconds) or not report.step_seconds:
             yield f"rank {rank} timed {len(report.step_seconds)} steps, rank 0 {len(ranks[0].step_seconds)}"
         yield from _with_itself(report)
@@ -53,20 +63,6 @@ def _all(trial: Trial, ranks: Sequence[RankReport]) -> Iterator[str]:
         yield from _of_a_network(ranks)
     elif (taken := sum(report.samples_per_step for report in ranks)) != trial.global_batch:
         yield f"asked for {trial.global_batch} samples a step, all ranks took {taken}"
-
-
-def _with_what_was_asked(trial: Trial, report: RankReport) -> Iterator[str]:
-    if report.world_size != trial.processes:
-        yield f"asked for {trial.processes} workers, rank {report.rank} saw {report.world_size}"
-    if not report.device.startswith(trial.device):
-        yield f"asked for device {trial.device}, rank {report.rank} ran on {report.device}"
-    readers = min(trial.processes, trial.data_parallel)
-    right = {trial.global_batch // readers, *([0] if readers < trial.processes else [])}  # 0: a pipeline's others
-    if FRAMEWORKS[trial.framework].trains and report.samples_per_step not in right:
-        yield f"asked for {max(right)} samples a step, rank {report.rank} took {report.samples_per_step}"
-    asked, seen = trial.controller, report.backend.get("controller")
-    if asked and seen and asked != seen:
-        yield f"asked for controller {asked}, Horovod reports {seen}"
 
 
 def _apart(ranks: Sequence[RankReport]) -> Iterator[str]:
