@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import binom
-from simulations import Seen, bounds, times
+from simulations import Seen, times
 
 from analysis.compare.verdicts import FASTER, POWER, SLOWER, Pair, found_in, judge, judge_ratios
 from analysis.statistics.ranking import holm
@@ -153,13 +152,3 @@ def test_what_is_simulated_here_is_what_a_comparison_does() -> None:
     for name in ("ratio", "ratio_low", "ratio_high", "p_value", "p_corrected"):
         here = [one[name] for one in judge_ratios(ratios, spread, factors, THRESHOLD)]
         assert list(table[name]) == pytest.approx(here)
-
-
-@pytest.mark.parametrize(("of", "share"), [(20, 0.05), (1000, 0.05), (1000, 0.9), (40_000, 0.05)])
-def test_a_true_claim_is_refuted_less_than_once_in_a_thousand_times(of: int, share: float) -> None:
-    """The bounds, added up outcome by outcome; one more, or one less, would be more than that allows."""
-    few, many = bounds(of, share, share)
-    outcomes = np.arange(of + 1)
-    chance = binom.pmf(outcomes, of, share)
-    assert chance[outcomes > many].sum() <= 0.001 < chance[outcomes >= many].sum()
-    assert chance[outcomes < few].sum() <= 0.001 < chance[outcomes <= few].sum()

@@ -180,17 +180,14 @@ def test_where_more_workers_are_faster_and_no_sooner_at_the_target_it_is_said(tm
     assert any("beyond it more workers are faster, and no sooner at the target" in note for note in said.notes)
 
 
-def test_worker_counts_that_seeds_do_not_tell_apart_are_tied(tmp_path: Path) -> None:
+def test_worker_counts_that_seeds_do_not_tell_apart_are_tied_and_single_seeds_unsure(tmp_path: Path) -> None:
     """Two workers at the same seconds as one, to within a hundredth."""
     speed = 1000 * (128 + CRITICAL) / (64 + CRITICAL)
-    (one,) = paying(recipes(of(tmp_path, Trained(64), Trained(64, workers=2, speed=speed)))[0])
+    trained = [Trained(64), Trained(64, workers=2, speed=speed)]
+    (one,) = paying(recipes(of(tmp_path, *trained))[0])
     assert {one.seconds.of.row["workers"], *one.seconds.tied} == {1, 2} and one.seconds.unsure == ()
     assert one.hours.of.row["workers"] == 1 and one.hours.tied == ()
-
-
-def test_single_seeds_are_not_told_apart(tmp_path: Path) -> None:
-    trained = [replace(one, seeds=(1,)) for one in (ALONE[0], PAIRS[1])]
-    (one,) = paying(recipes(of(tmp_path, *trained))[0])
+    (one,) = paying(recipes(of(tmp_path / "few", *[replace(each, seeds=(1,)) for each in trained]))[0])
     assert one.seconds.unsure != () and one.seconds.tied == ()
 
 

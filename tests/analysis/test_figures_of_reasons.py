@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from drawings import drawn_by, shown, untidy
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from planted_reasons import PEAKS, STUDIES, plant_reasons
@@ -21,7 +20,6 @@ from analysis.statistics.scaling_laws import Comparison, comparisons
 from analysis.views import attribution, bottleneck, cost, memory, roofline, scaling
 from analysis.views.attribution import attributions
 from analysis.views.bottleneck import bottlenecks
-from analysis.views.memory import families
 from analysis.views.roofline import utilisations
 from analysis.views.scaling import knees
 
@@ -70,14 +68,6 @@ def test_the_parts_lead_from_the_ideal_to_the_efficiency() -> None:
         assert low <= min(100.0, ends) and max(100.0, ends) <= high
 
 
-def test_a_gain_goes_the_other_way_in_another_colour() -> None:
-    made = planted("superlinear")[1]["waterfall-resnet18"]
-    colours = {to_hex(bar.get_facecolor()): bar.get_width() for axis in made.axes for bar in bars(axis) if
-               abs(bar.get_width()) > 1}  # fmt: skip
-    assert set(colours) == {attribution.LOST, attribution.GAINED}
-    assert colours[attribution.LOST] < 0 < colours[attribution.GAINED]
-
-
 # --- shares of a step ---
 
 
@@ -111,14 +101,6 @@ def test_points_stand_under_the_measured_roof() -> None:
 
 
 # --- memory ---
-
-
-def test_points_are_the_measured_peaks() -> None:
-    read, made = planted("out of memory")
-    axis = next(axis for axis in made["frontier"].axes if axis.get_title(loc="left") == "resnet8")
-    drawn = sorted(float(y) for line in axis.lines if line.get_linestyle() == "None" and line.get_marker() != "x"
-                   for y in line.get_ydata())  # fmt: skip
-    assert drawn == pytest.approx(sorted(peak / 1e6 for one in families(read, "resnet8") for peak in one.peaks))
 
 
 # --- cost against time ---

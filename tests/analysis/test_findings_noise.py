@@ -66,12 +66,6 @@ def test_too_few_repeats_have_no_floor_and_no_drift(tmp_path: Path) -> None:
     assert noise.draw_drift(done) == {} and "drift" not in Figures(done)
 
 
-def test_the_smallest_difference_is_that_of_a_t_test() -> None:
-    least = noise.Floor(0.01, 0.008, 0.012, 24, 3, False)
-    assert math.isclose(least.smallest(3), 2.776 * 0.01 * math.sqrt(2 / 3), rel_tol=1e-3)
-    assert least.smallest(10) < least.smallest(3)
-
-
 @pytest.mark.parametrize(("repeats", "spread", "noisy"), [(20, 0.05, True), (3, 0.022, False)])
 def test_noise_is_found_where_all_of_its_interval_is_above_the_target(
     tmp_path: Path, repeats: int, spread: float, noisy: bool

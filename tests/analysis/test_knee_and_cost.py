@@ -37,10 +37,7 @@ def truth(name: str, share: float) -> int:
 
 
 def next_below(returned: Any, share: float) -> int:
-    count = 1
-    while returned(count) >= share and count < 10_000:
-        count += 1
-    return count
+    return next(count for count in range(1, 10_001) if count == 10_000 or returned(count) < share)
 
 
 # --- the knee ---
@@ -173,17 +170,13 @@ def test_who_is_beaten_only_perhaps_may_be_on_it() -> None:
 # --- what next ---
 
 
-def test_a_close_race_is_decided_first(tmp_path: Path) -> None:
-    close = [replace(ONE, speed=100.0, noise=0.01), replace(ONE, batch_per_worker=64, speed=101.0, noise=0.01)]
-    read = results.read(plant(tmp_path, close, seed=1))
+@pytest.mark.parametrize(("speed", "close"), [(101.0, True), (150.0, False)])
+def test_a_close_race_is_decided_first_and_a_clear_one_left_alone(tmp_path: Path, speed: float, close: bool) -> None:
+    rivals = [replace(ONE, noise=0.01), replace(ONE, batch_per_worker=64, speed=speed, noise=0.01)]
+    read = results.read(plant(tmp_path, rivals, seed=1))
     made = suggestions(read, comparisons(read))
-    assert made[0].rule == scaling.WINNER and "do not resolve" in made[0].sentence
-    assert 3 < made[0].keys["repeats"] <= scaling.MOST_REPEATS
-
-
-def test_a_clear_race_is_left_alone(tmp_path: Path) -> None:
-    read = results.read(plant(tmp_path, [ONE, replace(ONE, batch_per_worker=64, speed=150.0)]))
-    assert suggestions(read, comparisons(read)) == []
+    assert [one.rule for one in made] == [scaling.WINNER] * close
+    assert not close or 3 < made[0].keys["repeats"] <= scaling.MOST_REPEATS
 
 
 def test_repeats_that_tell_two_apart_do() -> None:

@@ -34,14 +34,6 @@ def test_theory_is_the_papers(stage: int, workers: int, bytes: float) -> None:
     assert memory.held((8.0, 4.0, 12.0), stage, workers) == bytes
 
 
-def test_results_csv_has_bytes_by_kind(tmp_path: Path) -> None:
-    row = read(tmp_path, [DDP]).trials.iloc[0]
-    assert (row.parameters_bytes, row.gradients_bytes, row.optimizer_bytes) == (WHOLE, WHOLE, WHOLE)
-    assert row.activations_bytes == 456_000 * 32
-    assert row.resident_bytes == 300_000_000
-    assert row.peak_memory_bytes == 3 * WHOLE + 38_560 + 456_000 * 32
-
-
 def test_what_a_process_of_several_configurations_holds_is_none_of_theirs(tmp_path: Path) -> None:
     """As records of a first version in rounds have it."""
     row = read(tmp_path, [replace(DDP, drift=(0.0, 0.0, 0.0))]).trials.iloc[0]

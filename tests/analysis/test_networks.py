@@ -99,13 +99,6 @@ def test_no_probe_has_no_fit(folder: Path) -> None:
     assert network.table(read).empty
 
 
-def test_one_size_has_no_fit_and_is_in_the_table(folder: Path) -> None:
-    plant_probe(folder, sizes=[1024])
-    read = results.read(folder)
-    assert lines_of(read) == {} and len(network.table(read)) == 2 * 4
-    assert "network" in Figures(read)
-
-
 # --- table ---
 
 

@@ -91,15 +91,6 @@ def test_schedules_of_a_model_stand_below_each_other_on_one_scale() -> None:
 
 
 @pytest.mark.slow
-def test_two_that_differ_in_nothing_their_names_say_have_a_file_each() -> None:
-    made = timeline.draw(read(GPIPE, replace(GPIPE, stage_cut="3,1", shares=(0.7, 0.3))))
-    assert len(made) == 3
-    assert sum(name.startswith("timeline-transformer_lm-gpipe-p2-m4-") for name in made) == 2
-    text = shown(made["timelines-transformer_lm"])
-    assert "cut even" in text and "cut 3,1" in text
-
-
-@pytest.mark.slow
 def test_without_a_timeline_there_is_no_figure(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     plain = read(replace(GPIPE, steps=0), others=(Planted(),))
     assert timeline.draw(plain) == {} and "timeline" not in Figures(plain)
