@@ -56,7 +56,7 @@ class Machine:
 
 def this_machine() -> Machine:
     """Look at the machine this runs on; no torch needed, a few milliseconds."""
-    needed = {name for table in (*FRAMEWORKS.values(), *MODELS.values()) for name in table.needs}
+    needed = {*(n for f in FRAMEWORKS.values() for n in f.needs), *(n for m in MODELS.values() for n in m.needs)}
     needed |= {name for table in FRAMEWORKS.values() for some in table.launcher_needs.values() for name in some}
     needed |= {"torchmetrics", *LOGS, *DALI, *(model.imagenet for model in MODELS.values() if model.imagenet)}
     return Machine(
