@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -289,23 +288,11 @@ def test_one_process_with_two_gpus_is_two_processes_with_one():
     assert all(a.equal(b) for a, b in zip(whole.model.buffers(), parts.model.buffers(), strict=True))
 
 
-GATE = Trial(
-    framework="torch_ddp", model="resnet8", batch_per_worker=4, workers=2, precision="fp64", device="cpu",
-    find="parity", data="synthetic", learning_rate=0.02, window=Window(0, 2, 0.0, None, 2),
-)  # fmt: skip
-
-
-def test_a_reference_with_synchronised_statistics_fails_a_framework_with_local_ones():
-    """As if the reference had put the global batch through the model at once, which is what SyncBatchNorm does."""
-    local = run(GATE, 2)
-    one_process = replace(GATE, framework="single", workers=1, batch_per_worker=8)
-    whole = run(one_process, 2)
-    synchronised = copy.copy(local)
-    synchronised.losses = [whole.losses[0], whole.losses[0]]
-    synchronised.weights = whole.weights
-    check = next(check for check in compared(GATE, local, synchronised) if not check.ok)
-    assert check.name == "loss of step 1"
-    assert next(check for check in compared(GATE, synchronised, local) if not check.ok).name == "loss of step 1"
-    synchronised.losses = local.losses  # even were the losses the same, the running statistics are not
-    names = [check.name for check in compared(GATE, local, synchronised) if not check.ok]
-    assert "weights after step 1" in names
+def test_a_nudged_reference_says_it_began_where_the_other_did_and_ends_a_rounding_away():
+    gate = replace(TEN, model="resnet8", batch_per_worker=4, data="synthetic", window=Window(0, 2, 0.0, None, 2))
+    plain, nudged = run(gate, 2), run(gate, 2, nudge=1)
+    assert all(value.equal(nudged.weights["first"][name]) for name, value in plain.weights["first"].items())
+    assert not set(plain.ids[0].flatten().tolist()) & set(plain.ids[1].flatten().tolist())
+    errors = compare.weight_errors(nudged.weights["last"], plain.weights["last"])
+    assert 0 < max(errors.values()) < 1e-12
+    assert compare.bounds_of_rounding(plain, nudged) == [compare.FP64_BOUND] * 2

@@ -135,23 +135,6 @@ def test_the_sizes_are_1_kib_to_256_mib_by_four() -> None:
     assert list(network.sizes(8, 100, 3)) == [8, 24, 72]
 
 
-@pytest.mark.parametrize(
-    ("collective", "ranks", "part", "whole"),
-    [
-        ("allreduce", 3, 256, 1024),
-        ("broadcast", 8, 256, 1024),
-        ("all_gather", 2, 128, 1024),
-        ("reduce_scatter", 3, 84, 1008),  # 85 floats fit a third of 1024 B, 84 of them are whole 16 bytes
-        ("all_gather", 8, 32, 1024),
-        ("all_gather", 512, 4, 8192),  # no part is empty
-    ],
-)
-def test_parts_of_1024_bytes(collective: str, ranks: int, part: int, whole: int) -> None:
-    """The size of an all-gather and a reduce-scatter is that of all parts together, as in nccl-tests."""
-    assert part_elements(collective, 1024, ranks) == part
-    assert whole_bytes(collective, part, ranks) == whole
-
-
 @given(st.sampled_from(COLLECTIVES), st.integers(4, 1 << 30), st.integers(2, 1000))
 def test_parts_fill_their_size_as_far_as_they_can(collective: str, bytes: int, ranks: int) -> None:
     part = part_elements(collective, bytes, ranks)
