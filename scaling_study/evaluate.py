@@ -24,8 +24,7 @@ from scaling_study.records import store
 from scaling_study.records.store import BEST
 from scaling_study.targets import trains
 from scaling_study.train import checkpoints
-from scaling_study.train.evaluate import evaluate
-from scaling_study.train.loop import shown
+from scaling_study.train.loop import evaluate, shown
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 

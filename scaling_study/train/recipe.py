@@ -30,6 +30,9 @@ class Recipe:
         """`metric`: of the workload, where no target names another. Raises SystemExit."""
         steps = trial.train_steps or (trial.train_epochs and trial.train_epochs * steps_per_epoch)
         target = Target.parse(trial.train_target) if trial.train_target else None
+        first, largest = trial.train_start_learning_rate, trial.learning_rate
+        if first is not None and largest is None:
+            raise SystemExit(f"start_learning_rate={first:g} needs a learning_rate to grow to")
         return cls(
             steps=steps,
             steps_per_epoch=steps_per_epoch,
@@ -40,7 +43,7 @@ class Recipe:
             target=target,
             metric=target.metric if target else metric,
             patience=trial.train_patience,
-            start=start_of(trial),
+            start=START if first is None or largest is None else first / largest,
             cycle_steps=trial.train_cycle_steps or steps,
         )
 
@@ -78,15 +81,6 @@ class Recipe:
         """The step before which training stops for an evaluation, or for good."""
         following = (step // self.evaluate_every + 1) * self.evaluate_every
         return following if self.steps is None else min(following, self.steps)
-
-
-def start_of(trial: Trial) -> float:
-    """The rate that a cycle begins with, over the largest. Raises SystemExit where that is not known."""
-    if trial.train_start_learning_rate is None:
-        return START
-    if trial.learning_rate is None:
-        raise SystemExit(f"start_learning_rate={trial.train_start_learning_rate:g} needs a learning_rate to grow to")
-    return trial.train_start_learning_rate / trial.learning_rate
 
 
 def _between(start: float, end: float, part: float) -> float:

@@ -36,9 +36,8 @@ from scaling_study.measure.clock import Stopwatch
 from scaling_study.measure.training import now, share_buffers
 from scaling_study.ranks import Ranks
 from scaling_study.targets import METRICS, logs
-from scaling_study.train import evaluate
 from scaling_study.train.log import Intervals, Progress, wandb_settings
-from scaling_study.train.loop import ON, PATIENCE
+from scaling_study.train.loop import ON, PATIENCE, batches, reduced
 from scaling_study.trial import Trial
 from scaling_study.workloads import Batch, Workload
 
@@ -190,7 +189,7 @@ class Module(LightningModule):
         self.loop.held_out.update(self.metrics, self.model, *batch)
 
     def on_validation_epoch_end(self) -> None:
-        self.scores = evaluate.reduced(self.metrics, self.loop.ranks)  # self.log's would be a mean of ranks (F27)
+        self.scores = reduced(self.metrics, self.loop.ranks)  # self.log's would be a mean of ranks (F27)
         self.log_dict({f"validation_{name}": value for name, value in self.scores.items()}, sync_dist=True)
 
     def configure_optimizers(self) -> Any:
@@ -226,7 +225,7 @@ class Validation:
         self.loop = loop
 
     def __iter__(self) -> Iterator[tuple[Batch, torch.Tensor]]:
-        return evaluate.batches(self.loop.held_out, "validation", self.loop.ranks)
+        return batches(self.loop.held_out, "validation", self.loop.ranks)
 
 
 class Placed(LightningEnvironment):

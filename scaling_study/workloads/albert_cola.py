@@ -24,7 +24,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cola
 from scaling_study.workloads.cola import trained_sentences
-from scaling_study.workloads.feed import Batch, Data, Feed, found, order_of, random_batches, steps_of, to_train_on
+from scaling_study.workloads.feed import Batch, Data, Feed, Order, found, random_batches, to_train_on
 from scaling_study.workloads.held_out import Logits
 from scaling_study.workloads.workload import Chain, Workload, autocast
 
@@ -111,21 +111,10 @@ SHAPE: dict[str, Any] = {
     "attention_probs_dropout_prob": 0.0,
     "attn_implementation": "sdpa",
 }
+KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size")
 SIZES: dict[str, dict[str, Any]] = {
-    "albert_base_v2": {
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-        "embedding_size": 128,
-    },
-    "albert_tiny": {
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 128,
-        "embedding_size": 32,
-    },
+    "albert_base_v2": dict(zip(KEYS, (768, 12, 12, 3072, 128), strict=True)),
+    "albert_tiny": dict(zip(KEYS, (64, 2, 2, 128, 32), strict=True)),
 }
 CLASSIFIER_DROPOUT = 0.1  # the only dropout that albert-base-v2 has
 
@@ -207,12 +196,12 @@ def sentence_data(trial: Trial, ranks: Ranks, width: int, logits: Logits) -> Dat
         data = trained_sentences(train, test, width, logits, trial, ranks)
         return replace(data, notes=[*noted(train, width), *data.notes])
     padding = trial.padding or "fixed"
-    order, steps = order_of(cola.SAMPLES, trial, ranks), steps_of(cola.SAMPLES, trial, ranks)
+    order = Order(cola.SAMPLES, trial, ranks)
     sentences, source = found(trial, "cola", cola.sentences, "CoLA not found")
     if sentences is None:
-        return Data(Feed(order, synthetic(trial, ranks, width, padding)), source, steps)
+        return Data(Feed(order, synthetic(trial, ranks, width, padding)), source, order.steps)
     feed = Feed(order, cola.gathered(sentences, ranks.device, width, padding))
-    return Data(feed, source, steps, notes=noted(sentences, width))
+    return Data(feed, source, order.steps, notes=noted(sentences, width))
 
 
 def noted(sentences: cola.Sentences, width: int) -> list[str]:

@@ -258,8 +258,8 @@ def split(surgery: Surgery, validation: float, test_fold: int = TEST_FOLD) -> Sp
 class InstrumentMask:
     instrument: int
     triplet: int  # what is done with it
-    tip: Point
-    polygons: tuple[Polygon, ...]
+    tip: Sequence[float]  # x, y
+    polygons: Sequence[Polygon]
     height: int  # of the frame, in pixels
     width: int
 
@@ -280,17 +280,7 @@ def read_masks(path: Path) -> list[InstrumentMask]:
     """The masks of a frame, the lowest first. Raises SystemExit that names a file that is missing or damaged."""
     try:
         frame = json.loads(path.read_text(encoding="utf-8"))
-        return [
-            InstrumentMask(
-                instrument=one["instrument"],
-                triplet=one["triplet"],
-                tip=(one["tip"][0], one["tip"][1]),
-                polygons=tuple([(x, y) for x, y in polygon] for polygon in one["polygons"]),
-                height=frame["height"],
-                width=frame["width"],
-            )
-            for one in frame["instruments"]
-        ]
+        return [InstrumentMask(**one, height=frame["height"], width=frame["width"]) for one in frame["instruments"]]
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise SystemExit(f"{path} is no list of masks ({error}): write the scenes anew") from error
 

@@ -38,10 +38,9 @@ from scaling_study.datasets import (
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
 from scaling_study.trial import Trial
-from scaling_study.workloads.feed import Batch, Data, Feed, sent
+from scaling_study.workloads.feed import Batch, Data, Feed, Order, sent
 from scaling_study.workloads.held_out import (
     Logits,
-    Order,
     classification,
     held_out_classes,
     in_both,

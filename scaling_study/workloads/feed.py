@@ -173,13 +173,22 @@ def random_batches(
     return lambda ids: resident
 
 
-def order_of(samples: int, trial: Trial, ranks: Ranks) -> Iterator[torch.Tensor]:
-    """Endless batches of this rank's ids, (batch,) each, for a trial. Raises SystemExit as `batches_of_indices`."""
-    return batches_of_indices(samples, trial.seed, ranks.rank, ranks.world_size, trial.batch_per_worker)
+class Order(Iterator[torch.Tensor]):
+    """Endless batches of this rank's ids, (batch,) each, for a trial; `epoch` is that of the last.
 
+    Of all of so many samples, or of those whose ids, (n,) int64, are given. Raises SystemExit as `batches_of_indices`.
+    """
 
-def steps_of(samples: int, trial: Trial, ranks: Ranks) -> int:
-    return steps_per_epoch(samples, ranks.world_size, trial.batch_per_worker)
+    def __init__(self, samples: int | torch.Tensor, trial: Trial, ranks: Ranks) -> None:
+        self.ids = torch.arange(samples) if isinstance(samples, int) else samples
+        shared = ranks.world_size, trial.batch_per_worker
+        self.epoch, self._taken, self.steps = 0, 0, steps_per_epoch(len(self.ids), *shared)
+        self._places = batches_of_indices(len(self.ids), trial.seed, ranks.rank, *shared)
+
+    def __next__(self) -> torch.Tensor:
+        places = next(self._places)
+        self.epoch, self._taken = self._taken // self.steps, self._taken + 1
+        return self.ids[places]
 
 
 AHEAD = 2  # batches in the making while another is trained on

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads.feed import Batch, HeldOut, Metrics, order_of, steps_of
+from scaling_study.workloads.feed import Batch, HeldOut, Metrics
 from scaling_study.workloads.workload import autocast
 
 VALIDATION = 0.1  # of the training set, unless the trial says otherwise
@@ -39,20 +39,6 @@ def stratified(labels: torch.Tensor, share: float) -> tuple[torch.Tensor, torch.
         ids = (labels == label).nonzero().flatten()
         held_out[ids[torch.randperm(len(ids), generator=generator)[: round(share * len(ids))]]] = True
     return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()
-
-
-class Order(Iterator[torch.Tensor]):
-    """Batches of sample ids of the training split; `epoch` is that of the last."""
-
-    def __init__(self, ids: torch.Tensor, trial: Trial, ranks: Ranks) -> None:
-        self.ids, self.epoch, self._taken = ids, 0, 0
-        self.steps = steps_of(len(ids), trial, ranks)
-        self._places = order_of(len(ids), trial, ranks)
-
-    def __next__(self) -> torch.Tensor:
-        places = next(self._places)
-        self.epoch, self._taken = self._taken // self.steps, self._taken + 1
-        return self.ids[places]
 
 
 def origins(sizes: Mapping[str, int], tested_on: str = "test") -> dict[str, dict[str, int]]:

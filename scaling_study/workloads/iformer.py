@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads.images import enlarged_data, laid_out, shaped_data
-from scaling_study.workloads.resnet_cifar10 import on_this_gpu
+from scaling_study.workloads.resnet_cifar10 import convolved_on
 from scaling_study.workloads.workload import Workload, classifier_chain, classifier_loss, memory_layout, weights_dtype
 
 HEAD = 32  # channels of an attention head
@@ -239,7 +239,6 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         model = InceptionTransformer(stages, data.classes, side)
     except ValueError as error:
         raise SystemExit(f"--model {trial.model}: {error}") from error
-    torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
     return Workload.of(
         trial,
         data,
@@ -249,5 +248,5 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         blocks=(Block,),
         scales_rate=False,
         chain=classifier_chain(trial),
-        notes=on_this_gpu(ranks.device),
+        notes=convolved_on(ranks.device),
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,9 +27,8 @@ from scaling_study.ranks import Ranks
 from scaling_study.settings import data_path
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, inputs
-from scaling_study.workloads.feed import Batch, Data, Feed, found, order_of, random_batches, sent, steps_of, to_train_on
+from scaling_study.workloads.feed import Batch, Data, Feed, Order, found, random_batches, sent, to_train_on
 from scaling_study.workloads.held_out import (
-    Order,
     counted_by_one,
     file_digests,
     held_out_images,
@@ -98,15 +97,15 @@ def timed_images(
 
     `side`: of images that a library makes, and of random ones; `resized`: bytes of real ones, as they are in memory.
     """
-    order, steps = order_of(cifar10.SAMPLES, trial, ranks), steps_of(cifar10.SAMPLES, trial, ranks)
+    order = Order(cifar10.SAMPLES, trial, ranks)
     if library := inputs.library(trial):
         samples = Samples.in_memory(*(real or synthetic_samples(trial.seed)))
-        feed = inputs.feed(library, samples, order, steps, Reading.of(trial, ranks, side))
+        feed = inputs.feed(library, samples, order, order.steps, Reading.of(trial, ranks, side))
     elif real:
         feed = Feed(order, cifar10.fetching(*real, ranks.device, resized))
     else:
         feed = Feed(order, synthetic(trial, ranks, side))
-    return Data(feed, source, steps)
+    return Data(feed, source, order.steps)
 
 
 def enlarged(images: torch.Tensor, side: int) -> torch.Tensor:
@@ -276,9 +275,9 @@ def splits(train: Tree, trial: Trial) -> Splits:
 
 def of_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Data:
     """Batches of all files, whole: images (batch, 3, side, side) float32 and labels (batch,) int64 on the device."""
-    order, steps = order_of(len(tree.files), trial, ranks), steps_of(len(tree.files), trial, ranks)
-    feed, note = feed_of(tree, order, steps, Reading.of(trial, ranks, side), trial)
-    return Data(feed, "images", steps, classes=len(tree.classes), notes=[note])
+    order = Order(len(tree.files), trial, ranks)
+    feed, note = feed_of(tree, order, Reading.of(trial, ranks, side), trial)
+    return Data(feed, "images", order.steps, classes=len(tree.classes), notes=[note])
 
 
 def of_trained_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Data:
@@ -293,16 +292,16 @@ def of_trained_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Data:
 
     shared = counted_by_one(ranks, parts.in_both)
     held_out = held_out_images(parts.sizes, of_split, len(tree.classes), shared, trial, ranks)
-    feed, note = feed_of(tree, order, order.steps, reading, trial)
+    feed, note = feed_of(tree, order, reading, trial)
     tested = f"tested on {len(parts.test.files):,} images of {parts.test.folder.name}/"
     return Data(feed, "images", order.steps, held_out, len(tree.classes), [note, tested])
 
 
-def feed_of(tree: Tree, order: Iterator[torch.Tensor], steps: int, reading: Reading, trial: Trial) -> tuple[Feed, str]:
+def feed_of(tree: Tree, order: Order, reading: Reading, trial: Trial) -> tuple[Feed, str]:
     """(batches of the files that `order` names, by the library that the trial names; a note)."""
     library = inputs.library(trial)
     by = "" if library else f", decoded by {reading.cores} thread(s) of each rank"
-    feed = inputs.feed(library, tree, order, steps, reading)
+    feed = inputs.feed(library, tree, order, order.steps, reading)
     return feed, f"{len(tree.files):,} images of {len(tree.classes)} classes{by}"
 
 

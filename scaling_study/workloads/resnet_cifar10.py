@@ -28,7 +28,6 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     read = tree_data if trial.data == "images" else image_data
     data = read(trial, ranks, lambda batch: laid_out(batch, trial.image_size, layout, dtype))
     model = network(trial.model, data.classes).to(ranks.device).to(memory_format=layout)
-    torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
     return Workload.of(
         trial,
         data,
@@ -37,7 +36,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM),
         blocks=blocks(trial.model),
         chain=classifier_chain(trial, layers_of),
-        notes=on_this_gpu(ranks.device),
+        notes=convolved_on(ranks.device),
     )
 
 
@@ -63,8 +62,12 @@ def layers_of(model: Any) -> dict[str, nn.Module]:
     return {"stem": stem, **body, "head": head}
 
 
-def on_this_gpu(device: torch.device) -> list[str]:
-    """A note where fp32 is not fp32: on some GPUs torch lets convolutions round to TF32 unless told not to."""
+def convolved_on(device: torch.device) -> list[str]:
+    """Let cuDNN try its algorithms in the warm-up, as shapes never change; a note where convolutions round fp32.
+
+    On some GPUs torch lets them round to TF32 unless told not to.
+    """
+    torch.backends.cudnn.benchmark = True
     rounds = (
         device.type == "cuda" and torch.backends.cudnn.allow_tf32 and torch.cuda.get_device_capability(device)[0] >= 8
     )

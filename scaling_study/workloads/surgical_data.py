@@ -30,14 +30,12 @@ from scaling_study.workloads.feed import (
     Data,
     DrawnAhead,
     Feed,
-    order_of,
+    Order,
     random_batches,
     read_ahead,
     sent,
-    steps_of,
 )
 from scaling_study.workloads.held_out import (
-    Order,
     counted_by_one,
     file_digests,
     in_both,
@@ -189,5 +187,5 @@ def _random(trial: Trial, ranks: Ranks, height: int, width: int, normalised: Nor
         return normalised(pixels.to(ranks.device)), labels.to(ranks.device), video
 
     samples = max(SYNTHETIC_SAMPLES, ranks.world_size * trial.batch_per_worker)
-    feed = Feed(order_of(samples, trial, ranks), random_batches(trial, ranks, drawn))
-    return SurgicalData(feed, "synthetic (asked for)", steps_of(samples, trial, ranks))
+    order = Order(samples, trial, ranks)
+    return SurgicalData(Feed(order, random_batches(trial, ranks, drawn)), "synthetic (asked for)", order.steps)

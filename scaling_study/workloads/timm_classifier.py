@@ -22,7 +22,7 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, weights
 from scaling_study.workloads.feed import Batch
 from scaling_study.workloads.images import image_data, laid_out
-from scaling_study.workloads.resnet_cifar10 import on_this_gpu
+from scaling_study.workloads.resnet_cifar10 import convolved_on
 from scaling_study.workloads.workload import Workload, classifier_chain, classifier_loss, memory_layout, weights_dtype
 
 
@@ -82,7 +82,6 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     layout, dtype = memory_layout(trial), weights_dtype(trial)
     rate = trial.learning_rate or LEARNING_RATE
     renormalised = Renormalised(about["mean"], about["std"], ranks.device)
-    torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
     data = image_data(trial, ranks, lambda batch: laid_out(renormalised(batch), side, layout, dtype))
     return Workload.of(
         trial,
@@ -94,7 +93,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         scales_rate=False,
         chain=classifier_chain(trial, chain_of) if chain_of(model) else None,
         weights=begun,
-        notes=[*on_this_gpu(ranks.device), *weights.notes(begun)],
+        notes=[*convolved_on(ranks.device), *weights.notes(begun)],
     )
 
 

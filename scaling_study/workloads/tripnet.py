@@ -43,7 +43,7 @@ from scaling_study.workloads import cifar10, efficientnet_lite0, metrics, weight
 from scaling_study.workloads.efficientnet_lite0 import EfficientNetLite0
 from scaling_study.workloads.feed import Batch, HeldOut
 from scaling_study.workloads.held_out import origins
-from scaling_study.workloads.resnet_cifar10 import on_this_gpu
+from scaling_study.workloads.resnet_cifar10 import convolved_on
 from scaling_study.workloads.surgical_data import SurgicalData, surgical_data
 from scaling_study.workloads.surgical_scenes.triplets import TRIPLETS
 from scaling_study.workloads.weights import LITE0, PREFIX, TORCHVISION
@@ -330,7 +330,6 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     triplets = torch.tensor(TRIPLETS) if data.surgery is None else torch.from_numpy(data.surgery.triplets)
     model = Tripnet(network.layers, network.channels, places, triplets, frozen)
     model = model.to(ranks.device).to(memory_format=layout)
-    torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
     parts = LossParts(LOSSES)
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -357,7 +356,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         loss_parts=parts,
         parts=PARTS,
         frozen=BACKBONE if frozen else "",
-        notes=[*weights.notes(begun), *on_this_gpu(ranks.device)],
+        notes=[*weights.notes(begun), *convolved_on(ranks.device)],
     )
 
 

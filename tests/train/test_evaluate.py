@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from scaling_study.ranks import Ranks
-from scaling_study.train.evaluate import evaluate
+from scaling_study.train.loop import evaluate
 from scaling_study.trial import Trial
 from scaling_study.workloads.feed import HeldOut
 from scaling_study.workloads.held_out import classification, score
