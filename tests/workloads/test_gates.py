@@ -39,4 +39,4 @@ def test_its_gate_is_passed(framework: str, model: str, keys: dict[str, Any], tm
     judged = trained.judged(trained.a_trial(framework, **asked), tmp_path)
     assert judged["verdict"] == "passed", judged
     if "sequence_length" in OURS[model].keys:
-        assert all(rank.tokens_seen for rank in store.read_ranks(tmp_path, 2))
+        assert any(rank.tokens_seen for rank in store.read_ranks(tmp_path, 2))  # of a pipeline, the last stage
