@@ -6,10 +6,12 @@ injection but the last is followed by a run that is hit in its turn.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
 import faulted_studies as studies
+import psutil
 import pytest
 import survivors
 from driver_faults import FAULTS, Fault, check_last_words
@@ -50,10 +52,19 @@ def start(sweep: Sweep, fault: Fault, moment: float) -> tuple[Driver, float]:
     """A driver at this moment of its life; at an earlier one if it did not live that long."""
     while True:
         driver = sweep.start(terminal=fault.terminal, through=fault.through)
+        if fault.stops:  # an interpreter that has not come to our code yet does not know what to obey
+            sweep.until(lambda pid=driver.pid: cpu_seconds(pid) > 0.2, driver=driver)
         time.sleep(max(0.0, driver.started + moment - time.monotonic()))
         if driver.code is None:
             return driver, moment
         moment /= 2
+
+
+def cpu_seconds(pid: int) -> float:
+    try:
+        return sum(psutil.Process(pid).cpu_times()[:2])
+    except psutil.NoSuchProcess:
+        return math.inf
 
 
 def test_the_supervisor_dies_and_the_driver_ends_what_it_watched_over(sweep_of: SweepOf, inject: Inject) -> None:
