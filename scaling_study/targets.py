@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,16 +99,6 @@ def logs(keys: Mapping[str, Any]) -> tuple[str, ...]:
     if wrong := [name for name in names if name not in LOGS]:
         raise ValueError(f"{wrong[0]!r} is no log: it is one of {', '.join(LOGS)}, or both with a comma between them")
     return names
-
-
-def check(keys: Mapping[str, Any], refuse: Callable[[str], object]) -> None:
-    """Hand to `refuse` what is wrong about the target or the logs that trial keys name, and what would be right."""
-    try:
-        if text := keys.get("train_target"):
-            Target.parse(text)
-        logs(keys)
-    except ValueError as error:
-        refuse(str(error))
 
 
 def trains(keys: Mapping[str, Any]) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODEL_NAMES
-from scaling_study.targets import KEPT, LOOPS, check, repeat_name, trains
+from scaling_study.targets import KEPT, LOOPS, Target, logs, repeat_name, trains
 
 
 def flag(name: str) -> str:
@@ -385,7 +385,12 @@ class Trial(Written):
         """
         command_line = parser(framework)
         asked = vars(command_line.parse_args(argv))
-        check(asked, command_line.error)
+        try:
+            if text := asked.get("train_target"):
+                Target.parse(text)
+            logs(asked)
+        except ValueError as error:
+            command_line.error(str(error))
         record = asked.pop("record", None)
         asked.pop("local_rank", None)
         if steps := asked.pop("steps", None):

@@ -9,7 +9,6 @@ from typing import Any
 from scaling_study.frameworks import FRAMEWORKS, SCHEDULES
 from scaling_study.models import IMAGE_KEYS, OURS, Model
 from scaling_study.targets import ENDS, Target, logs, trains
-from scaling_study.trial import Trial
 
 MATCHMAKING_SECONDS, AVERAGING_TIMEOUT_SECONDS = 3.0, 60.0  # where a trial names none; the latter is Hivemind's own
 
@@ -147,13 +146,6 @@ ONLY_TIMED = {  # framework -> why it is not trained to a result
 NATIVE = ("lightning_ddp", "lightning_fsdp", "deepspeed_zero")  # frameworks with a loop of their own
 SCHEDULES_WITH_AN_END = ("step", "cosine", "one_cycle", "triangular")
 CYCLES = ("one_cycle", "triangular")
-
-
-def libraries(trial: Trial) -> dict[str, str]:
-    """Library that a training needs beside its framework -> extra that installs it; empty where a trial is timed."""
-    extra = {"wandb": "export"}
-    needed = ("torchmetrics", *logs(vars(trial))) if trial.trained else ()
-    return {library: extra.get(library, "training") for library in needed}
 
 
 def training_problems(

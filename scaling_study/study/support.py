@@ -15,6 +15,7 @@ from scaling_study.machine import DALI, Machine
 from scaling_study.models import IMAGENET, MODELS, model_named
 from scaling_study.study import rules
 from scaling_study.study.machine_file import MachineFile
+from scaling_study.targets import logs
 from scaling_study.trial import TRAIN_KEYS, Trial, Window
 
 # Values that an installed library is too old for make a trial `unsupported`, never an AttributeError.
@@ -247,7 +248,10 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         extra_of[DALI[0]] = "dali"
     if trial.weights == IMAGENET:
         extra_of.setdefault(model.imagenet, model.imagenet_extra)
-    for library, extra in {**extra_of, **rules.libraries(trial)}.items():
+    if trial.trained:
+        extra_of |= {"torchmetrics": "training", **dict.fromkeys(logs(vars(trial)), "training")}
+        extra_of |= {"wandb": "export"} if "wandb" in extra_of else {}
+    for library, extra in extra_of.items():
         if library not in machine.libraries:
             how = f" (pip install 'scaling-study[{extra}]')" if extra else ""
             return f"{library} is not installed{how}"
