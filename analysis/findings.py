@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -70,23 +70,6 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(dict.fromkeys(findings), key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-RUN_COLUMNS = (
-    "trial",
-    "configuration",
-    "model",
-    "find",
-    "repeat",
-    "status",
-    "started_at",
-    "launch",
-    "samples_per_second",
-    "samples_seen",
-    "steps",
-    "step_trend",
-    "global_batch",
-    "busy_elsewhere_cores",
-    "achieved_over_target",
-)
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 FALSE_ALARMS = 0.05  # of studies in which there is nothing to find, by any one detector that compares throughputs
@@ -103,19 +86,15 @@ class Evidence:
         """The configurations of which at least one repeat is ok."""
         return [row for row in self.results.rows if row["n"]]
 
-    @cached_property
+    @property
     def runs(self) -> pd.DataFrame:
-        """RUN_COLUMNS of the trials that trained in order to be measured."""
-        runs: pd.DataFrame = replace(self.results, trials=self.results.trials[list(RUN_COLUMNS)]).runs
-        return runs
+        """The trials that trained in order to be measured."""
+        return self.results.runs
 
     @cached_property
-    def facts(self) -> dict[str, list[dict[str, Any]]]:
-        """Configuration -> the facts (details.Fact) of each of its trials; none where records are older."""
-        facts: dict[str, list[dict[str, Any]]] = {}
-        for fact in as_rows(self.results.details.facts):
-            facts.setdefault(str(fact["configuration"]), []).append({str(key): value for key, value in fact.items()})
-        return facts
+    def facts(self) -> dict[str, list[dict[Any, Any]]]:
+        """Configuration -> the facts (details.FACTS) of each of its trials; none where records are older."""
+        return grouped(as_rows(self.results.details.facts), lambda fact: str(fact["configuration"]))
 
     @cached_property
     def pairs(self) -> list[tuple[Row, Row]]:

@@ -25,7 +25,7 @@ GONE = ("extrapolation",)  # tables that earlier versions wrote
 def read_folder(folder: Path) -> tuple[Results, Origins]:
     """All that is written of a results folder, from one read of its records. Raises and warns as results.read."""
     origins = Origins.of(folder)
-    return results.read(folder, origins), origins
+    return results.read(folder, origins.add), origins
 
 
 def write(

@@ -28,7 +28,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS, NO_MODEL, TEXT_KEYS
 from scaling_study.records import maps
 from scaling_study.records.maps import COLUMNS, METHODS, SCORED
-from scaling_study.records.store import UnreadableRecord
+from scaling_study.records.store import Record, UnreadableRecord
 from scaling_study.targets import ENDS
 
 # Series tell configurations of one model and batch size apart: columns of a table, lines of a figure.
@@ -423,15 +423,15 @@ def gates_of(rows: pd.DataFrame) -> pd.Series[bool]:
     return (rows["find"] == trials.GATE).fillna(False).astype(bool)
 
 
-def read(folder: Path, collector: trials.Collector | None = None) -> Results:
+def read(folder: Path, collect: Callable[[Record], None] | None = None) -> Results:
     """Raises study.NotResults for a folder that is none; warns trials.SkippedRecord of unreadable records.
 
-    `collector`: takes what else is needed of the records, which are read once for both.
+    `collect`: takes what else is needed of the records, which are read once for both.
     """
     about = study.read(folder)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", trials.SkippedRecord)
-        rows, beside = trials.read_whole(folder, collector)
+        rows, beside = trials.read(folder, collect)
         shown_maps = read_maps(folder, rows)
     for warning in caught:
         warnings.warn(warning.message, stacklevel=3)

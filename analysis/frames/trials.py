@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
@@ -62,20 +62,12 @@ class SkippedRecord(UserWarning):
     """A record that was left out, named, because it could not be read."""
 
 
-class Collector(Protocol):
-    """Keeps what it needs of each record that can be read, while that is in memory."""
+def read(results: Path, collect: Callable[[Record], None] | None = None) -> tuple[pd.DataFrame, Details]:
+    """Every finished trial under `results` as columns.TRIALS, by id, and the details of their records.
 
-    def add(self, record: Record) -> None: ...
-
-
-def read(results: Path) -> pd.DataFrame:
-    """Every finished trial under `results` as columns.TRIALS, by id. Warns SkippedRecord of what cannot be read."""
-    return read_whole(results)[0]
-
-
-def read_whole(results: Path, collector: Collector | None = None) -> tuple[pd.DataFrame, Details]:
-    """`read` the trials, and with them the details of their records. `collector` sees every record that can be read,
-    including those that are skipped."""
+    `collect` is given every record that can be read, including those that are skipped. Warns SkippedRecord of what
+    cannot be read.
+    """
     rows, timed, beside = (
         dict[str, dict[str, Any]](),
         dict[str, Timed](),
@@ -85,8 +77,8 @@ def read_whole(results: Path, collector: Collector | None = None) -> tuple[pd.Da
     for folder in _folders(results / "trials"):
         try:
             record, name = store.read_trial(folder), folder.name
-            if collector is not None:
-                collector.add(record)
+            if collect is not None:
+                collect(record)
             row, window = _row(record)
             if row["find"] != GATE:
                 beside.append(details.details_of(record))

@@ -148,14 +148,6 @@ class Report:
     lost: tuple[str, ...] = ()  # a sentence for each part that could not be made
 
 
-def every(parts: Sequence[Part]) -> Iterator[Part]:
-    """The parts, and what is folded into them."""
-    for part in parts:
-        yield part
-        if isinstance(part, Fold):
-            yield from every(part.parts)
-
-
 def lost(what: str, why: str) -> Text:
     """Where a part would have stood that ought to have been there."""
     return Text(f"**{what}**: this part could not be made: {why}", WRONG, "lost")

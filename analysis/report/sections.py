@@ -52,17 +52,12 @@ from scaling_study.records.store import replaced
 # The parts that views declare: tables with the numbers behind them, figures, and what stands where there are none.
 
 
-def _kinds(section: view.Section) -> list[StudyTable]:
-    """The tables of a section, one a study each."""
-    every = [kind for each in catalog.VIEWS for kind in each.tables if kind.section == section]
-    return [kind for kind in every if isinstance(kind, StudyTable)]
-
-
 def _tables(material: Material, section: view.Section, headings: bool = False) -> list[Part]:
     """A section's tables of the whole study, each with the figures that it explains, or why there is none."""
     parts: list[Part] = []
-    for kind in _kinds(section):
-        parts += material.parts(kind.title or f"table: {kind.name}", partial(_table, kind, material, headings))
+    for kind in (kind for each in catalog.VIEWS for kind in each.tables if kind.section == section):
+        if isinstance(kind, StudyTable):
+            parts += material.parts(kind.title or f"table: {kind.name}", partial(_table, kind, material, headings))
     return parts
 
 

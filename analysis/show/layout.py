@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 # The fastest of its row; tied with it (95 %); the slowest of its row, slower than the fastest (p < 0.05, corrected); a
 # status in place of a value; not comparable.
-BEST, ALIKE, WORST, FAILED, ASIDE = MARKS = ("best", "alike", "worst", "failed", "aside")
+BEST, ALIKE, WORST, FAILED, ASIDE = ("best", "alike", "worst", "failed", "aside")
 ALIKE_SIGN, WORST_SIGN = "≈", "▼"
 BEST_ROW_SIGN = "★"
 MOST_COLUMNS = 16  # of a Markdown table

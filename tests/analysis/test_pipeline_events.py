@@ -80,7 +80,7 @@ def test_an_event_that_is_none_is_refused_and_its_record_named(tmp_path: Path, e
     whole["ranks"][0]["timeline"][0] = event
     path.write_text(json.dumps(whole))
     with pytest.warns(trials.SkippedRecord, match=path.parent.name):
-        assert len(trials.read(tmp_path)) == 1
+        assert len(trials.read(tmp_path)[0]) == 1
 
 
 def test_the_bubble_of_each_step_is_the_one_that_was_planted() -> None:

@@ -127,7 +127,7 @@ def test_of_a_pipeline_only_the_last_stage_has_samples_and_losses() -> None:
 
 def test_a_failed_trial_is_a_row_with_its_keys(tmp_path: Path) -> None:
     plant(tmp_path, [replace(HOROVOD, status="oom", reason="out of memory", speed=None, repeats=1)])
-    row = trials.read(tmp_path).iloc[0]
+    row = trials.read(tmp_path)[0].iloc[0]
     assert (row.status, row.reason, row.error) == ("oom", "out of memory", "it did not work")
     assert (row.workers, row.allreduce, row.global_batch) == (2, "fp16", 64)
     assert pd.isna(row.samples_per_second)
@@ -137,7 +137,7 @@ def test_a_failed_trial_is_a_row_with_its_keys(tmp_path: Path) -> None:
 def test_types_do_not_depend_on_the_rows(tmp_path: Path) -> None:
     plant(tmp_path / "full", [HOROVOD, Planted(model="resnet50", status="failed", speed=None)])
     plant(tmp_path / "empty", [])
-    full, empty = trials.read(tmp_path / "full"), trials.read(tmp_path / "empty")
+    full, empty = trials.read(tmp_path / "full")[0], trials.read(tmp_path / "empty")[0]
     assert list(full.columns) == list(empty.columns) == [column.name for column in columns.TRIALS]
     assert (full.dtypes == empty.dtypes).all()
     assert full.parameters.dropna().iloc[0] == 11_181_642
@@ -175,7 +175,7 @@ def test_unreadable_records_are_skipped_and_named(tmp_path: Path) -> None:
         ranks = [replace(rank, step_seconds=steps) for rank in good.ranks]
         write_record(tmp_path / "trials" / name, replace(good, ranks=ranks))
     with pytest.warns(trials.SkippedRecord) as caught:
-        frame = trials.read(tmp_path)
+        frame = trials.read(tmp_path)[0]
     assert len(frame) == 3
     for name in broken:
         assert any(name in str(warning.message) for warning in caught), name
