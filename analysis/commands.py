@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from analysis.prediction.predict import Asked
     from analysis.show.layout import Listing
 
-# How every command here ends: its exit code, and one line on standard error for each thing that is wrong.
-
 OK, INCOMPLETE, REFUSED = 0, 1, 2  # exit codes
 Value = TypeVar("Value")
 FOLDER = "A results folder, such as results/<study>, or a packed study, such as X.study.zip."
@@ -78,12 +76,6 @@ def files_written(paths: list[Path]) -> str:
     return f"{len(paths)} files in {', '.join(sorted({str(path.parent) for path in paths}))}"
 
 
-# python -m analysis RESULTS: the tables in the terminal, tables and figures on disk.
-#
-# Exit codes: 0 done; 1 but for a part that could not be made, which it names; 2 not a results folder, or one that
-# cannot be written to.
-
-
 def tables(results: ResultsFolder, quiet: Quiet = False, out: Out = None) -> int:
     """Print the tables of a study; write its tables and figures."""
 
@@ -97,12 +89,6 @@ def tables(results: ResultsFolder, quiet: Quiet = False, out: Out = None) -> int
         return OK
 
     return exit_code(command, f"{out or results} cannot be written to")
-
-
-# python -m analysis report RESULTS: the tables and figures anew, and the page that explains them.
-#
-# Exit codes: 0 done; 1 written, but a part could not be made, which the page and the last lines name; 2 not a results
-# folder, or one that cannot be written to.
 
 
 def report_command(results: ResultsFolder, out: Out = None) -> int:
@@ -192,10 +178,6 @@ def _share(text: str) -> float:
     return value
 
 
-# python -m analysis export RESULTS --tensorboard DIR | --mlflow DIR | --wandb DIR: the numbers for other tools.
-#
-# Exit codes: 0 done; 2 not a results folder, the tool's library is missing, or it was exported there before.
-
 TOOLS = ("tensorboard", "mlflow", "wandb")
 
 
@@ -238,10 +220,6 @@ def export(
 
     return exit_code(command, f"{folder} cannot be written to")
 
-
-# python -m analysis predict RESULTS --workers 4,8,64,512: what more workers would give, as table and figure.
-#
-# Exit codes: 0 done; 2 not a results folder, nothing to predict from, or no network known.
 
 WITHOUT_BRACKETS = "Intervals are in tables/prediction.md and .csv: 95 %"  # a terminal has no room for them
 NETWORK = "The network (default: what a network_probe in the study measured)"

@@ -18,8 +18,6 @@ from analysis.frames.rows import as_rows
 from analysis.text import file_name
 from scaling_study.errors import shortened
 
-# Configurations as runs: what was asked as parameters, what came of it as metrics, each repeat as a point.
-
 Row = Mapping[Any, Any]
 Number = int | float
 METRICS = (

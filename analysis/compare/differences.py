@@ -90,8 +90,6 @@ def machine(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "memory", f"{memory / 2**30:.0f} GiB"
 
 
-# In what two results differ beside their numbers, and which of it forbids reading a ratio as one of the program.
-#
 # machine, driver, versions, commit, environment, timed window, who carries the gradients, what the data is: each
 # decides speed, so any of them that differs between two paired configurations is a reason to refuse. It may be what the
 # comparison is about (another commit, another driver): then the person says that it is expected, and everything else

@@ -52,8 +52,6 @@ from analysis.show.layout import Listing
 from analysis.text import first_few, number
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
-# Two results are compared once; everything below puts the comparison into words.
-
 MOST_NAMES = 3
 RUN = ["trial", "started_at", "samples_per_second"]  # alike in two results: it is the same run
 
@@ -156,8 +154,6 @@ def _the_same_runs(a: Results, b: Results) -> list[str]:
     same = len(ours & theirs)
     return [f"{same} of the {len(ours)} runs of A are in B too: copies, not measured again."] if same else []
 
-
-# A comparison as a table and in sentences: the verdicts, and the doubts about them.
 
 HEADER = ("configuration", "batch", "A samples/s", "B samples/s", "B / A [95 %]", "p, corrected", "verdict")
 ORDER = (BROKEN, SLOWER, LOST, FAILING, FASTER, FOUND, SMALL, UNRESOLVED, SAME, NO_INTERVAL, NOT_COMPARABLE, NEITHER)
@@ -298,8 +294,6 @@ def _how(comparison: Comparison) -> list[str]:
         lines.append(f"{len(few)} pairs have fewer than {FEWEST_REPEATS} repeats on a side: no verdict.")
     return lines
 
-
-# A comparison for the terminal, for a pull request, for a program. Each escapes the words of others in its own way.
 
 STYLES = dict.fromkeys(REGRESSIONS, "bold red") | dict.fromkeys(GAINS, "bold green")
 P_VALUE = HEADER.index("p, corrected")

@@ -206,10 +206,8 @@ def _reasons(pairing: Pairing, b: Results) -> Callable[[str], str]:
     planned = b.study.configurations
     if planned is None:
         return lambda name: UNSAID
-    unseen, ids = (
-        set(b.unseen),
-        {row["configuration"] for row in (*(pair.a for pair in pairing.pairs), *pairing.only_a)},
-    )
+    unseen, ids = set(b.unseen), {row["configuration"] for row in pairing.only_a}
+    ids |= {pair.a["configuration"] for pair in pairing.pairs}
     if ids & set(planned):
         return lambda name: ABSENT if name in unseen else ""
     left = Counter(_kind(name) for name in unseen)

@@ -381,8 +381,6 @@ def dtypes(of: Iterable[Column]) -> dict[str, str]:
     return {column.name: column.dtype for column in of}
 
 
-# The reference page.
-
 PAGE = """# Columns
 
 Written by `python -m analysis.frames.columns` from [columns.py](../analysis/frames/columns.py), where each column is

@@ -19,9 +19,6 @@ from scaling_study.records.store import AveragingRound, RankReport, Record, samp
 from scaling_study.stats.intervals import step_trend, throughput, within_runs
 
 # Averaging rounds of decentralised training (scaling_study/measure/training.py): one row a run.
-#
-#     samples of all peers over the target, rounds that were not averaged over all of them, seconds of a round
-#
 # A round is a step: the n-th round of every rank is the same one. Seconds are means over ranks and rounds, since each
 # peer watches its own; those of an averaging that was still under way (peers: 0) when the run ended are not known.
 
@@ -123,8 +120,6 @@ def _failure(each: Sequence[AveragingRound]) -> str:
     """Why not all peers took part, by the first that says it."""
     return next((one.failure for one in each if one.failure), "")
 
-
-# Measurements of a trial's ranks, folded into its row of results.csv: slowest, sum, mean or largest.
 
 PHASES = ("data", "forward", "backward", "communication", "matchmaking", "averaging", "optimizer", "unattributed")
 # Parts of these go on while batches compute: what blocks the step is the phase.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -30,8 +29,6 @@ from scaling_study.records import maps
 from scaling_study.records.maps import COLUMNS, METHODS, SCORED
 from scaling_study.records.store import Record, UnreadableRecord
 from scaling_study.targets import ENDS
-
-# Series tell configurations of one model and batch size apart: columns of a table, lines of a figure.
 
 ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16", "int8")
 MAIN_KEYS = ("framework", "workers", "allreduce")
@@ -164,8 +161,6 @@ def _place(row: Mapping[Hashable, Any], names: Sequence[str], study: StudyInfo) 
     return (not same(row["framework"], first), str(row["framework"]), int(row["workers"]), allreduce, *extra)
 
 
-# Class-activation maps of trials, as `scaling-study maps` leaves them beside their records (records/maps.py).
-
 OF_VIDEOS = ("trial", "configuration", "repeat", "seed", "video", "method", "maps", *SCORED)
 TEXTS = ("trial", "configuration", "method")
 
@@ -259,8 +254,6 @@ def _pictures(folder: Path) -> dict[str, NDArray[Any]]:
     return maps.read_panels(folder)
 
 
-# Values derived from a study's results are derived once, however many tables and figures ask for them.
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -268,23 +261,16 @@ T = TypeVar("T")
 def once(derive: Callable[Concatenate[Results, P], T]) -> Callable[Concatenate[Results, P], T]:
     """Cache `derive` for each Results, as long as that lives. The other arguments must be hashable. Callers share the
     value, so nobody writes to it."""
-    known: dict[int, dict[Hashable, Any]] = {}  # by identity: frames have no hash
 
     @functools.wraps(derive)
     def derived(results: Results, *args: P.args, **kwargs: P.kwargs) -> T:
-        if (key := id(results)) not in known:
-            known[key] = {}
-            weakref.finalize(results, known.pop, key, None)
-        of, asked = known[key], (args, tuple(kwargs.items()))
-        if asked not in of:
-            of[asked] = derive(results, *args, **kwargs)
-        value: T = of[asked]
+        known, asked = vars(results).setdefault("derived", {}), (derive, args, tuple(kwargs.items()))
+        if asked not in known:
+            known[asked] = derive(results, *args, **kwargs)
+        value: T = known[asked]
         return value
 
     return derived  # type: ignore[return-value]  # results is given by its place
-
-
-# A study's results in memory: what the folder says, as frames. The one way in for tables, figures and reports.
 
 
 @dataclass(frozen=True)

@@ -158,8 +158,6 @@ def missing(what: str, why: str) -> Text:
     return Text(f"{what}: {why}", NOTE)
 
 
-# Tables of the analysis -> grids of the report: the same cells, with best and worst marked and bars behind numbers.
-
 MOST_COLUMNS = 9  # of a table on a page; beyond, a row for each configuration
 STATUSES = ("oom", "timeout", "failed", "unsupported", "cancelled")
 Place = tuple[int, str]  # batch size, series
@@ -216,8 +214,6 @@ def _shares(rows: Sequence[ConfigurationRow], value: str) -> dict[Place, float]:
     return {place: size / most for place, size in numbers.items()} if most > 0 else {}
 
 
-# Every configuration and every trial, as columns for a list of which only what is in sight is drawn.
-
 DIGITS = 5  # that are shown, and kept on the page; the CSV beside it has all
 
 
@@ -256,9 +252,6 @@ def _values(column: pd.Series[Any], factor: float) -> list[Any]:
     if pd.api.types.is_integer_dtype(column):
         return [None if pd.isna(value) else int(value) for value in column]
     return ["" if pd.isna(value) else str(value) for value in column]
-
-
-# The material that sections are written from.
 
 
 @dataclass(frozen=True)

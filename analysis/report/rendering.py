@@ -187,8 +187,6 @@ def _hash(script: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode('ascii')}"
 
 
-# A report as Markdown: figures and long lists are files beside it.
-
 MOST_ROWS = 400  # of one table; the rest are in its CSV
 
 

@@ -49,8 +49,6 @@ from scaling_study.errors import shortened
 from scaling_study.records import pack
 from scaling_study.records.store import replaced
 
-# The parts that views declare: tables with the numbers behind them, figures, and what stands where there are none.
-
 
 def _tables(material: Material, section: view.Section, headings: bool = False) -> list[Part]:
     """A section's tables of the whole study, each with the figures that it explains, or why there is none."""
@@ -183,8 +181,6 @@ def _model_table(kind: ModelTable, material: Material, model: str) -> Iterator[P
         yield Fold(f"{kind.title.capitalize()} of {model}", (of_listing(shown.table, shown.csv, shown.numbers),))
 
 
-# Provenance: how to get every one of these numbers again, and every sample that they are made of.
-
 MOST_VALUES, MOST_LETTERS = 8, 300
 
 
@@ -215,8 +211,15 @@ def _parts(material: Material, origins: Origins) -> Iterator[Part]:
     ):
         grid_of = _grid(title, table, file)
         yield Fold(title, (grid_of,)) if grid_of else missing(title, "none is recorded")
-    yield from _study(origins)
-    yield from _commands(material)
+    yield Heading("The study file")
+    yield Fold(STUDY_FILE, (Code(origins.study),)) if origins.study else missing(STUDY_FILE, "not in this folder")
+    yield Heading("Command lines")
+    lines = {str(name): origins.commands.get(str(name)) for name in material.results.configurations.configuration}
+    if kept := [(name, line) for name, line in lines.items() if line]:
+        columns = tuple(zip(*kept, strict=True))
+        yield LongListing("commands", "Command lines", ("configuration", "command"), columns, "trials/")
+    else:
+        yield missing("Command lines", "no record holds one")
     yield from _samples(origins)
 
 
@@ -237,26 +240,6 @@ def _grid(title: str, table: Counts, file: str) -> Grid | None:
     return of_rows(title, ("what", "value"), rows, file=file) if rows else None
 
 
-def _study(origins: Origins) -> Iterator[Part]:
-    yield Heading("The study file")
-    if origins.study:
-        yield Fold(STUDY_FILE, (Code(origins.study),))
-    else:
-        yield missing(STUDY_FILE, "not in this folder")
-
-
-def _commands(material: Material) -> Iterator[Part]:
-    yield Heading("Command lines")
-    rows = material.results.configurations
-    known = [(str(name), material.origins.commands.get(str(name), "")) for name in rows.configuration]
-    kept = [(name, line) for name, line in known if line]
-    if not kept:
-        yield missing("Command lines", "no record holds one")
-        return
-    names, lines = zip(*kept, strict=True)
-    yield LongListing("commands", "Command lines", ("configuration", "command"), (names, lines), "trials/")
-
-
 def _samples(origins: Origins) -> Iterator[Part]:
     yield Heading("Raw samples and traces")
     if origins.samples:
@@ -273,8 +256,6 @@ def _samples(origins: Origins) -> Iterator[Part]:
     else:
         yield missing("Traces", "none; `python run_sweep.py STUDY --profile TRIAL` records one")
 
-
-# Material -> a report: the sections in the order in which a reader wants them.
 
 SECTIONS: dict[str, Callable[[Material], Section]] = {
     "The answer": answer.section,
@@ -308,8 +289,6 @@ def report(material: Material) -> Report:
 def _lost(title: str, why: str) -> Section:
     return Section(title.lower().replace(" ", "-"), title, "", (lost(title, why),))
 
-
-# A report on disk: report.html, report.md, and the raw samples beside them.
 
 PAGE, WORDS = "report.html", "report.md"
 FONT, WIDE_FONTS = b"font-family: 'DejaVu Sans'", b"font-family: 'DejaVu Sans', Verdana, sans-serif"  # as wide

@@ -82,14 +82,6 @@ def test_what_is_not_resolved_is_drawn_open_with_its_interval() -> None:
     assert "no interval" in shown(drawn("two repeats")["allreduce-gain"])
 
 
-def test_oversubscribed_points_are_named_not_drawn_as_speedup(tmp_path: Path) -> None:
-    four = Planted("horovod", workers=4, allreduce="fp32", keys=(("oversubscribe", True),))
-    two = Planted("horovod", workers=2, allreduce="fp32")
-    read = results.read(plant(tmp_path, [Planted(), two, four], baseline={"framework": "single"}))
-    figure = Figures(read)["speedup-resnet18"]
-    assert "batch 32: oversubscribed at 4" in shown(figure)
-
-
 @pytest.mark.slow
 def test_files_are_png_and_svg_with_text_in_it_and_repeat_exactly(
     tmp_path: Path, draw_only: Callable[..., None]
@@ -185,9 +177,3 @@ def test_what_was_only_implied_is_a_hollow_cross_beside_the_solid_ones_of_what_w
     assert solid == [7.0, 8.0, 9.0, 10.0]
     assert sorted(line.get_xdata()[0] for line in hollow) == [8.0, 9.0, 9.0, 10.0, 10.0, 10.0]
     assert "Hollow crosses" not in shown(drawn("published")["throughput"])
-
-
-def test_in_one_row_for_all_a_cross_is_hollow_where_none_of_them_was_measured() -> None:
-    rows = [style.Failure((1.0, 2.0), f"{i}", "black", frozenset({2.0} if i else {1.0, 2.0})) for i in range(9)]
-    (row,) = style.merged(rows)
-    assert (row.xs, row.implied) == ((1.0, 2.0), {2.0})

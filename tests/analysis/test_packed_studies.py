@@ -74,12 +74,6 @@ def test_a_command_writes_beside_the_file_or_where_it_is_told(
     assert {path.name for path in packed.parent.iterdir()} == {"X", packed.name}
 
 
-@pytest.mark.usefixtures("without_figures")
-def test_out_also_leaves_a_results_folder_alone(results: Path, tmp_path: Path) -> None:
-    assert main([str(results), "-q", "--out", str(tmp_path / "there")]) == 0
-    assert not (results / "tables").exists() and (tmp_path / "there" / "tables").is_dir()
-
-
 def test_compare_takes_two_of_either_kind(results: Path, packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = []
     for a, b in ((results, results), (packed, packed), (results, packed)):

@@ -153,11 +153,6 @@ def test_a_framework_that_failed_claims_nothing_and_says_so_everywhere(tmp_path:
     assert "Parity: all others passed (3 gates)." in shown
 
 
-def test_the_row_of_the_fastest_is_one_that_may_be_compared(tmp_path: Path) -> None:
-    planted = [SINGLE, DDP, replace(SINGLE, batch_per_worker=64), replace(HOROVOD, batch_per_worker=64, speed=999.0)]
-    assert throughput.throughput(study(tmp_path, planted, {"horovod": FAULT}), "resnet18").best_row == 32
-
-
 def test_a_fault_of_one_precision_leaves_the_others_alone(tmp_path: Path) -> None:
     plant(tmp_path, ALL, baseline={"framework": "single"})
     plant_gates(tmp_path, ALL)

@@ -146,38 +146,21 @@ def test_types_do_not_depend_on_the_rows(tmp_path: Path) -> None:
 
 def test_unreadable_records_are_skipped_and_named(tmp_path: Path) -> None:
     plant(tmp_path, [HOROVOD])
-    broken = {
-        "not-json": "{",
-        "another-schema": json.dumps({"schema": 99}),
-        "no-ranks": None,
-        "strange-status": None,
-        "wrong-type": None,
-        "0-workers": None,
-        "-2-workers": None,
-        "no-time": None,
-        "for-ever": None,
-        "back-in-time": None,
-    }
     good = record(HOROVOD, HOROVOD.trial(), 640.0, "s", np.random.default_rng(0))
-    for name, text in broken.items():
-        path = tmp_path / "trials" / name / "record.json"
-        path.parent.mkdir()
-        path.write_text(text or "")
-    write_record(tmp_path / "trials" / "no-ranks", replace(good, ranks=[]))
-    write_record(tmp_path / "trials" / "strange-status", replace(good, status="fine"))
+    broken = {f"{n}-workers": replace(good, trial=replace(good.trial, workers=n)) for n in (0, -2)}
+    broken |= {"no-ranks": replace(good, ranks=[]), "strange-status": replace(good, status="fine")}
+    for name, steps in {"no-time": [1e-320] * 50, "for-ever": [1e308] * 50, "back-in-time": [-0.1, 0.1]}.items():
+        broken[name] = replace(good, ranks=[replace(rank, step_seconds=steps) for rank in good.ranks])
+    for name, wrong in broken.items():
+        write_record(tmp_path / "trials" / name, wrong)
     words = good.to_dict() | {"trial": {**good.trial.to_dict(), "workers": "two"}}
-    trials.store.write_json(tmp_path / "trials" / "wrong-type" / "record.json", words)
-    for workers in (0, -2):
-        wrong = replace(good, trial=replace(good.trial, workers=workers))
-        write_record(tmp_path / "trials" / f"{workers}-workers", wrong)
-    unlikely = {"no-time": [1e-320] * 50, "for-ever": [1e308] * 50, "back-in-time": [-0.1, *[0.1] * 49]}
-    for name, steps in unlikely.items():
-        ranks = [replace(rank, step_seconds=steps) for rank in good.ranks]
-        write_record(tmp_path / "trials" / name, replace(good, ranks=ranks))
+    texts = {"not-json": "{", "another-schema": '{"schema": 99}', "wrong-type": json.dumps(words)}
+    for name, text in texts.items():
+        (tmp_path / "trials" / name).mkdir()
+        (tmp_path / "trials" / name / "record.json").write_text(text)
     with pytest.warns(trials.SkippedRecord) as caught:
-        frame = trials.read(tmp_path)[0]
-    assert len(frame) == 3
-    for name in broken:
+        assert len(trials.read(tmp_path)[0]) == 3
+    for name in (*broken, *texts):
         assert any(name in str(warning.message) for warning in caught), name
 
 
