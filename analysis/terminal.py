@@ -16,7 +16,6 @@ from analysis.frames import configurations
 from analysis.frames.results import Results
 from analysis.show.layout import ALIKE, ALIKE_SIGN, BEST, FAILED, Cell, Listing, Table
 from analysis.views import catalog, noise
-from analysis.views import warnings as findings
 from analysis.views.view import ModelTable, StudyTable
 
 MOST_COLUMNS, MOST_ROWS = 8, 120
@@ -58,7 +57,7 @@ def _say(sentences: Iterable[str], console: Console) -> None:
 
 def _warn(results: Results, console: Console) -> None:
     """Every finding in one or two sentences, the worst first, and what the machine was like meanwhile."""
-    warnings = findings.all_findings(results)
+    warnings = catalog.all_findings(results)
     console.print(Text("\nWarnings" if warnings else "\nNo warnings", style="bold"))
     for warning in warnings[:MOST_WARNINGS]:
         flaw = f" ({warning.flaw})" if warning.published else ""

@@ -24,8 +24,8 @@ from analysis.show.layout import ASIDE, FAILED, WORST, Cell, Grid
 from analysis.statistics import ranking
 from analysis.views import catalog
 from analysis.views import view as views
+from analysis.views.catalog import all_findings
 from analysis.views.view import Drawing, Gap
-from analysis.views.warnings import all_findings
 
 # A report before it is HTML or Markdown: sections, and in them a few kinds of parts.
 #

@@ -30,8 +30,7 @@ from analysis.report.page import (
 )
 from analysis.statistics import ranking
 from analysis.text import first_few, first_of
-from analysis.views import noise
-from analysis.views import warnings as scope
+from analysis.views import catalog, noise
 from scaling_study.errors import shortened
 
 MOST_NAMES, MOST_CONCERNED, MOST_SKIPPED, MOST_WORDS = 6, 40, 50, 600
@@ -106,7 +105,7 @@ def _warnings(findings: list[Finding], results: Results) -> Iterator[Part]:
 def _scope(results: Results) -> Iterator[Part]:
     """How many of the published flaws these records can show, and why not the others."""
     if (results.configurations.n > 0).any():
-        yield Text(scope.sentence(Evidence(results)))
+        yield Text(catalog.looked_for_sentence(Evidence(results)))
 
 
 def _parity(results: Results) -> Iterator[Part]:

@@ -15,7 +15,7 @@ from planted_pipelines import Pipeline, pipeline_record
 from analysis.findings import Evidence, Finding
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.views import warnings
+from analysis.views import catalog
 from scaling_study.records.store import RankReport, Record, write_record
 
 Change = Callable[[RankReport], Mapping[str, Any]]
@@ -69,12 +69,12 @@ def plant_flawed(folder: Path, flawed: Iterable[Flawed | Planted], **about: Any)
 
 
 def flaws(done: Results) -> set[str]:
-    return {one.flaw for one in warnings.all_findings(done)}
+    return {one.flaw for one in catalog.all_findings(done)}
 
 
 def found(done: Results, flaw: str) -> Finding:
     """The one finding of this flaw, in one or two sentences: what was seen, and what to do. It was looked for."""
-    assert flaw not in warnings.not_looked_for(Evidence(done))
-    (only,) = [one for one in warnings.all_findings(done) if one.flaw == flaw]
+    assert flaw not in catalog.not_looked_for(Evidence(done))
+    (only,) = [one for one in catalog.all_findings(done) if one.flaw == flaw]
     assert only.text.endswith(".") and len(re.split(r"\. (?=[A-Z])", only.text)) <= 2, only.text
     return only

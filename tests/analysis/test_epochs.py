@@ -17,7 +17,7 @@ from analysis.findings import Evidence
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.show import layout
-from analysis.views import epochs, speedup, warnings
+from analysis.views import catalog, epochs, speedup
 from scaling_study.records.store import write_record
 
 FOUR = {"machine": MACHINE | {"cores": 4}}
@@ -171,7 +171,7 @@ def test_what_the_table_marks_is_a_warning_of_the_study(tmp_path: Path, planted:
     done = read(tmp_path, planted)
     marks = {mark for flags in epochs.epochs_table(done)["flags"] for mark in flags.split(";") if mark}
     ours = {one.flaw: one.text for one in epochs.epoch_faults(Evidence(done))}
-    assert {one.text for one in warnings.all_findings(done)} >= set(ours.values())
+    assert {one.text for one in catalog.all_findings(done)} >= set(ours.values())
     assert set(ours) == {FLAWS[mark] for mark in marks} and len(marks) == (planted[0].data != 5.0)
     assert all("batch " in text and text.endswith(".") for text in ours.values()), ours
 

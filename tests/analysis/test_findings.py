@@ -22,7 +22,7 @@ from analysis.findings import DOUBT, NOTE, WRONG, Evidence, Finding
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.frames.training import Training
-from analysis.views import catalog, warnings, work
+from analysis.views import catalog, work
 from analysis.views.view import Detector, View
 from scaling_study.records.store import Phases
 from scaling_study.settings import CHECKOUT
@@ -302,20 +302,20 @@ def test_a_sound_study_has_no_findings(tmp_path: Path) -> None:
     quiet = [replace(one, noise=0.005) for one in planted]
     plant(tmp_path, quiet, **about)
     plant_gates(tmp_path, quiet, study=about["study"])
-    assert warnings.all_findings(results.read(tmp_path)) == []
+    assert catalog.all_findings(results.read(tmp_path)) == []
     planted, about = default_study(synthetic=True)
     assert found(results.read(plant(tmp_path / "synthetic", planted, **about)), "synthetic").severity == NOTE
 
 
 @pytest.mark.parametrize("planted", [[], [replace(ONE, status="oom", speed=None)]], ids=["empty", "all failed"])
 def test_where_nothing_was_measured_nothing_is_found(tmp_path: Path, planted: list[Planted]) -> None:
-    assert warnings.all_findings(results.read(plant(tmp_path, planted))) == []
+    assert catalog.all_findings(results.read(plant(tmp_path, planted))) == []
 
 
 def test_what_was_planned_and_not_run_is_a_doubt(tmp_path: Path) -> None:
     known = [one.trial().configuration for one in (ONE, TWO)]
     plant(tmp_path, [ONE, TWO], baseline={"framework": "single"}, configurations=[*known, "a", "b", "c", "d"])
-    (one,) = [one for one in warnings.all_findings(results.read(tmp_path)) if one.flaw == "unmeasured"]
+    (one,) = [one for one in catalog.all_findings(results.read(tmp_path)) if one.flaw == "unmeasured"]
     assert one.severity == DOUBT and "4 of the 6" in one.text and "a; b; c and 1 more" in one.text
 
 
@@ -422,7 +422,7 @@ SOUND: dict[str, dict[str, Any]] = {
 def trained(folder: Path, **changes: Any) -> set[Finding]:
     said = {**TRAINED, **changes}
     done = plant_flawed(folder, [Flawed(ONE, {"training": said}), Flawed(TWO, {"training": said})])
-    return set(warnings.all_findings(done))
+    return set(catalog.all_findings(done))
 
 
 @pytest.mark.parametrize("name", FLAWS)
@@ -468,7 +468,7 @@ def test_a_record_whose_training_has_no_right_shape_is_skipped_by_name(tmp_path:
 
 def test_the_worst_comes_first_and_each_once(tmp_path: Path) -> None:
     done = plant_flawed(tmp_path, [Flawed(replace(ONE, repeats=1), {"warmup_seconds": []}), Flawed(TWO, waiting(0.5))])
-    seen = warnings.all_findings(done)
+    seen = catalog.all_findings(done)
     assert [one.severity for one in seen] == sorted((one.severity for one in seen), key=findings.SEVERITIES.index)
     assert len(seen) == len(set(seen)) >= 3
     known = set(done.configurations.configuration)
@@ -497,13 +497,13 @@ def test_words_of_others_cannot_command_a_terminal(tmp_path: Path) -> None:
     evil = {"backend": {"backend": "gloo\x1b[2J"}, "versions": {"\x1b[2Jtorch": "1"}}
     done = plant_flawed(tmp_path, [ONE, Flawed(TWO, evil, {"commit": "\x1b[2J"})])
     assert all(str(value).isprintable() for value in done.details.facts.to_numpy().ravel())
-    assert all(one.text.isprintable() for one in warnings.all_findings(done))
+    assert all(one.text.isprintable() for one in catalog.all_findings(done))
 
 
 def test_records_of_before_have_no_facts_and_no_false_alarm(tmp_path: Path) -> None:
     done = plant_flawed(tmp_path, [ONE, TWO])
     empty = replace(done, details=replace(done.details, facts=done.details.facts.iloc[:0]))
-    assert warnings.all_findings(empty) == [] and Evidence(empty).fact(Evidence(empty).rows[0], "cores") == []
+    assert catalog.all_findings(empty) == [] and Evidence(empty).fact(Evidence(empty).rows[0], "cores") == []
 
 
 # --- in the terminal ---
@@ -535,18 +535,18 @@ def test_a_study_of_two_frameworks_states_what_it_cannot_show(tmp_path: Path) ->
     """One batch size, no GPU, no pipeline, no epochs, and nothing trained to a result."""
     evidence = Evidence(plant_flawed(tmp_path, [ONE, TWO]))
     missed = "F3 F4 F8 F11 F12 F13 F14 F15 F16 F18 F20 F22 F23 F24 F25 F26 F27"
-    assert set(warnings.not_looked_for(evidence)) == {*missed.split()}
-    assert "11 of the 28 flaws" in warnings.sentence(evidence)
+    assert set(catalog.not_looked_for(evidence)) == {*missed.split()}
+    assert "11 of the 28 flaws" in catalog.looked_for_sentence(evidence)
 
 
 def test_a_run_that_is_trained_to_a_result_is_looked_at_for_the_flaws_of_training(tmp_path: Path) -> None:
     done = plant_flawed(tmp_path, [Flawed(ONE, {"training": TRAINED}), Flawed(TWO, {"training": TRAINED})])
-    assert not set(warnings.OF_A_TRAINING) & set(warnings.not_looked_for(Evidence(done)))
-    assert "no run was trained to a result" not in warnings.sentence(Evidence(done))
+    assert not set(catalog.OF_A_TRAINING) & set(catalog.not_looked_for(Evidence(done)))
+    assert "no run was trained to a result" not in catalog.looked_for_sentence(Evidence(done))
 
 
 def test_the_page_quotes_what_is_stated_of_the_example() -> None:
-    said = warnings.sentence(Evidence(results.read(example("cifar10-scaling"))))
+    said = catalog.looked_for_sentence(Evidence(results.read(example("cifar10-scaling"))))
     assert said.replace(" (docs/flaws.md)", "") in " ".join(PAGE.replace("\n> ", " ").split())
 
 

@@ -19,7 +19,7 @@ from simulations import Seen, times
 
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.views import noise, warnings
+from analysis.views import catalog, noise
 from scaling_study.records.store import write_record
 from scaling_study.stats.intervals import repeats_for
 
@@ -73,7 +73,7 @@ def test_noise_is_found_where_all_of_its_interval_is_above_the_target(
     done = swept(tmp_path, repeats=repeats, spread=spread)
     least = noise.floor(noise.table(done))
     assert least is not None and least.spread > 0.02
-    assert [one.severity for one in warnings.all_findings(done) if one.flaw == "noise"] == ["note"] * noisy
+    assert [one.severity for one in catalog.all_findings(done) if one.flaw == "noise"] == ["note"] * noisy
 
 
 # --- drift ---
@@ -90,7 +90,7 @@ def test_a_machine_that_drifts_is_seen_with_how_much(
     assert moved is not None and moved.found == bool(severity)
     assert (moved.trials, moved.blocks) == (24, 6) and math.isclose(moved.hours, 23 / 12)
     assert moved.total == pytest.approx(change, abs=0.03)
-    assert [one.severity for one in warnings.all_findings(done) if one.flaw == "drift"] == severity
+    assert [one.severity for one in catalog.all_findings(done) if one.flaw == "drift"] == severity
 
 
 def test_blocks_are_of_alike_size_and_in_order() -> None:
@@ -197,16 +197,16 @@ def test_the_figure_has_the_floor_the_trend_and_the_sentinel_tied_to_its_last_ru
 
 
 def test_the_table_of_findings_has_the_machine_under_it(tmp_path: Path) -> None:
-    (made,) = warnings.listing(swept(tmp_path, drift=-0.10, sentinel=sentinel()))
+    (made,) = catalog.findings_listing(swept(tmp_path, drift=-0.10, sentinel=sentinel()))
     assert ("The machine drifts", "doubt", "drift") in [row[:3] for row in made.rows]
     assert any(note.startswith("Drift: yes, -") for note in made.notes)
     assert noise.machine(swept(tmp_path / "few", repeats=1))[0] == "Noise floor: not known, too few repeats."
 
 
 def test_where_nothing_is_found_the_table_says_so(tmp_path: Path) -> None:
-    (made,) = warnings.listing(results.read(plant(tmp_path, [])))
+    (made,) = catalog.findings_listing(results.read(plant(tmp_path, [])))
     assert made.rows == () and made.notes[0] == "Nothing was measured."
     plant(tmp_path, [ONE])
     plant_gates(tmp_path, [ONE])
-    (made,) = warnings.listing(results.read(tmp_path))
+    (made,) = catalog.findings_listing(results.read(tmp_path))
     assert made.rows == () and made.notes[0] == "No warnings."

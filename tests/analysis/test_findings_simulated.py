@@ -16,7 +16,7 @@ from simulated_studies import KINDS, Template, drawn, sound
 from simulations import LONG, Seen, times
 
 from analysis.findings import Evidence
-from analysis.views import catalog, noise, warnings
+from analysis.views import catalog, noise
 
 STATISTICAL = {"superlinear", "F4", "drift", "noise", "F1", "slowing"}
 STUDIES, DRAWS = times(80, 1000), times(5, 1)  # in all; of each that was planted
@@ -41,7 +41,7 @@ def alarms(templates: dict[str, list[Template]]) -> dict[str, Counter[str]]:
     rng = np.random.default_rng(11)
     counted: dict[str, Counter[str]] = {}
     for name, made in templates.items():
-        each = ({found.flaw for found in warnings.all_findings(drawn(one, rng))} for one in made for _ in range(DRAWS))
+        each = ({found.flaw for found in catalog.all_findings(drawn(one, rng))} for one in made for _ in range(DRAWS))
         counted[name] = Counter(flaw for flaws in each for flaw in flaws)
         print(f"\n{name}: {dict(counted[name])} of {STUDIES}")
     return counted
@@ -85,4 +85,4 @@ def test_what_is_planted_in_a_simulated_study_is_found(templates: dict[str, list
     rng = np.random.default_rng(3)
     for one in templates["sound"][:10]:
         fast = {name: speed * (1 if name.startswith("single-") else 6) for name, speed in one.truth.items()}
-        assert "superlinear" in {found.flaw for found in warnings.all_findings(drawn(replace(one, truth=fast), rng))}
+        assert "superlinear" in {found.flaw for found in catalog.all_findings(drawn(replace(one, truth=fast), rng))}

@@ -12,7 +12,7 @@ from planted import PARAMETERS, Planted, plant, record
 from planted_phases import STEP, Phased, plant_phased
 
 from analysis.frames import results
-from analysis.views import memory, warnings
+from analysis.views import catalog, memory
 from analysis.views.memory import Family, families
 from scaling_study.records import store
 from scaling_study.records.store import write_record
@@ -83,7 +83,7 @@ def test_a_searched_batch_is_the_largest_that_fits(tmp_path: Path, in_rounds: bo
     assert family.searched == family.largest == 208
     said = memory.frontier_listing(read)
     assert said and said.rows[0][1] == "208 (searched)"
-    assert "Samples that do not add up" not in {finding.title for finding in warnings.all_findings(read)}
+    assert "Samples that do not add up" not in {finding.title for finding in catalog.all_findings(read)}
 
 
 def test_memory_that_was_never_measured_is_no_family(tmp_path: Path) -> None:

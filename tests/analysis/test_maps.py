@@ -15,7 +15,7 @@ from analysis.frames import results
 from analysis.frames.trials import SkippedRecord
 from analysis.show import style
 from analysis.show.layout import markdown
-from analysis.views import maps, warnings
+from analysis.views import catalog, maps
 
 PRE = Arm("imagenet", rates={0.001: 0.5}, pointing=0.7, seeds=(1, 2, 3))
 RANDOM = Arm("none", rates={0.001: 0.2}, pointing=0.15, seeds=(1, 2, 3))
@@ -67,11 +67,11 @@ def test_pointing_is_drawn_with_each_video(study) -> None:
 
 def test_f12_in_the_maps_that_lie_beside_a_record(tmp_path: Path) -> None:
     hidden = replace(RANDOM, seeds=(1,), shown={"channels": "hidden", "class": "most likely"})
-    flawed = warnings.all_findings(plant_arms(tmp_path, [replace(PRE, seeds=(1,)), hidden]))
+    flawed = catalog.all_findings(plant_arms(tmp_path, [replace(PRE, seeds=(1,)), hidden]))
     (seen,) = [one for one in flawed if one.flaw == "F12"]
     assert "hidden channels, of the most likely class" in seen.text and len(seen.configurations) == 1
     sound = plant_arms(tmp_path / "sound", [replace(PRE, seeds=(1,))])
-    assert not [one for one in warnings.all_findings(sound) if one.flaw == "F12"]
+    assert not [one for one in catalog.all_findings(sound) if one.flaw == "F12"]
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,12 @@ from analysis.views import (
     attribution,
     averaging_rounds,
     bottleneck,
+    catalog,
     communication,
     prediction,
     same_training,
     speedup,
     throughput,
-    warnings,
 )
 from analysis.views import target as target_table
 from analysis.views import target as training
@@ -141,7 +141,7 @@ def test_looking_for_peers_is_communication_with_names_of_its_own(tmp_path: Path
 
 def test_a_round_of_more_than_its_target_is_no_miscounting(tmp_path: Path) -> None:
     made = read(tmp_path, Peers())
-    assert not [one for one in warnings.all_findings(made) if one.title == "Samples that do not add up"]
+    assert not [one for one in catalog.all_findings(made) if one.title == "Samples that do not add up"]
     step = next(one for one in bottlenecks(made) if one.row["framework"] == "hivemind")
     assert measured.samples_of_step(step.row) == pytest.approx(1.0625 * 512)
 
@@ -210,7 +210,7 @@ def test_f23_goes_by_the_target_of_a_round(tmp_path: Path) -> None:
             made = store.read_record(path)
             store.write_record(path.parent, replace(made, ranks=[replace(r, learning_rate=0.05) for r in made.ranks]))
         rated = results.read(tmp_path / name)
-        return [f"{one.flaw} {one.text}" for one in warnings.all_findings(rated) if one.flaw == "F23"]
+        return [f"{one.flaw} {one.text}" for one in catalog.all_findings(rated) if one.flaw == "F23"]
 
     (said,) = titles("unlike", 32)
     assert "unlike global batches (hivemind 512; torch_ddp 64) compare numbers of steps, not strategies" in said

@@ -16,7 +16,7 @@ from trained_for_real import train
 
 from analysis.findings import Finding
 from analysis.frames import results
-from analysis.views import warnings
+from analysis.views import catalog
 from scaling_study.trial import Trial
 
 pytestmark = pytest.mark.slow
@@ -97,7 +97,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def seen(folder: Path) -> list[Finding]:
-    return [one for one in warnings.all_findings(results.read(folder)) if one.flaw in OF_A_TRAINING]
+    return [one for one in catalog.all_findings(results.read(folder)) if one.flaw in OF_A_TRAINING]
 
 
 @pytest.mark.parametrize("flaw", FLAWS)

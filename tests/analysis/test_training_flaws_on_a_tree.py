@@ -9,7 +9,7 @@ from planted import Planted, plant
 from trained_for_real import train
 
 from analysis.frames import results
-from analysis.views import warnings
+from analysis.views import catalog
 from scaling_study.settings import data_root
 from scaling_study.trial import Trial
 
@@ -36,7 +36,7 @@ def test_a_baseline_that_waits_for_photographs_is_found(tmp_path: Path) -> None:
     plant(tmp_path, [], baseline={"framework": "single"})
     for one in (*bound, sound):
         train(one, tmp_path / "trials" / one.id, {"DATA_PATH": str(MINI)})
-    found = {one.flaw: one for one in warnings.all_findings(results.read(tmp_path))}
+    found = {one.flaw: one for one in catalog.all_findings(results.read(tmp_path))}
     baseline, sped_up = (one.configuration for one in bound)
     assert set(found["F28"].configurations) == {baseline, sped_up}
     assert baseline in found["F6"].configurations and sound.configuration not in found["F6"].configurations
