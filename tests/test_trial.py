@@ -115,26 +115,6 @@ def as_the_script_sees_it(trial: Trial) -> Trial:
     return Trial(framework=trial.framework, window=trial.window, **known)
 
 
-def another(name: str, framework: str) -> Any:
-    """Some value of a key that is not its default, and that the framework has."""
-    default, choices = getattr(Trial(), name), FRAMEWORKS[framework].axes[name]
-    if not choices or ANOTHER[name] in choices:
-        return ANOTHER[name]
-    return next(choice for choice in choices if choice != default)
-
-
-@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
-def test_every_flag_of_a_script_comes_back_as_it_was(framework):
-    for name in script_keys(framework):
-        value = another(name, framework)
-        trial = Trial(framework=framework, **{name: value})
-        assert Trial.from_argv(framework, trial.to_argv()) == (trial, None)
-        assert getattr(Trial.from_argv(framework, trial.to_argv())[0], name) == value
-    for name, value in ANOTHER_WINDOW.items():
-        trial = Trial(framework=framework, window=replace(Window(), **{name: value}))
-        assert Trial.from_argv(framework, trial.to_argv()) == (trial, None)
-
-
 def values_of(name: str, framework: str) -> st.SearchStrategy[Any]:
     """Any value that a key may have for a framework."""
     field = next(f for f in fields(Trial) if f.name == name)
