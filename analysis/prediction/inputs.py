@@ -88,28 +88,29 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
     every: list[Row] = [row for row in results.rows if not known(row["find"])]
     rows = [row for row in every if not _trained(row)]
     shared = [row for row in rows if row["framework"] in FUSIONS]
-    chosen, wrong = [], [_not_simulated(row) for row in every if row["n"] and of_peers(str(row["framework"]))]
-    stood_for = _trained_ways(every) or ([] if wrong else [{"framework": "horovod"}])
-    ways = _ways(shared or _as(stood_for, rows))
+    chosen, wrong = [], []
+    for row in every:
+        if row["n"] and of_peers(str(row["framework"])):
+            seconds = row["matchmaking_seconds"] if known(row["matchmaking_seconds"]) else MATCHMAKING_SECONDS
+            wrong.append(NOT_SIMULATED.format(framework=row["framework"], seconds=seconds))
+    if not shared:  # one-worker steps of plain PyTorch, as if their gradients were shared in each of these ways
+        stood_for = _trained_ways(every) or ([] if wrong else [{"framework": "horovod"}])
+        alone = [row for row in rows if row["framework"] == ALONE and row["workers"] == 1]
+        shared = [{**row, **way} for way in stood_for for row in alone]
     bases: dict[str, OneWorker | str] = {}
-    for way in ways:
+    for way in _ways(shared):
         base = _base(way, rows)
         if isinstance(base, str):
             wrong.append(f"{way['framework']}, {way['model']}, batch {way['batch_per_worker']}: {base}")
             continue
         name = str(base["configuration"])
-        alone = bases.setdefault(name, one_worker(base, results.trials, folder))
-        if isinstance(alone, str):
-            wrong.append(f"{name}: {alone}")
-            continue
-        chosen.append(Target(way, _label(way, results), alone, policy(way), tuple(asked) or _wires(way, every)))
+        if name not in bases:
+            bases[name] = one_worker(base, results.trials, folder)
+        if isinstance(one := bases[name], str):
+            wrong.append(f"{name}: {one}")
+        else:
+            chosen.append(Target(way, _label(way, results), one, policy(way), tuple(asked) or _wires(way, every)))
     return chosen, list(dict.fromkeys(wrong))
-
-
-def _not_simulated(row: Row) -> str:
-    asked = row["matchmaking_seconds"]
-    seconds = asked if known(asked) else MATCHMAKING_SECONDS
-    return NOT_SIMULATED.format(framework=row["framework"], seconds=seconds)
 
 
 def policy(row: Row) -> Fusion:
@@ -142,12 +143,6 @@ def _trained_ways(rows: Iterable[Row]) -> list[Mapping[str, Any]]:
     keys = ("framework", "controller", *KNOBS)
     found = dict.fromkeys(values_of(row, keys) for row in rows if _trained(row) and row["framework"] in FUSIONS)
     return [dict(zip(keys, values, strict=True)) for values in found]
-
-
-def _as(ways: Sequence[Mapping[str, Any]], rows: Iterable[Row]) -> list[Row]:
-    """One-worker steps of plain PyTorch, as if their gradients were shared in each of these ways."""
-    alone = [row for row in rows if row["framework"] == ALONE and row["workers"] == 1]
-    return [{**row, **way} for way in ways for row in alone]
 
 
 def _differing(row: Row, other: Row, keys: Sequence[str]) -> int:

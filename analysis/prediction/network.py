@@ -175,12 +175,6 @@ def seconds(algorithm: str, workers: int, size: float, network: Network) -> floa
     return 0.0 if workers == 1 else ALGORITHMS[algorithm](workers, size, network)
 
 
-def least(workers: int, size: float, link: Link) -> float:
-    """No algorithm takes less over links that are all alike."""
-    n = workers
-    return max(2 * (n - 1) / n * size * link.seconds_per_byte, math.ceil(math.log2(n)) * link.latency_seconds)
-
-
 # The network of a prediction: hosts with some workers each, a link between them, and perhaps another one within.
 #
 #     host 0 [w w w w]--.                 Link.latency_seconds   alpha: of a message of no bytes

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import pairwise, product
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 
 from analysis.frames.configurations import KEYS, SPREADING_KEYS, has, known, over, same
 from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.frames.study import workers_text
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.views import epochs
@@ -93,9 +94,11 @@ def read_file(name: str, text: bool = False) -> pd.DataFrame:
 
 # Published figures as ratios: each names the two configurations of one study that it divides.
 #
-# speed-up         2 workers / 1 worker, all else equal 16-bit gain      16 bits / 32: of the allreduce (Horovod), or of
-# compute and allreduce together (FSDP) larger batch     a batch size / the next smaller one epoch            seconds of
-# the one's epoch / those of the other, as an epoch was published another way      one framework / another
+#     speed-up        2 workers / 1 worker, all else equal
+#     16-bit gain     16 bits / 32: of the allreduce (Horovod), or of compute and allreduce together (FSDP)
+#     larger batch    a batch size / the next smaller one
+#     epoch           seconds of the one's epoch / those of the other, as an epoch was published
+#     another way     one framework / another
 
 SPEEDUP, GAIN, BATCH, EPOCH, WAY = "speed-up", "16-bit gain", "larger batch", "epoch", "another way"
 MEASURED_KEYS = ("framework", "model", "batch_per_worker", "precision", "allreduce", "workers")
@@ -133,7 +136,7 @@ def _of_tables() -> Iterator[Claim]:
         full = rows.get((framework, model, batch, "fp32", "fp32" if workers > 1 else "none", workers))
         if "fp16" in (precision, allreduce) and full:
             what = "fp16 / fp32 " + ("allreduce" if precision == "fp32" else "compute and allreduce")
-            yield _claim(GAIN, f"{_named(row)}, {_workers(workers)}: {what}", row, full)
+            yield _claim(GAIN, f"{_named(row)}, {workers_text(workers)}: {what}", row, full)
     yield from _of_batches(rows)
 
 
@@ -146,7 +149,7 @@ def _of_batches(rows: Mapping[tuple[Any, ...], Any]) -> Iterator[Claim]:
             half = larger["allreduce"] if larger["precision"] == "fp32" else f"{larger['precision']} compute"
             wire = f", {half}" if half != "none" else ""
             what = f"batch {larger['batch_per_worker']} / {smaller['batch_per_worker']}"
-            name = f"{larger['framework']}, {larger['model']}, {_workers(larger['workers'])}{wire}"
+            name = f"{larger['framework']}, {larger['model']}, {workers_text(larger['workers'])}{wire}"
             yield _claim(BATCH, f"{name}: {what}", larger, smaller)
 
 
@@ -203,14 +206,8 @@ def _named(row: Any) -> str:
     return f"{row['framework']}, {row['model']}, batch {row['batch_per_worker']}"
 
 
-def _workers(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"
-
-
 # Published ratios beside the same ratios of a study, with its intervals, wherever it measured both configurations.
 
-Row = TypeVar("Row", bound=ConfigurationRow)
-Kinds = dict[tuple[str, str], list[Row]]
 AGREES, DIFFERS, NO_INTERVAL = "agrees", "differs", "no interval"
 COLUMNS = (
     "study",
@@ -237,29 +234,20 @@ def table(results: Results) -> pd.DataFrame:
     """
     shown = results.configurations
     usable = shown[(shown.n > 0) & ~shown.oversubscribed.fillna(False) & (shown.not_comparable.fillna("") == "")]
-    rows = _by_kind(as_rows(usable))
-    timed = _by_kind(as_rows(epochs.epochs_table(results)))
+    rows, timed = as_rows(usable), as_rows(epochs.epochs_table(results))
     rows_made: list[dict[str, Any]] = []
     for claim in published():
         rows_made += _epochs(claim, _of(claim.of, timed)) if claim.kind == EPOCH else _rates(claim, rows)
     return pd.DataFrame(rows_made, columns=list(COLUMNS), dtype=object)
 
 
-def _by_kind(rows: Sequence[Row]) -> Kinds[Row]:
-    """(framework, model) -> rows: what every claim names."""
-    kinds: Kinds[Row] = {}
-    for row in rows:
-        kinds.setdefault((str(row["framework"]), str(row["model"])), []).append(row)
-    return kinds
-
-
-def _of(keys: Keys, kinds: Kinds[Row]) -> list[Row]:
+def _of(keys: Keys, rows: Sequence[ConfigurationRow]) -> list[ConfigurationRow]:
     """The rows that have these keys."""
-    alike = kinds.get((keys["framework"], keys["model"]), ())
+    alike = [row for row in rows if (row["framework"], row["model"]) == (keys["framework"], keys["model"])]
     return [row for row in alike if all(same(row.get(key), value) for key, value in keys.items())]
 
 
-def _rates(claim: Claim, rows: Kinds[ConfigurationRow]) -> Iterator[dict[str, Any]]:
+def _rates(claim: Claim, rows: Sequence[ConfigurationRow]) -> Iterator[dict[str, Any]]:
     """A row for each pair of configurations that the claim divides and that are otherwise alike."""
     divided = {key for key in {*claim.of, *claim.over} if claim.of.get(key) != claim.over.get(key)}
     spread = {*SPREADING_KEYS} if "framework" in divided else set()

@@ -98,8 +98,12 @@ def bottlenecks(results: Results) -> list[Bottleneck]:
         name = str(row["configuration"])
         if name in every:
             judged.append(_judged(every[name], shares(every[name], lost.get(name), lines.get(name)), used.get(name)))
+        elif row["n"]:
+            judged.append(Bottleneck(row, UNKNOWN, "Its phases were not measured.", {}))
+        elif row["status"] == "oom":
+            judged.append(Bottleneck(row, MEMORY, "Out of memory.", {}))
         else:
-            judged.append(_without(row))
+            judged.append(Bottleneck(row, UNKNOWN, f"Not measured: {configurations.word(row)}.", {}))
     return judged
 
 
@@ -111,18 +115,17 @@ def shares(ours: Steps, lost: Attribution | None = None, line: Fixed | None = No
     step = ours.mean()
     mean = step.shares
     shares_of = dict.fromkeys(SHARES, 0.0)
-    shares_of[INPUT], shares_of[COMMUNICATE], shares_of[MEMORY] = (
-        float(mean[at]) for at in (DATA, COMMUNICATION, OPTIMIZER)
-    )
-    shares_of[FIND], shares_of[AVERAGE] = float(mean[MATCHMAKING]), float(mean[AVERAGING])
+    phases = {INPUT: DATA, COMMUNICATE: COMMUNICATION, MEMORY: OPTIMIZER, FIND: MATCHMAKING, AVERAGE: AVERAGING}
+    shares_of |= {kind: float(mean[phase]) for kind, phase in phases.items()}
     shares_of[BUBBLE], shares_of[OTHER] = step.idle, float(mean[UNATTRIBUTED])
     busy = steps.communicates_in(ours.row)
     apart = lost is not None and not lost.part("mixed") and not lost.why
     for phase in COMPUTING:
         hides = (phase in busy or steps.one_process(ours.row)) and not apart
         shares_of[MIXED if hides else COMPUTE] += float(mean[phase])
-    if lost is not None and apart:
-        _move(shares_of, lost.part("within"))
+    if lost is not None and apart:  # what collectives add to computing
+        moved = min(max(0.0, lost.part("within")), shares_of[COMPUTE])
+        shares_of[COMPUTE], shares_of[COMMUNICATE] = shares_of[COMPUTE] - moved, shares_of[COMMUNICATE] + moved
     elif OPTIMIZER in busy:
         shares_of[MIXED], shares_of[MEMORY] = shares_of[MIXED] + shares_of[MEMORY], 0.0
     if line is not None and shares_of[COMPUTE] > 0:
@@ -132,19 +135,13 @@ def shares(ours: Steps, lost: Attribution | None = None, line: Fixed | None = No
     return {name: share for name, share in shares_of.items() if share > 0}
 
 
-def _move(parts: dict[str, float], share: float) -> None:
-    """Move a share from computing to communication: what collectives add to computing."""
-    taken = min(max(0.0, share), parts[COMPUTE])
-    parts[COMPUTE], parts[COMMUNICATE] = parts[COMPUTE] - taken, parts[COMMUNICATE] + taken
-
-
 def named(shares: Mapping[str, float]) -> str | None:
     """The kind with the largest share; None where that depends on what the mixed one is."""
-    names = set()
     of_kinds = {kind: shares.get(kind, 0.0) for kind in KINDS}
     of_kinds[COMMUNICATE] += sum(shares.get(part, 0.0) for part in OF_PEERS)
-    for meant in (COMPUTE, COMMUNICATE) if shares.get(MIXED) else (None,):
-        clear = {kind: share + (shares.get(MIXED, 0.0) if kind == meant else 0.0) for kind, share in of_kinds.items()}
+    names = set()
+    for meant in (COMPUTE, COMMUNICATE):
+        clear = of_kinds | {meant: of_kinds[meant] + shares.get(MIXED, 0.0)}
         names.add(max(clear, key=lambda kind: clear[kind]))
     return names.pop() if len(names) == 1 else None
 
@@ -165,7 +162,9 @@ def _judged(ours: Steps, parts: Mapping[str, float], used: Utilisation | None) -
     if kind is None:
         return Bottleneck(ours.row, UNKNOWN, f"{text}; nothing measured tells the two apart.", parts)
     if kind == MEMORY:
-        text += _moved(ours.row)
+        state = [ours.row[name] for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")]
+        if whole := sum(float(size) for size in state if known(size)):
+            text += f"; {number(whole / 1e6)} MB of parameters, gradients and optimiser state go through memory for it"
     if kind == COMPUTE and used is not None and used.share is not None:
         text += f"; {percent(used.share)} of the device's measured peak"
         if used.under_memory:
@@ -175,23 +174,6 @@ def _judged(ours: Steps, parts: Mapping[str, float], used: Utilisation | None) -
                 f"(below {number(used.ridge or 0.0)})"
             )
     return Bottleneck(ours.row, kind, f"{text}.", parts)
-
-
-def _moved(row: ConfigurationRow) -> str:
-    """Words on the bytes that the update passes through memory, where they were counted."""
-    state = [row[name] for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")]
-    whole = sum(float(size) for size in state if known(size))
-    what = "parameters, gradients and optimiser state go through memory for it"
-    return f"; {number(whole / 1e6)} MB of {what}" if whole else ""
-
-
-def _without(row: ConfigurationRow) -> Bottleneck:
-    """One that was not measured, or whose phases were not."""
-    if not row["n"]:
-        if row["status"] == "oom":
-            return Bottleneck(row, MEMORY, "Out of memory.", {})
-        return Bottleneck(row, UNKNOWN, f"Not measured: {configurations.word(row)}.", {})
-    return Bottleneck(row, UNKNOWN, "Its phases were not measured.", {})
 
 
 def table(results: Results) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from analysis.frames.training import Training
 from analysis.views.view import Detector, View
 from scaling_study.records.maps import RIGHT
 
+Ranks = tuple[Training, ...]  # of one run
 TEST = "test"
 CHANCE = 0.01  # of published texts some passages recur: 2 of WikiText-2's 6,127 windows
 
@@ -26,75 +27,64 @@ def training_flaws(evidence: Evidence) -> Iterator[Finding]:
         rows_of: dict[str, list[Row]] = {}
         for row in evidence.rows:
             for ranks in evidence.fact(row, "training"):
-                if text := look(ranks):
+                if ranks and (text := look(ranks)):
                     rows_of.setdefault(text, []).append(row)
         for text, rows in rows_of.items():
             yield findings.about(flaw, title, f"{text} ({findings.named(rows)}). {remedy}", severity, rows)
 
 
-def _frozen(ranks: tuple[Training, ...]) -> str:
-    still = [
-        (name, count)
-        for rank in ranks[:1]
-        for name, count, rate in rank.groups
-        if rate == 0 and count and name not in rank.asked
-    ]
-    names = ", ".join(f"{name} ({count:,} parameters)" for name, count in still)
-    return f"Frozen networks are compared, at a learning rate of 0: {names}" if still else ""
+def _frozen(ranks: Ranks) -> str:
+    asked = ranks[0].asked
+    groups = [(name, count) for name, count, rate in ranks[0].groups if rate == 0 and count and name not in asked]
+    still = ", ".join(f"{name} ({count:,} parameters)" for name, count in groups)
+    return f"Frozen networks are compared, at a learning rate of 0: {still}" if still else ""
 
 
-def _unmoved(ranks: tuple[Training, ...]) -> str:
+def _unmoved(ranks: Ranks) -> str:
     """A part that is said to train and did not, or the other way round."""
-    for rank in ranks[:1]:
-        rates = {name: rate for name, _, rate in rank.groups}
-        still = [name for name, moved in rank.moved.items() if not moved and rates.get(name)]
-        if still:
-            each = ", ".join(f"{name} (learning rate {rates[name]:g})" for name in still)
-            return f"Weights are said to be trained, and did not move: {each}"
-        if moving := [name for name, moved in rank.moved.items() if moved and name in rank.asked]:
-            return f"Weights are said to be frozen, and moved: {', '.join(moving)}"
-    return ""
+    first = ranks[0]
+    rates = {name: rate for name, _, rate in first.groups}
+    if still := [name for name, moved in first.moved.items() if not moved and rates.get(name)]:
+        each = ", ".join(f"{name} (learning rate {rates[name]:g})" for name in still)
+        return f"Weights are said to be trained, and did not move: {each}"
+    moving = [name for name, moved in first.moved.items() if moved and name in first.asked]
+    return f"Weights are said to be frozen, and moved: {', '.join(moving)}" if moving else ""
 
 
-def _last_batch(ranks: tuple[Training, ...]) -> str:
-    logged = next((rank.logged_loss for rank in ranks), "")
-    return (
-        f"The logged loss is that of the {logged}, not of an epoch" if logged not in ("", "epoch", "interval") else ""
-    )
+def _last_batch(ranks: Ranks) -> str:
+    logged = ranks[0].logged_loss
+    whole = logged in ("", "epoch", "interval")
+    return "" if whole else f"The logged loss is that of the {logged}, not of an epoch"
 
 
-def _another_map(ranks: tuple[Training, ...]) -> str:
-    for rank in ranks[:1]:
-        channels, shown = (rank.shown_maps.get(key, right) for key, right in RIGHT.items())
-        if channels != RIGHT["channels"] or shown != RIGHT["class"]:
-            return f"The activation maps shown are of {channels} channels and of the {shown} class"
-    return ""
+def _another_map(ranks: Ranks) -> str:
+    channels, shown = (ranks[0].shown_maps.get(key, right) for key, right in RIGHT.items())
+    if (channels, shown) == (RIGHT["channels"], RIGHT["class"]):
+        return ""
+    return f"The activation maps shown are of {channels} channels and of the {shown} class"
 
 
-def _selected_on_test(ranks: tuple[Training, ...]) -> str:
+def _selected_on_test(ranks: Ranks) -> str:
     for rank in ranks:
-        shared = max((rank.in_both.get(key, 0) for key in _both(rank.selected_on, TEST)), default=0)
         if rank.selected_on == TEST:
             return "The test set selects the model: its accuracy there is the best of many tries, and no test"
-        if shared:
+        if shared := max((rank.in_both.get(key, 0) for key in _both(rank.selected_on, TEST)), default=0):
             return f"{shared:,} samples of the test set are in the {rank.selected_on} set, which selects the model"
     return ""
 
 
-def _joined(ranks: tuple[Training, ...]) -> str:
+def _joined(ranks: Ranks) -> str:
     for rank in ranks:
-        mixed = [(name, sets) for name, sets in rank.splits.items() if TEST in sets and name != TEST and sets[TEST]]
         trained = {"train", *rank.splits.get("train", {})}  # published sets that training draws from
-        foreign = [(s, n) for s, n in rank.splits.get(TEST, {}).items() if s != TEST and s in trained and n]
-        shared = max((rank.in_both.get(key, 0) for key in _both("train", TEST)), default=0)
-        if any(name == "train" for name, _ in mixed) or foreign:
+        foreign = any(s != TEST and s in trained and count for s, count in rank.splits.get(TEST, {}).items())
+        if foreign or rank.splits.get("train", {}).get(TEST):
             return "Train and test set were joined and split anew: no figure here compares with a published one"
-        if shared:
+        if shared := max((rank.in_both.get(key, 0) for key in _both("train", TEST)), default=0):
             return f"{shared:,} samples of the test set are trained on"
     return ""
 
 
-def _validated_on_training(ranks: tuple[Training, ...]) -> str:
+def _validated_on_training(ranks: Ranks) -> str:
     for rank in ranks:
         size = sum(rank.splits.get(rank.selected_on, {}).values())
         shared = max((rank.in_both.get(key, 0) for key in _both("train", rank.selected_on)), default=0)
@@ -103,12 +93,12 @@ def _validated_on_training(ranks: tuple[Training, ...]) -> str:
     return ""
 
 
-def _another_checkpoint(ranks: tuple[Training, ...]) -> str:
+def _another_checkpoint(ranks: Ranks) -> str:
     unlike = any(rank.resumed_layout and rank.resumed_layout != rank.layout for rank in ranks)
     return "Went on from a checkpoint whose weights have other names or shapes than the model's" if unlike else ""
 
 
-def _one_order(ranks: tuple[Training, ...]) -> str:
+def _one_order(ranks: Ranks) -> str:
     same = [rank for rank in ranks if len(rank.orders) > len(set(rank.orders)) and not rank.one_order]
     if not same:
         return ""
@@ -116,7 +106,7 @@ def _one_order(ranks: tuple[Training, ...]) -> str:
     return f"{epochs} epochs read their samples in {findings.count(different, 'order')}, not shuffled anew"
 
 
-def _unreduced(ranks: tuple[Training, ...]) -> str:
+def _unreduced(ranks: Ranks) -> str:
     for what in ("evaluated", "validated"):
         claims: list[Mapping[str, Any]] = [getattr(rank, what) for rank in ranks]
         for rank, claim in zip(ranks, claims, strict=True):
@@ -130,7 +120,7 @@ def _unreduced(ranks: tuple[Training, ...]) -> str:
     return ""
 
 
-LOOKS: tuple[tuple[str, str, str, Callable[[tuple[Training, ...]], str], str], ...] = (
+LOOKS: tuple[tuple[str, str, str, Callable[[Ranks], str], str], ...] = (
     ("F11", "Frozen networks", WRONG, _frozen, "Give it a rate, or say that it is frozen."),
     (
         "F11",
