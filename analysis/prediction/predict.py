@@ -324,15 +324,13 @@ def check(
 def measurements(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
     """The configurations that were really run with these workers, one for each number of hosts."""
     way = prediction.target.row
-    fits = [
-        row
-        for row in rows
-        if prediction.workers > 1 and row["n"] and row["workers"] == prediction.workers
-        if row["allreduce"] == prediction.allreduce
-        if all(same(row.get(key), way.get(key)) for key in (*ALIKE, *TOGETHER))
-    ]
-    counts = [hosts_of(row) for row in fits]
-    return [row for row, hosts in zip(fits, counts, strict=True) if counts.count(hosts) == 1]
+    by_hosts: dict[int, list[Row]] = {}
+    for row in rows:
+        if (row["workers"], row["allreduce"]) != (prediction.workers, prediction.allreduce) or not row["n"]:
+            continue
+        if prediction.workers > 1 and all(same(row.get(key), way.get(key)) for key in (*ALIKE, *TOGETHER)):
+            by_hosts.setdefault(hosts_of(row), []).append(row)
+    return [ours[0] for ours in by_hosts.values() if len(ours) == 1]
 
 
 def summary(checked: Sequence[Checked]) -> str:
@@ -342,23 +340,17 @@ def summary(checked: Sequence[Checked]) -> str:
     """
     if not checked:
         return ""
-    errors, beyond = median(abs(c.error) for c in checked), [c.beyond_noise for c in checked if c.noise is not None]
+    errors, known = median(abs(c.error) for c in checked), [c for c in checked if c.noise is not None]
     count = len({c.configuration for c in checked})
-    return (
-        f"median error {100 * errors:.1f} % of {count} configuration{'s' * (count != 1)}"
-        + (f", {100 * median(beyond):.1f} % beyond the noise" if beyond else "")
-        + f"; {_counted(checked, count)}; worst: {_worst(checked)}"
-    )
-
-
-def _counted(checked: Sequence[Checked], count: int) -> str:
-    """`3 of 8 beyond it`, of those whose noise is known; how many have none that is."""
-    known = [c for c in checked if c.noise is not None]
     unknown = count - len({c.configuration for c in known})
     beyond = len({c.configuration for c in known if c.beyond_noise > 0})
-    beyond_text = f"{beyond} of {count - unknown} beyond it" if known else ""
-    without = f"the noise of {unknown} is unknown (fewer than 3 repeats)" if unknown else ""
-    return ", ".join(filter(None, (beyond_text, without)))
+    counted = [f"{beyond} of {count - unknown} beyond it"] if known else []
+    counted += [f"the noise of {unknown} is unknown (fewer than 3 repeats)"] if unknown else []
+    return (
+        f"median error {100 * errors:.1f} % of {count} configuration{'s' * (count != 1)}"
+        + (f", {100 * median(c.beyond_noise for c in known):.1f} % beyond the noise" if known else "")
+        + f"; {', '.join(counted)}; worst: {_worst(checked)}"
+    )
 
 
 def _worst(checked: Sequence[Checked]) -> str:

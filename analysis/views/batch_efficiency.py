@@ -203,10 +203,7 @@ def paying(recipe: Recipe) -> Iterator[Paying]:
 def _best(ours: Sequence[Trained], recipe: Recipe, priced: bool) -> Best:
     """`priced`: each second costs as much as there are workers."""
 
-    def cost(one: Trained) -> float:
-        return _cost(one, recipe, priced).value
-
-    best = min(ours, key=cost)
+    best = min(ours, key=lambda one: _cost(one, recipe, priced).log)
     others = [one for one in ours if one.row["workers"] != best.row["workers"]]
     confidence = 1 - FALSE_ALARMS / max(1, len(others))
     tied, unsure = set[int](), set[int]()

@@ -242,7 +242,6 @@ class Model:
     """One trained model: the columns of a figure that are its."""
 
     title: str
-    trial: str
     about: About
     pictures: dict[str, NDArray[Any]]
     hits: NDArray[np.float64]  # (rows of its scores,) of the own class map
@@ -251,8 +250,12 @@ class Model:
 def draw_maps(results: Results) -> dict[str, Figure]:
     """`maps-<model>-<frozen|trained>`, of the first seed that both have; none without pictures."""
     figures: dict[str, Figure] = {}
+    about, own = results.maps.about, COLUMNS.index(f"{OWN}_mask")
     for model, freeze, trials in sides(results):
-        models = [_model(results, title, trial) for title, trial in trials]
+        models = [
+            Model(title, about[trial], results.maps.pictures(trial), results.maps.rows[trial][:, own])
+            for title, trial in trials
+        ]
         if all("frame" in one.pictures and len(one.pictures["frame"]) for one in models):
             name = f"maps-{file_name(model)}-{'frozen' if freeze == 'backbone' else 'trained'}"
             figures[name] = _sheet(results, f"{model}, {backbone(freeze)}", models)
@@ -279,11 +282,6 @@ def sides(results: Results) -> list[tuple[str, str, list[tuple[str, str]]]]:
     return drawn_sides
 
 
-def _model(results: Results, title: str, trial: str) -> Model:
-    hits = results.maps.rows[trial][:, COLUMNS.index(f"{OWN}_mask")]
-    return Model(title, trial, results.maps.about[trial], results.maps.pictures(trial), hits)
-
-
 def chosen_rows(hits: Sequence[NDArray[np.bool_]], instruments: NDArray[np.int64]) -> list[int]:
     """The stored rows that are drawn, by kind: which of the models hit. `hits`: (rows,) of each model.
 
@@ -306,8 +304,7 @@ def chosen_rows(hits: Sequence[NDArray[np.bool_]], instruments: NDArray[np.int64
 
 def _sheet(results: Results, title: str, models: Sequence[Model]) -> Figure:
     first = models[0].pictures
-    at = [METHODS.index(OWN)] * len(models)
-    hits = [one.pictures["hits"][:, place] >= 0.5 for one, place in zip(models, at, strict=True)]
+    hits = [one.pictures["hits"][:, METHODS.index(OWN)] >= 0.5 for one in models]
     rows = chosen_rows(hits, first["instrument"])
     height, width = first["mask"].shape[1:]
     panel = PANEL * height / width
@@ -429,7 +426,7 @@ def _legend(sheet: style.Sheet, model: Model) -> None:
 
 def _footnote(results: Results, models: Sequence[Model]) -> list[str]:
     about = models[0].about
-    lines = [
+    return [
         "A row is one instrument in one test frame. Own class maps: of every instrument that is recognised "
         f"(probability of at least {about.threshold:g}), as strong as its probability at each place; numbers: the "
         "head's probabilities. Grad-CAM, HiResCAM and EigenCAM (backbone's last stage): of the row's instrument, each "
@@ -437,7 +434,6 @@ def _footnote(results: Results, models: Sequence[Model]) -> list[str]:
         f"Frames were chosen by the data, rows by what became of them, so failures are shown. {_often(models)}",
         f"Seed {about.seed}, the best model on validation data. {notes.source(results)}.",
     ]
-    return lines
 
 
 def _often(models: Sequence[Model]) -> str:

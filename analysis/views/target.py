@@ -393,7 +393,10 @@ def draw(results: Results) -> dict[str, Figure]:
 def _curves(results: Results, model: str, rows: pd.DataFrame) -> Figure:
     evaluations = results.details.evaluations
     evaluations = evaluations[evaluations.configuration.isin(rows.configuration)]
-    metric = _metric(rows, evaluations)
+    texts = sorted(set(rows.target[rows.target != ""]))
+    targets = [Target.parse(text) for text in texts if text.partition("=")[0] in DIRECTIONS]
+    there = [name for name in (*METRICS, "train_loss") if evaluations[name].notna().any()]
+    metric = targets[0].metric if targets else there[0]
     names = dict(zip(rows.configuration, notes.named_with_batch(rows.to_dict("records")), strict=True))
     colours = dict(zip(names, style.style_colours(len(names)), strict=True))
     ticks = [number(value) for value in evaluations[metric].dropna()]
@@ -403,7 +406,7 @@ def _curves(results: Results, model: str, rows: pd.DataFrame) -> Figure:
     footnote = [
         f"Each line: one seed, {metric} on {'validation data' if metric != 'train_loss' else 'the samples trained on'} "
         "at its evaluations. Seconds are of training steps alone.",
-        *([f"Dashed: the target, {', '.join(sorted(set(rows.target[rows.target != ''])))}."] if _targets(rows) else []),
+        *([f"Dashed: the target, {', '.join(texts)}."] if targets else []),
         f"{notes.source(results)}.",
     ]
     sheet = style.sheet(1, 3, layout, f"{model}, trained to a result: {results.study.name}", footnote)
@@ -415,7 +418,7 @@ def _curves(results: Results, model: str, rows: pd.DataFrame) -> Figure:
                 axis.plot(seed[key], seed[metric], color=colours[name], linewidth=1.0, alpha=0.7, marker=".", ms=3)
             last = ours.sort_values(key).iloc[-1]
             labels.append(EndLabel(float(last[key]), float(last[metric]), names[str(name)], colours[name]))
-        for target in _targets(rows):
+        for target in targets:
             axis.axhline(target.value, color=style.DARK, linestyle="--", linewidth=0.9)
         axis.set_xlabel(title)
         axis.set_xlim(left=0)
@@ -483,17 +486,6 @@ def logarithmic_values(axis: Axes, text: Callable[[float], str]) -> None:
     axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.yaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
-
-
-def _metric(rows: pd.DataFrame, evaluations: pd.DataFrame) -> str:
-    """The metric of the target, or the first that was evaluated."""
-    targets = _targets(rows)
-    there = [name for name in (*METRICS, "train_loss") if evaluations[name].notna().any()]
-    return targets[0].metric if targets else there[0]
-
-
-def _targets(rows: pd.DataFrame) -> list[Target]:
-    return [Target.parse(text) for text in sorted(set(rows.target)) if text and text.partition("=")[0] in DIRECTIONS]
 
 
 def _short(value: float) -> str:

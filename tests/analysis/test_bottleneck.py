@@ -39,11 +39,6 @@ def test_one_worker(tmp_path: Path, phases: dict[str, float], kind: str, said: s
     assert sum(made.shares.values()) == pytest.approx(1)
 
 
-def test_waiting_after_backward_is_communication(tmp_path: Path) -> None:
-    made = found(tmp_path, BASE, Phased(TWO, grown(communication=0.2)))
-    assert made.kind == "communication" and "67 % of a step of 300 ms goes into communication" in made.evidence
-
-
 def test_waiting_inside_backward_is_communication_too(tmp_path: Path) -> None:
     ddp = Phased(replace(TWO, framework="torch_ddp"), grown(backward=0.2))
     made = found(tmp_path, BASE, ddp)
@@ -54,11 +49,7 @@ def test_waiting_inside_backward_is_communication_too(tmp_path: Path) -> None:
 def test_what_nothing_tells_apart_is_not_named(tmp_path: Path) -> None:
     sharded = Phased(replace(TWO, framework="torch_fsdp2"), grown(backward=0.2))
     made = found(tmp_path, BASE, sharded)
-    assert (
-        made.kind == "not known"
-        and "both computes and communicates" in made.evidence
-        and made.evidence.endswith("; nothing measured tells the two apart.")
-    )
+    assert made.kind == "not known" and "both computes and communicates" in made.evidence
     assert made.shares["compute or communication"] == pytest.approx(0.29 / 0.3)
 
 
