@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,12 +110,3 @@ def test_a_start_that_is_killed_while_it_waits_for_the_other_ranks_is_counted(tm
     with pytest.raises(Killed):
         Loop.resume(loop)  # type: ignore[arg-type]
     assert last_sign(tmp_path) == {"steps": 8, "resumed": 3, "lost_steps": 1}
-
-
-def test_a_row_an_evaluation_is_written_always(data: Path, tmp_path: Path) -> None:
-    training = trained(tmp_path, data, "--train-steps", "2")
-    with (tmp_path / "training.csv").open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    assert [int(row["steps"]) for row in rows] == [row["steps"] for row in training["rows"]] == [1, 2]
-    assert [float(row["train_loss"]) for row in rows] == [row["train_loss"] for row in training["rows"]]
-    assert not list(tmp_path.glob("tensorboard")) + list(tmp_path.glob("wandb"))

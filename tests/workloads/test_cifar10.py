@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from pathlib import Path
 
@@ -50,20 +49,6 @@ def test_batches_equal_torchvision_transforms():
     expected = [reference[int(i)] for i in chosen]
     torch.testing.assert_close(got_images, torch.stack([image for image, _ in expected]), atol=2e-6, rtol=0)
     assert got_labels.tolist() == [label for _, label in expected]
-
-
-@pytest.mark.slow
-@real_data
-def test_an_epoch_of_two_ranks_reads_disjoint_real_images():
-    """From the workload itself, not from the sampler: hashes of the images that two ranks are given."""
-    seen = []
-    for rank in range(2):
-        workload = load(Trial(model="resnet8", batch_per_worker=5_000, data="cifar10"), Ranks(rank, 2))
-        batches = itertools.islice(workload.batches, workload.steps_per_epoch)
-        seen.append({hash(image.numpy().tobytes()) for images, _ in batches for image in images})
-    assert workload.steps_per_epoch == 5
-    assert sum(map(len, seen)) > 49_900  # the data itself holds a few images twice
-    assert len(seen[0] & seen[1]) < 50
 
 
 def test_missing_data_says_how_to_get_it(another_root, no_network):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ from scaling_study import datasets, settings
 from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import cola, load
+from scaling_study.workloads import cola
 from scaling_study.workloads.cola import Sentences, disjoint, trained_sentences
 from scaling_study.workloads.feed import Data, Feed
 from scaling_study.workloads.held_out import classification, score
@@ -76,21 +75,6 @@ def test_the_ids_say_what_the_file_says():
         assert tokenizer.encode(texts[number]).ids == rows[number, : lengths[number]].tolist()
     kept = cola.sentences().ids
     assert (kept == cola.UNKNOWN).sum() < len(kept) / 10_000, "hardly a character is unknown"
-
-
-@real_data
-def test_an_epoch_of_two_ranks_reads_every_sentence_once():
-    """From the workload itself, not from the sampler."""
-    pytest.importorskip("transformers")
-    seen: list[set[int]] = []
-    for rank in range(2):
-        workload = load(Trial(model="albert_tiny", batch_per_worker=475, data="cola"), Ranks(rank, 2))
-        assert workload.steps_per_epoch == 9
-        numbers: set[int] = set()
-        for _ in itertools.islice(workload.batches, 9):
-            numbers |= set(workload.batches.ids.tolist())
-        seen.append(numbers)
-    assert len(seen[0] | seen[1]) == 8_550 and not seen[0] & seen[1]
 
 
 # --- what is read, kept and cut ---

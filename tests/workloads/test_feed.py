@@ -41,12 +41,6 @@ def test_one_worker_and_two_read_the_same_global_batches():
         assert set(next(alone).tolist()) == {i for rank in pair for i in next(rank).tolist()}
 
 
-def test_batches_go_on_into_the_next_epoch_with_whole_batches():
-    batches = list(itertools.islice(batches_of_indices(25, 0, 0, 1, 10), 5))
-    assert [len(b) for b in batches] == [10] * 5
-    assert len(set(torch.cat(batches[:2]).tolist())) == 20
-
-
 def test_a_batch_larger_than_the_data_is_one_clear_sentence():
     with pytest.raises(
         SystemExit, match=r"a global batch of 40 samples is more than the 39 samples .* \(20\) .* \(2\)"
@@ -128,3 +122,9 @@ def test_no_batch_waits_for_the_gpu(copies: Copies, tmp_path: Path, feed_of: Cal
 def test_on_a_cpu_nothing_is_copied(copies: Copies) -> None:
     ids = torch.tensor([1, 2])
     assert sent(ids, torch.device("cpu")) is ids and not copies
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_each_epoch_has_a_new_order(world):
+    orders = [tuple(shard(1000, epoch, 42, 0, world, 10).tolist()) for epoch in range(20)]
+    assert len(set(orders)) == 20

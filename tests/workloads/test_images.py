@@ -19,7 +19,7 @@ from scaling_study.errors import HostError
 from scaling_study.measure.training import coming_epochs
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import cifar10, images, load, views
+from scaling_study.workloads import cifar10, images, load
 from scaling_study.workloads.feed import AHEAD, Begun, Drawn, DrawnAhead, Feed, read_ahead
 
 ROOT = settings.data_root()
@@ -85,34 +85,6 @@ def test_what_is_no_tree_is_one_line_that_names_the_folder(tmp_path: Path) -> No
     assert f"{tmp_path}/train/bee holds no images" in said()
 
 
-@pytest.mark.parametrize(
-    ("damage", "why"),
-    [
-        (lambda whole: b"", "not an image"),
-        (lambda whole: b"no image at all", "not an image"),
-        (lambda whole: whole[: -len(whole) // 4], "truncated"),
-        (lambda whole: whole[:60] + bytes(40) + whole[100:], ""),
-    ],
-    ids=["empty", "text", "truncated", "a hole"],
-)
-@pytest.mark.parametrize("name", ["bee/1.jpg", "cat/1.png"])
-def test_a_damaged_file_is_named(a_tree: Path, name: str, damage, why: str) -> None:
-    file = a_tree / "train" / name
-    file.write_bytes(damage(file.read_bytes()))
-    if why == "" and name.endswith("jpg"):
-        return  # a JPEG's decoder makes pixels of anything
-    with pytest.raises(SystemExit, match=rf"^{file} cannot be decoded \(.*{why}.*\): replace it, or take it out"):
-        views.decoded(file, 32, 32)
-
-
-def test_a_damaged_file_stops_the_training_that_reads_it(a_tree: Path) -> None:
-    file = a_tree / "train" / "bee" / "1.jpg"
-    file.write_bytes(b"")
-    workload = load(a_trial(batch_per_worker=3), Ranks())
-    with pytest.raises(SystemExit, match=str(file)):
-        list(itertools.islice(workload.batches, workload.steps_per_epoch))
-
-
 # --- what is read ---
 
 
@@ -128,16 +100,6 @@ def test_every_image_comes_with_its_own_label_and_pixels(a_tree: Path) -> None:
             plain = torch.from_numpy(np.asarray(whole).copy()).permute(2, 0, 1) / 255
             expected = (plain - torch.tensor(cifar10.MEAN)[:, None, None]) / torch.tensor(cifar10.STD)[:, None, None]
             torch.testing.assert_close(one, expected, atol=2e-6, rtol=0)
-
-
-@pytest.mark.parametrize("threads", [1, 5])
-def test_the_order_depends_on_no_thread(a_tree: Path, threads: int) -> None:
-    """Files whose decoding takes unequally long, by one thread and by five."""
-    plain = images.enlarged_data(a_trial(), Ranks(), 32)
-    other = images.enlarged_data(a_trial(), Ranks(cores=tuple(range(threads))), 32)
-    for _ in range(20):
-        (a, labels_a), (b, labels_b) = next(plain.feed), next(other.feed)
-        assert a.equal(b) and labels_a.equal(labels_b) and plain.feed.ids.equal(other.feed.ids)
 
 
 def test_skipping_and_peeking_change_nothing_of_what_comes(a_tree: Path) -> None:

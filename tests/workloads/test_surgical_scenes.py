@@ -14,7 +14,7 @@ from tiny_operations import TINY
 
 from scaling_study.workloads.surgical_scenes import __main__ as command
 from scaling_study.workloads.surgical_scenes import scene, triplets, write
-from scaling_study.workloads.surgical_scenes.triplets import NULL_TARGET, TRIPLETS, maps, named, weights
+from scaling_study.workloads.surgical_scenes.triplets import NULL_TARGET, TRIPLETS, maps, named
 
 HEIGHT, WIDTH = 64, 112
 
@@ -29,13 +29,6 @@ def test_triplets_have_the_numbers_of_cholect45() -> None:
     assert {number: named(number) for number in some} == some
     for column, classes in enumerate((triplets.INSTRUMENTS, triplets.VERBS, triplets.TARGETS)):
         assert {triplet[column] for triplet in TRIPLETS} == set(range(len(classes)))
-
-
-def test_rare_verbs_are_drawn_more_often_than_their_triplets_are_many() -> None:
-    total, of_verb = sum(weights()), Counter[int]()
-    for weight, (_, verb, _) in zip(weights(), TRIPLETS, strict=True):
-        of_verb[verb] += weight / total
-    assert min(of_verb.values()) > 0.015 and max(of_verb.values()) < 0.25
 
 
 def test_a_frame_depends_on_seed_video_and_number_alone() -> None:
@@ -101,11 +94,8 @@ def test_the_command_writes_what_it_was_asked_for(
     ("words", "message"),
     [
         ("--videos 4", "--videos 4: each of the 5 folds needs one"),
-        ("--frames 39", "--frames 39: each of the 40 videos needs one"),
-        ("--seed -1", "--seed -1: 0 or more is expected"),
         ("--processes 0", "--processes 0: 1 or more are expected"),
         ("--size 128", "'128' is no HEIGHTxWIDTH of at least 32 pixels, as wide as high or wider: like 128x224"),
-        ("--size 31x56", "'31x56' is no HEIGHTxWIDTH of at least 32 pixels, as wide as high or wider: like 128x224"),
     ],
 )
 def test_the_command_refuses_in_one_line(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,8 @@ from scaling_study.workloads import load
 from scaling_study.workloads.vit_small_dataset import (
     SMALL,
     TINY,
-    Attention,
     Block,
-    Size,
     SmallVisionTransformer,
-    patches_of,
-    shifted,
 )
 from scaling_study.workloads.workload import Workload
 
@@ -70,40 +65,6 @@ def test_it_computes_what_an_independent_implementation_computes(model: str) -> 
     (ours(images.double()).sum() - theirs(images.double()).sum()).backward()
     for (name, own), weight in zip(named.items(), weights, strict=True):
         torch.testing.assert_close(own.grad, -weight.grad.reshape(own.shape), rtol=1e-9, atol=1e-12, msg=name)
-
-
-def test_each_copy_of_an_image_is_moved_by_one_pixel_and_zeros_move_in() -> None:
-    image = torch.arange(1.0, 5.0).view(1, 1, 2, 2).expand(1, 3, 2, 2)  # rows 1 2 and 3 4
-    moved = shifted(image)
-    assert moved.shape == (1, 15, 2, 2)
-    assert [moved[0, 3 * copy].flatten().tolist() for copy in range(5)] == [
-        [1, 2, 3, 4], [0, 1, 0, 3], [2, 0, 4, 0], [0, 0, 1, 2], [3, 4, 0, 0],
-    ]  # fmt: skip
-
-
-def test_patches_are_read_row_by_row_and_channels_last() -> None:
-    maps = torch.arange(32).view(1, 2, 4, 4)  # the second channel is the first one + 16
-    patches = patches_of(maps, 2)
-    assert patches.shape == (1, 4, 8)
-    assert patches[0, 1].tolist() == [2, 18, 3, 19, 6, 22, 7, 23], "the patch on the upper right"
-
-
-def test_no_token_attends_to_itself_and_the_temperature_is_learned() -> None:
-    attention = Attention(Size(patch=8, width=16, depth=1, heads=2, hidden=16), dropout=0.0).double()
-    assert attention.temperature.shape == (1,) and attention.temperature.exp().item() == pytest.approx(1 / 8)
-    x = torch.randn(2, 5, 16, dtype=torch.float64)
-    normal = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
-    q, k, v = (
-        part.unflatten(-1, (2, 64)).transpose(1, 2) for part in (normal @ attention.qkv.weight.T).chunk(3, dim=-1)
-    )
-    for temperature in (0.125, 0.7):
-        with torch.no_grad():
-            attention.temperature.fill_(math.log(temperature))
-        scores = (q @ k.transpose(2, 3) * temperature).masked_fill(torch.eye(5).bool(), -math.inf)
-        expected = attention.project((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
-        torch.testing.assert_close(attention(x), expected, rtol=1e-10, atol=1e-12)
-    attention(x).sum().backward()
-    assert attention.temperature.grad
 
 
 # --- its training ---

@@ -96,20 +96,6 @@ def test_what_is_no_file_of_weights_is_one_line(folder: Path) -> None:
         loaded("list.pt")
 
 
-class Runs:
-    """What a file of torch.save could do where it is believed."""
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return print, ("code of the file ran",)
-
-
-def test_no_code_of_a_file_is_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.save({"a": Runs()}, folder / "a.pt")
-    with pytest.raises(SystemExit, match="cannot be read as weights"):
-        loaded("a.pt")
-    assert "code of the file" not in capsys.readouterr().out
-
-
 def test_without_a_network_it_is_said_where_to_put_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import timm
 
