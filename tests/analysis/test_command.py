@@ -70,26 +70,25 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [None, "{", "[]", '{"schema": 2, "study": "s"}', '{"schema": 1, "study": "s", "scaling": "up"}']
+    ("text", "said"),
+    [
+        (None, "is not a results folder"),
+        ("{", "study.json"),
+        ('{"schema": 2, "study": "s"}', "study.json"),
+        ('{"schema": 1, "study": "s", "scaling": "up"}', "scaling"),
+    ],
 )
 def test_what_is_no_results_folder_is_one_sentence_and_exit_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, said: str
 ) -> None:
     if text is not None:
         (tmp_path / "study.json").write_text(text)
-    assert main([str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert str(tmp_path) in said
-    assert said.count("\n") == 1
-
-
-def test_a_missing_folder_and_a_file_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path / "nowhere")]) == 2
-    assert "does not exist" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
-    assert main([str(tmp_path / "file")]) == 2
-    assert "is not a folder" in capsys.readouterr().err
+    wrong = {tmp_path: said, tmp_path / "nowhere": "does not exist", tmp_path / "file": "is not a folder"}
+    for folder, why in wrong.items():
+        assert main([str(folder)]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: ") and str(tmp_path) in error and why in error and error.count("\n") == 1
 
 
 def test_a_folder_that_cannot_be_written_to_is_exit_2(

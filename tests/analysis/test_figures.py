@@ -127,20 +127,15 @@ def test_what_may_not_be_compared_is_hollow_marked_and_said() -> None:
     made = drawn("ten frameworks")
     for name in ("throughput", "frameworks"):
         text = shown(made[name]).replace("\n", " ")
-        assert "† NOT COMPARABLE: parity failed: loss of every step: off by 1.2e-03 at step 2 (horovod)." in text
-        assert "‡ speed not comparable: on a CPU all of FairScale's stages" in text
-        assert "Hollow and grey: not comparable" in text
+        for said in ("† NOT COMPARABLE: parity failed", "‡ speed not comparable", "Hollow and grey"):
+            assert said in text
     names = [label.get_text() for label in made["frameworks"].axes[0].get_yticklabels()]
     assert {name for name in names if name.startswith("horovod")} == {name for name in names if name.endswith("†")}
     assert names.index("horovod, 2 workers, fp32 †") > names.index("single"), "after what may be compared"
     hollow = [line for axis in made["throughput"].axes for line in axis.lines if line.get_markerfacecolor() == "white"]
     assert hollow and {line.get_color() for line in hollow} == {style.GREY}
-    speedup = shown(made["speedup-resnet18"]).replace("\n", " ")
-    assert "Not shown: what is not comparable." in speedup and "(horovod)." in speedup
-    assert not any(axis.get_title(loc="left").startswith(("horovod", "fairscale_pipe"))
-                   for axis in made["speedup-resnet18"].axes)  # fmt: skip
-    gain = made["allreduce-gain"]
-    assert "not comparable †" in shown(gain)
+    titles = {axis.get_title(loc="left").split(",")[0] for axis in made["speedup-resnet18"].axes}
+    assert not titles & {"horovod", "fairscale_pipe"} and "not comparable †" in shown(made["allreduce-gain"])
 
 
 def test_up_to_twelve_series_have_a_look_of_their_own() -> None:
@@ -165,12 +160,8 @@ def test_beyond_that_the_same_role_looks_the_same_in_every_framework() -> None:
 @pytest.mark.slow
 def test_what_was_only_implied_is_a_hollow_cross_beside_the_solid_ones_of_what_was_measured() -> None:
     made = drawn("implied")
-    for name in ("throughput", "speedup-resnet50", "allreduce-gain"):
-        text = shown(made[name]).replace("\n", " ")
-        assert "Hollow crosses: not run, as a smaller batch was out of memory." in text
+    assert all("Hollow crosses" in shown(made[name]) for name in ("throughput", "speedup-resnet50", "allreduce-gain"))
     assert "2 workers, fp32: oom at 128; oom (implied) at 256, 512, 1024" in shown(made["throughput"])
-    assert "batch 512: oom at 1; oom (implied) at 2" in shown(made["speedup-resnet50"])
-    assert "fp32: oom (implied), fp16: oom" in shown(made["allreduce-gain"])
     lines = [line for axis in made["throughput"].axes for line in axis.lines]
     solid = sorted(line.get_xdata()[0] for line in lines if line.get_marker() == "x")
     hollow = [line for line in lines if line.get_marker() == "X" and line.get_markerfacecolor() == "white"]

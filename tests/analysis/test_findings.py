@@ -493,13 +493,6 @@ def test_a_severity_is_one_of_three() -> None:
         Finding("F1", "", "", "loud")
 
 
-def test_words_of_others_cannot_command_a_terminal(tmp_path: Path) -> None:
-    evil = {"backend": {"backend": "gloo\x1b[2J"}, "versions": {"\x1b[2Jtorch": "1"}}
-    done = plant_flawed(tmp_path, [ONE, Flawed(TWO, evil, {"commit": "\x1b[2J"})])
-    assert all(str(value).isprintable() for value in done.details.facts.to_numpy().ravel())
-    assert all(one.text.isprintable() for one in catalog.all_findings(done))
-
-
 def test_records_of_before_have_no_facts_and_no_false_alarm(tmp_path: Path) -> None:
     done = plant_flawed(tmp_path, [ONE, TWO])
     empty = replace(done, details=replace(done.details, facts=done.details.facts.iloc[:0]))
@@ -520,12 +513,6 @@ def test_the_terminal_prints_every_finding_the_worst_first_and_the_machine(tmp_p
     warned = text[text.index("\nWarnings") :]
     assert warned.index("wrong: No warm-up (F1). Timed from") < warned.index("doubt: Too few repeats (F2)")
     assert "Noise floor: not known, too few repeats." in warned and "Drift: not known, too few repeats" in warned
-
-
-def test_words_of_others_are_text_in_the_terminal_too(tmp_path: Path) -> None:
-    done = plant_flawed(tmp_path, [ONE, Flawed(TWO, {}, {"commit": "[bold red]x"})])
-    done.details.facts.loc[done.details.facts.index[0], "commit"] = "y"
-    assert "[bold red]x (2 trials)" in printed(done)
 
 
 # --- which flaws were looked for ---
