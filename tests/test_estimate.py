@@ -9,6 +9,7 @@ import pytest
 
 from scaling_study.estimate import (
     DECODE_SECONDS,
+    INSTRUMENTED,
     LAUNCH_SECONDS,
     SEARCH_STARTS,
     SHARE_SECONDS,
@@ -75,6 +76,15 @@ def test_a_training_on_a_tree_takes_as_long_as_its_images_and_their_pixels():
 def test_no_trial_takes_longer_than_its_time_out():
     impatient = MEASURE.model_copy(update={"timeout_seconds": 5.0})
     assert estimate(measure=impatient, batch_per_worker=100_000) == 5.0
+
+
+def test_the_ends_of_a_trial_bound_its_estimate():
+    assert estimate(unsupported="no GPU") == 0.0
+    few = MEASURE.model_copy(update={"min_steps": 2, "max_steps": 2, "min_seconds": 50.0})
+    assert estimate(measure=few) == pytest.approx(LAUNCH_SECONDS["python"] + 4 * STEP + 2 * STEP * 1.25)
+    assert estimate(epochs=1) > 50_000 * STEP_SECONDS_PER_SAMPLE["resnet18"]
+    rounds = Measure(warm=True, rounds=10, block_seconds=0.5, min_steps=10, min_seconds=6.0)
+    assert estimate(measure=rounds, device="cuda") == pytest.approx(SHARE_SECONDS + 6.0 * INSTRUMENTED)
 
 
 def test_every_launcher_has_its_seconds():

@@ -138,6 +138,8 @@ def test_a_job_sees_only_gpus_that_it_asks_for():
 def test_unlike_nodes_are_not_mixed():
     with pytest.raises(StudyError, match=r"differ \(1 core; 16 cores and 2 x GPU\); a study needs equal ones"):
         node_machine(parse_nodes(SINFO, "mixed"), {"partition": "mixed"}, HERE)
+    with pytest.raises(StudyError, match="sinfo lists no nodes of partition nothing"):
+        node_machine([], {"partition": "nothing"}, HERE)
 
 
 @pytest.mark.parametrize(
