@@ -128,9 +128,7 @@ class Returned:
 
 
 def knee(extrapolation: Extrapolation, share: float = SHARE) -> Knee:
-    """The knee of one family. Raises ValueError for a share that is not between 0 and 1."""
-    if not 0 < share < 1:
-        raise ValueError(f"share must lie between 0 and 1, not {share}")
+    """The knee of one family, for a `share` between 0 and 1."""
     largest = int(extrapolation.compared.family.workers.max())
     looked = max(largest, min(KNEE_FARTHEST * largest, MOST))
     counts = np.arange(1.0, looked + 1)

@@ -68,12 +68,6 @@ def test_what_lies_beyond_is_only_said_to() -> None:
     assert of("linear", noise=0.0, repeats=1).text == "more than 512 workers"
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, -1.0, 2.0])
-def test_a_share_lies_between_none_and_all(share: float) -> None:
-    with pytest.raises(ValueError, match="share must lie between 0 and 1"):
-        of("ring", share=share)
-
-
 def test_returns_are_what_was_measured() -> None:
     made = returns(family(lambda n: {1: 100.0, 2: 180.0, 4: 300.0}[int(n)], (1, 2, 4), noise=0.0))
     assert [(one.before, one.after, one.share) for one in made] == [
