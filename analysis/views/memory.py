@@ -163,18 +163,17 @@ def series_name(row: ConfigurationRow, results: Results) -> str:
 OOM, FIND_MAX = "oom", "max_batch"
 ALIKE = tuple(key for key in KEYS if key not in (*BATCH_KEYS, "find"))
 AS_LARGE = tuple(key for key in ALIKE if key != "warm")  # a search has launches to itself; what fits is the same
-Row = ConfigurationRow
 
 
 @dataclass(frozen=True)
 class Family:
     """Configurations that differ in the size of the batch only. Batches are of one worker, in ascending order."""
 
-    rows: tuple[Row, ...]  # measured, with a peak
+    rows: tuple[ConfigurationRow, ...]  # measured, with a peak
     out: tuple[int, ...]  # batches that were out of memory
     implied: tuple[int, ...]  # batches that were not run for it
     searched: int | None  # the largest that fits, where it was looked for (find: max_batch)
-    about: Row  # the keys that all have
+    about: ConfigurationRow  # the keys that all have
 
     @property
     def series(self) -> str:
@@ -221,20 +220,17 @@ class Family:
         return self.batches[-2], self.batches[-1], over(last, before)
 
 
+@once
 def families(results: Results, model: str | None = None) -> list[Family]:
     """Families of one model or all, in the order of their series; those without a known memory are left out."""
-    return [family for family in _every(results) if model is None or family.about["model"] == model]
-
-
-@once
-def _every(results: Results) -> list[Family]:
-    ordered = results.configurations.sort_values(["series_order", "batch_per_worker"], kind="stable")
+    rows = results.rows if model is None else results.rows_of(model)
+    ordered = sorted(rows, key=lambda row: (row["series_order"], row["batch_per_worker"]))
     searches = as_rows(results.trials[(results.trials["find"] == FIND_MAX) & (results.trials.status == "ok")])
-    groups = grouped(as_rows(ordered), lambda row: values_of(row, ALIKE)).values()
-    return [family for family in (_family(rows, searches) for rows in groups) if family.rows or family.out]
+    groups = grouped(ordered, lambda row: values_of(row, ALIKE)).values()
+    return [family for family in (_family(ours, searches) for ours in groups) if family.rows or family.out]
 
 
-def _family(rows: Sequence[Row], searches: Sequence[Row]) -> Family:
+def _family(rows: Sequence[ConfigurationRow], searches: Sequence[ConfigurationRow]) -> Family:
     about = rows[0]
     out = [row for row in rows if not row["n"] and row["status"] == OOM]
     alike = [trial["max_batch"] for trial in searches if values_of(trial, AS_LARGE) == values_of(about, AS_LARGE)]

@@ -403,16 +403,12 @@ def _footnote(shown: Sequence[Spread], every: Sequence[Spread], of: int, results
         "grey: from the 99th percentile to the slowest. 1 in 100: how much that percentile is above the median, "
         "at least."
     )
-    if any(len(one.repeats) > MOST_REPEATS for one in shown):
-        what += f" The first {MOST_REPEATS} repeats."
-    if len(every) > len(shown):
-        what += f" The first {len(shown)} of {len(every)} series."
-    if of > len(every):
-        what += " Other batch sizes: samples.npz."
-    return [what, f"{notes.source(results)}."]
-
-
-# Sentences about the machine, from repeats.
+    further = (
+        (any(len(one.repeats) > MOST_REPEATS for one in shown), f" The first {MOST_REPEATS} repeats."),
+        (len(every) > len(shown), f" The first {len(shown)} of {len(every)} series."),
+        (of > len(every), " Other batch sizes: samples.npz."),
+    )
+    return [what + "".join(text for holds, text in further if holds), f"{notes.source(results)}."]
 
 
 def machine(results: Results) -> list[str]:

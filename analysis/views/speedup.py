@@ -148,7 +148,8 @@ def draw(results: Results, model: str) -> Figure | None:
         return None
     batches = sorted(int(batch) for batch in data.batch.unique())
     workers = sorted({int(w) for column in columns for w in column.rows.workers})
-    alone = _baseline_workers(results, data)
+    baselines = results.among(data.baseline.dropna())
+    alone = int(baselines.workers.min())  # where the ideal line starts from
     which = results.study.batch_key.replace("_", " ")
     if which != "global batch" and any(is_pipeline(row) for row in results.rows_of(model) if not row["not_comparable"]):
         which += " (pipelines: global batch)"
@@ -183,12 +184,6 @@ def draw(results: Results, model: str) -> Figure | None:
     return style.figure_of(
         title, arranged, footnote, across, panel_width=2.1, panel_height=max(1.9, (most + 1) * style.GAP), below=0.46
     )
-
-
-def _baseline_workers(results: Results, data: pd.DataFrame) -> int:
-    """How many workers the ideal line starts from: those of the smallest baseline."""
-    everything = results.configurations
-    return int(everything.workers[everything.configuration.isin(data.baseline.dropna())].min())
 
 
 def _top(data: pd.DataFrame, names: tuple[str, str, str], ideal: float) -> float:
