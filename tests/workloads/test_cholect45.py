@@ -184,6 +184,14 @@ LABEL_FILES = {
         lambda root: edit(root / "dict/maps.txt", 9, lambda line: "6,0,0,0,0,0"),
         r"/dict/maps.txt needs the triplets 0 to 99, each once",
     ),
+    "maps with an instrument that there is not": (
+        lambda root: edit(root / "dict/maps.txt", 9, lambda line: "7,6,0,0,60,90"),
+        r"/dict/maps.txt: triplet 7 needs an instrument below 6",
+    ),
+    "maps of words": (
+        lambda root: edit(root / "dict/maps.txt", 2, lambda line: "a,b,c"),
+        r"/dict/maps.txt is no table of whole numbers: triplet, instrument, verb, target",
+    ),
     "maps without the last": (
         lambda root: edit(root / "dict/maps.txt", 101, lambda line: ""),
         r"/dict/maps.txt needs the triplets 0 to 99, each once",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -228,8 +229,12 @@ def test_cifar10_in_memory_is_what_the_published_files_hold(side: int) -> None:
 
 
 @real_cifar10
-def test_the_written_tree_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    images.write_cifar10(tmp_path, each=3)
+def test_the_written_tree_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["images", "--cifar10-tree", str(tmp_path), "--images", "3"])
+    images.main()
+    assert capsys.readouterr().out == f"30 images of 10 classes: DATA_PATH={tmp_path}\n"
     monkeypatch.setenv("DATA_PATH", str(tmp_path))
     tree = images.listed(tmp_path)
     pixels, labels = cifar10.images_and_labels()
