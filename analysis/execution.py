@@ -18,7 +18,9 @@ def write_csv(path: Path, frame: pd.DataFrame) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    return store.replaced(path, lambda beside: beside.write_text(text, encoding="utf-8"), durable=False)
+    """Write UTF-8. Names of files that the locale could not read are escaped, as `\\udcc3`."""
+    encoded = text.encode("utf-8", errors="backslashreplace")
+    return store.replaced(path, lambda beside: beside.write_bytes(encoded), durable=False)
 
 
 # Parts that are made one by one: what one of them cannot do costs nobody the others.
