@@ -417,23 +417,28 @@ def _panel(
         axis.plot([at, at], [index - 0.31, index + 1.31], color=style.GREY, linewidth=0.6, zorder=2)
     last = len(names) - 1
     axis.plot([at, at], [last - 0.35, last + 0.35], color=style.DARK, linewidth=1.4, zorder=4)
-    for index, text in enumerate(labels):
+    named_rows(axis, names, labels, right=1.05)
+    axis.xaxis.set_major_locator(MaxNLocator(5))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g} %"))
+    axis.set_xlabel("of the ideal")
+    axis.grid(False, axis="y")
+
+
+def named_rows(axis: Axes, names: Sequence[str], texts: Sequence[str], right: float) -> None:
+    """Rows from the top with their names at the left, and texts `right` of the panel, as a share of its width."""
+    for index, text in enumerate(texts):
         axis.annotate(
             text,
-            xy=(1.05, index),
+            xy=(right, index),
             xycoords=("axes fraction", "data"),
             va="center",
             fontsize=style.SMALL,
             annotation_clip=False,
         )
-    axis.set_ylim(last + 0.6, -0.6)
+    axis.set_ylim(len(names) - 0.4, -0.6)
     axis.set_yticks(range(len(names)), names)
     axis.tick_params(axis="y", length=0)
     axis.yaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_locator(MaxNLocator(5))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g} %"))
-    axis.set_xlabel("of the ideal")
-    axis.grid(False, axis="y")
 
 
 def _texts(attribution: Attribution, parts: Sequence[str]) -> list[str]:
@@ -452,12 +457,9 @@ def _texts(attribution: Attribution, parts: Sequence[str]) -> list[str]:
 
 def _limits(shown: Sequence[Attribution], parts: Sequence[str]) -> tuple[float, float]:
     """One scale for all panels: everything that a bar reaches, intervals only as far as they are not absurd."""
-    low, high = 1.0, 1.0
-    for attribution in shown:
-        at = 1.0
-        for name in parts:
-            at -= attribution.part(name)
-            low, high = min(low, at), max(high, at)
+    lost = np.array([[attribution.part(name) for name in parts] for attribution in shown])
+    reached = 1 - np.cumsum(lost, axis=1)
+    low, high = min(1.0, float(reached.min())), max(1.0, float(reached.max()))
     span = max(high - low, LEAST_SPAN)
     return max(0.0, high - 1.12 * span), high + 0.08 * span
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
 from analysis.frames import configurations
 from analysis.frames.configurations import known, over, values_of
@@ -463,19 +463,8 @@ def _panel(axis: Axes, shown: Sequence[Bottleneck], names: Sequence[str], texts:
                     zorder=4,
                 )
             at += share
-        axis.annotate(
-            texts[index],
-            xy=(1.03, index),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=style.SMALL,
-            annotation_clip=False,
-        )
     axis.set_xlim(0, 100)
-    axis.set_ylim(len(shown) - 0.4, -0.6)
-    axis.set_yticks(range(len(names)), names)
-    axis.tick_params(axis="y", length=0)
-    axis.yaxis.set_minor_locator(NullLocator())
+    attribution.named_rows(axis, names, texts, right=1.03)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
     axis.set_xlabel("share of a step")
     axis.grid(False)
