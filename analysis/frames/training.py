@@ -50,7 +50,7 @@ def noise_rows(record: Record) -> list[Row]:
 # Nothing here is timed, and nothing of it is in results.csv. views/training_flaws.py looks in it for the flaws of
 # published trainings.
 
-WORDS = ("selected_on", "layout", "resumed_layout", "one_order")
+WORDS = ("logged_loss", "selected_on", "layout", "resumed_layout", "one_order")
 
 
 @dataclass(frozen=True)
@@ -77,29 +77,23 @@ class Training:
     @classmethod
     def of(cls, training: Mapping[str, Any]) -> Training:
         """From a record. Raises ValueError, TypeError, KeyError or AttributeError for what is of no right shape."""
-        selected, layout, resumed, one_order = (printable(str(training.get(name, ""))) for name in WORDS)
-        groups = ((g["name"], g["parameters"], g["learning_rate"]) for g in _list(training, "groups"))
-        asked = frozenset(printable(g["name"]) for g in _list(training, "groups") if g.get("asked"))
+        groups = _list(training, "groups")
+        seconds = float(dict(_map(training, "seconds")).get("train", 0.0))
+        share = float(training["data_seconds"]) / seconds if "data_seconds" in training and seconds > 0 else None
+        splits = {name: {printable(k): int(n) for k, n in of.items()} for name, of in _map(training, "splits")}
         return cls(
-            tuple((printable(name), int(count), float(rate)) for name, count, rate in groups),
-            asked,
-            {printable(name): float(value) for name, value in _map(training, "moved")},
-            printable(str(training.get("logged_loss", ""))),
-            {printable(name): {printable(k): int(n) for k, n in of.items()} for name, of in _map(training, "splits")},
-            {printable(name): int(n) for name, n in _map(training, "in_both")},
-            *(selected, layout, resumed),
-            tuple(printable(str(order)) for order in _list(training, "orders")),
-            one_order,
-            {printable(name): value for name, value in _map(training, "evaluated")},
-            {printable(name): value for name, value in _map(training, "validated")},
-            _data_share(training),
-            {printable(name): printable(str(value)) for name, value in _map(training, "shown_maps")},
+            groups=tuple((printable(g["name"]), int(g["parameters"]), float(g["learning_rate"])) for g in groups),
+            asked=frozenset(printable(g["name"]) for g in groups if g.get("asked")),
+            moved={name: float(value) for name, value in _map(training, "moved")},
+            splits=splits,
+            in_both={name: int(n) for name, n in _map(training, "in_both")},
+            orders=tuple(printable(str(order)) for order in _list(training, "orders")),
+            evaluated=dict(_map(training, "evaluated")),
+            validated=dict(_map(training, "validated")),
+            data_share=share,
+            shown_maps={name: printable(str(value)) for name, value in _map(training, "shown_maps")},
+            **{name: printable(str(training.get(name, ""))) for name in WORDS},
         )
-
-
-def _data_share(training: Mapping[str, Any]) -> float | None:
-    seconds = float(dict(_map(training, "seconds")).get("train", 0.0))
-    return float(training["data_seconds"]) / seconds if "data_seconds" in training and seconds > 0 else None
 
 
 def _list(training: Mapping[str, Any], key: str) -> list[Any]:
@@ -113,7 +107,7 @@ def _map(training: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
     value = training.get(key, {})
     if not isinstance(value, dict):
         raise ValueError(f"training.{key} is no mapping")
-    return list(value.items())
+    return [(printable(name), inner) for name, inner in value.items()]
 
 
 # Results of trainings: a row for each training, and a row for each of its evaluations.
