@@ -389,3 +389,9 @@ def test_modules_have_names_docstrings_and_at_most_700_lines() -> None:
         if not name.startswith("tests/"):
             assert len((CHECKOUT / name).read_text(encoding="utf-8").splitlines()) <= 700, name
             assert not tree.body or ast.get_docstring(tree), f"{name} has no docstring"
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """pytest would import the first in place of the second."""
+    files = [Path(name).name for name in SOURCES if Path(name).name.startswith("test_")]
+    assert sorted(files) == sorted(set(files))
