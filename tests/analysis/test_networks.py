@@ -144,7 +144,11 @@ def test_what_is_not_in_the_study_any_more_is_not_shown(folder: Path) -> None:
 
 def test_a_machine_that_was_not_quiet_is_said(folder: Path) -> None:
     plant_probe(folder, others_cores=1.0)
-    assert "**The machine was not quiet**: during 1 of 1 probes" in " ".join(listed(results.read(folder)).notes)
+    read = results.read(folder)
+    assert "**The machine was not quiet**: during 1 of 1 probes" in " ".join(listed(read).notes)
+    short = network_module.brief(read)
+    assert short and short.rows[0][0] == "torch.distributed (Gloo), 2 workers, allreduce, idle"
+    assert [note[:2] for note in short.notes] == ["**"]
 
 
 @pytest.mark.parametrize("broken", [{"collective": "gossip"}, {"seconds": []}, {"bytes": "many"}], ids=str)
