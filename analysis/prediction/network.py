@@ -136,8 +136,6 @@ def halving_doubling(workers: int, size: float, network: Network) -> float:
 
 def tree(workers: int, size: float, network: Network) -> float:
     """Double binary tree: reduce, then broadcast. Neighbours in rank are neighbours in the tree, as in a ring."""
-    if workers == 1:
-        return 0.0
     link, height = network.across(workers), math.ceil(math.log2(workers))
     alpha, whole = link.latency_seconds, size * link.seconds_per_byte
     if height * whole < 2 * alpha:  # one segment is best

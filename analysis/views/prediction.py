@@ -92,7 +92,7 @@ def _alike(recipe: Recipe, prediction: Prediction) -> bool:
 def _speed(prediction: Prediction) -> LogEstimate:
     """Without an interval where one worker was run too few times."""
     speed = prediction.samples_per_second
-    if speed.low is None or speed.high is None or prediction.target.alone.repeats < FEWEST_REPEATS:
+    if speed.low is None or speed.high is None:
         return LogEstimate(exactly(speed.mean).log, float("nan"), float("nan"))
     return between(speed.mean, speed.low, speed.high, prediction.target.alone.repeats - 1)
 
