@@ -135,8 +135,6 @@ def _bounds(mean: float, drawn: Sequence[float]) -> Bounds:
     return Bounds(mean, min(float(low), mean), max(float(high), mean))
 
 
-# Every prediction that a study allows: its one-worker steps on its network, at all the worker counts asked for.
-
 NO_NETWORK = (
     "{results} holds no measured network. Give one: --bandwidth 25Gbit --latency 5us; or measure it: add a sweep with "
     "framework: network_probe to the study"
@@ -220,9 +218,6 @@ def tuned(fusion: Fusion, asked: Asked) -> Fusion:
     if asked.fusion_bytes is not None:
         fusion = replace(fusion, most_bytes=float(asked.fusion_bytes), first_bytes=None)
     return fusion if asked.cycle_seconds is None else replace(fusion, cycle_seconds=asked.cycle_seconds)
-
-
-# Predictions as a frame: tables/prediction.csv, one row for each framework's way, precision, algorithm and count.
 
 
 def table(forecast: Forecast) -> pd.DataFrame:

@@ -254,8 +254,6 @@ def _beside(
         }
 
 
-# Published results of trainings beside those measured here, and the flaws of each published one.
-
 NAMES = {
     ACCURACY: "test accuracy, %",
     TOP5: "test accuracy, top 5, %",

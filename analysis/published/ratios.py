@@ -19,8 +19,6 @@ from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.views import epochs
 
-# The published figures as frames, and the flaws of the measurement behind each.
-
 FLAWS = {
     "F1": "no warm-up, and no wait for the device",
     "F2": "one run each",
@@ -206,8 +204,6 @@ def _named(row: Any) -> str:
     return f"{row['framework']}, {row['model']}, batch {row['batch_per_worker']}"
 
 
-# Published ratios beside the same ratios of a study, with its intervals, wherever it measured both configurations.
-
 AGREES, DIFFERS, NO_INTERVAL = "agrees", "differs", "no interval"
 COLUMNS = (
     "study",
@@ -286,8 +282,6 @@ def _row(claim: Claim, row: ConfigurationRow, reference: str, ratio: float, low:
         "reference": reference,
     }
 
-
-# Published beside measured, as a table: ratios of ratios, and the flaws of each published one.
 
 HEADER = ("published ratio", "study", "published", "flaws", "measured here [95 %]", "here / published", "verdict")
 VERDICTS = {

@@ -231,8 +231,6 @@ def _price(one: Trained, priced: bool) -> LogEstimate:
     return estimates.exactly(float(one.row["workers"]) if priced else 1.0)
 
 
-# The table of statistical efficiency and goodput: what a larger batch costs in samples, and how many workers pay.
-
 SHOWN_COLUMNS = {
     "samples_per_second": "samples/s",
     "efficiency": "efficiency",

@@ -362,8 +362,6 @@ def remedies_listing(results: Results) -> Listing | None:
     return notes.listing(results, "What would help most", header, rows, lines, signs=True)
 
 
-# Where a step goes: a figure a model, a row for each series at one batch size, its parts side by side to 100 %.
-
 ROW = 0.2  # inches
 WIDTH = 3.6
 MOST_ROWS = 40

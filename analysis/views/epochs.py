@@ -82,8 +82,6 @@ def factor(value: Any) -> str:
     return f"{number(value)}x" if known(value) else ""
 
 
-# One row a configuration that ran epochs: its last one, and what it is against the baseline's.
-
 ABOUT = ("configuration", "series", "series_order", "model", "framework", "workers", "batch_per_worker", "global_batch")
 SECONDS = ("data_seconds", "training_seconds", "running_seconds")
 MEASURED = (
@@ -184,9 +182,6 @@ def _baseline(row: Row, rows: Sequence[Row], results: Results, batch: str | None
     return reference
 
 
-# The table of epochs: the ratio as published, and beside it the same ratio at equal work.
-
-
 def listing(results: Results) -> Listing | None:
     """A row for each configuration that ran epochs; None where none did."""
     rows = as_rows(epochs_table(results))
@@ -243,8 +238,6 @@ def _flagged(rows: Sequence[Row], names: Mapping[str, str]) -> list[str]:
             whom.setdefault(fault, []).append(names[row["configuration"]])
     return [f"**{mark}** {'; '.join(who)}: {sentence}." for (mark, sentence), who in whom.items()]
 
-
-# The marks of the table of epochs as findings: F9, F10, F13, F17, and F8 for "≠".
 
 TITLES = {
     UNEQUAL_WORK: ("F9", "Epochs of unlike work", WRONG, "Quote the ratio at equal work."),

@@ -31,8 +31,6 @@ from scaling_study.records.maps import CAMS, CENTRE, CHANCE, COLUMNS, HIDDEN, ME
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
 from scaling_study.stats.scores import enlarged, highest
 
-# The table of class-activation maps: how often each kind points at the instrument, beside what needs no model.
-
 NAMES = {
     OWN: "the model's own class map",
     "grad_cam": "Grad-CAM",
@@ -171,8 +169,6 @@ def _lines(results: Results, rows: list[dict[Any, Any]]) -> Iterator[str]:
     )
     yield notes.source(results)
 
-
-# Maps of a frame as pixels: the frame in grey, and over it a colour for each instrument, as strong as its map.
 
 # Okabe and Ito's, which the colour-blind can tell apart; those of them that are seen on grey (https://jfly.uni-koeln.de/color).
 COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#f0e442", "#d55e00", "#cc79a7")
@@ -454,8 +450,6 @@ def _often(models: Sequence[Model]) -> str:
         f"neither {100 * (1 - both - first - second):.0f} %."
     )
 
-
-# How often each kind of map points at the instrument, pre-trained and random side by side, and what needs no model.
 
 POINTING_NAMES = ("own class map", "Grad-CAM", "HiResCAM", "EigenCAM", "hidden channel (F12)")
 ROW, DODGE = 0.36, 0.16  # inches a method; of a row, between two arms

@@ -31,8 +31,6 @@ from analysis.views.throughput import throughput_text
 from analysis.views.view import Detector, Drawing, StudyTable, View
 from scaling_study.frameworks import FRAMEWORKS
 
-# The shape of a pipeline, in words (`1f1b, m = 8`) and as the name of a file.
-
 Row = ConfigurationRow
 OWN_SCHEDULE = {"naive_model_parallel": NAIVE, "fairscale_pipe": "gpipe"}  # they have one order only, and no trial key
 
@@ -212,8 +210,6 @@ def joined(values: pd.Series[Any]) -> str | None:
 def parted(text: str | None) -> list[float]:
     return [float(part) for part in text.split(";")] if text else []
 
-
-# The table of pipelines, and under it the cuts that limit the speed-up.
 
 BALANCED = 0.9  # a cut that allows less than this share of the ideal speed-up is said loudly
 MOST_NOTES = 6

@@ -107,8 +107,6 @@ def _measured(recipe: Recipe, prediction: Prediction, batch: int) -> LogEstimate
     return None
 
 
-# The table of predictions, and under it their assumptions.
-
 BRACKETS = "Brackets: 95 %"  # where the table shows them; the terminal's does not (analysis/commands.py)
 INTERVALS = (
     ", from the spread between the repeats of the one-worker run and the fit of the network. They do not include the "
@@ -241,8 +239,6 @@ def bounded(bounds: Bounds, unit: float = 1.0, sign: str = "") -> str:
         return text
     return f"{text} [{number(unit * bounds.low)}, {number(unit * bounds.high)}]"
 
-
-# The table of predicted seconds to a target, and with how many workers they, or the worker-hours, are fewest.
 
 METHOD = (
     "Seconds: samples to the target at the global batch, of the curve fitted to this study's trainings, over the "

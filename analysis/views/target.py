@@ -30,8 +30,6 @@ from scaling_study.stats.spread import Spread, believed
 from scaling_study.targets import METRICS as DIRECTIONS
 from scaling_study.targets import Target
 
-# One row a configuration that was trained to a result: means over its seeds, with those that never got there.
-
 UNITS = {"seconds": "train_seconds", "samples": "samples", "steps": "steps"}  # -> of a training that was stopped
 ABOUT = ("configuration", "series", "model", "framework", "workers", "global_batch", "learning_rate")
 SAME_TASK = ("model", "train_target", "train_validation", "data", "input", "image_size", "image_width")
@@ -194,9 +192,6 @@ def _slower(
     return bool(own.mean() - other.mean() > spread.half_widths(1 - FALSE_ALARMS / pairs, *terms)[0])
 
 
-# The table of trainings to a result: who reached the target, how soon, and what the test set says.
-
-
 def listing(results: Results) -> Listing | None:
     """A row for each configuration that was trained; None where none was."""
     rows = trained_configurations(results)
@@ -303,8 +298,6 @@ def _rates(results: Results) -> str:
         rules.add(rule)
     return "; ".join(sorted(rules)) + " (never multiplied by workers)"
 
-
-# The table of what trainings to a result took of their machine, beside what they came to.
 
 RESOURCE_COLUMNS = (
     "configuration",

@@ -22,8 +22,6 @@ from analysis.views.view import StudyTable, View
 from scaling_study.targets import CHOSEN_BY, HEADS, OF_TRIPLETS, TRIPLETS
 from scaling_study.targets import METRICS as DIRECTIONS
 
-# The table of whether pre-training helps, and whether training the backbone does: test figures, seed by seed.
-
 PARTS = {
     "i": "instruments",
     "v": "verbs",
@@ -128,8 +126,6 @@ def _budget(results: Results, each: list[Arm]) -> str:
     )
     return f"At this budget: {steps} steps, {seen} frames seen in each training. {more}"
 
-
-# The table of what surgical triplets are recognised by: average precision of the heads, and of triplet scores.
 
 OF_HEADS = tuple(name for name in TRIPLETS if name not in (CHOSEN_BY, *OF_TRIPLETS, "top5_ivt"))
 NAMES = {"ap_i": "I", "ap_v": "V", "ap_t": "T", "ap_ivt": "IVT", "ap_iv": "IV", "ap_it": "IT", "top5_ivt": "top 5"}
