@@ -158,9 +158,9 @@ def _of_pair(pair: Pair, a: Origins, b: Origins) -> Iterator[tuple[Fact, str, st
         values = [_text(side, fact) for side in (left, right)]
         if values[0] != values[1] and not _left_by_a_failure(pair, values):
             yield fact, values[0], values[1]
-    yield from (
-        ((KIND_OF_KEY.get(key, WINDOW), key), _value(pair.a, key), _value(pair.b, key)) for key in pair.differing
-    )
+    for key in pair.differing:
+        a_value, b_value = (str(row[key]) if known(row[key]) else "none" for row in (pair.a, pair.b))
+        yield (KIND_OF_KEY.get(key, WINDOW), key), a_value, b_value
     sources = [_source(row) for row in (pair.a, pair.b)]
     if sources[0] != sources[1] and "data" not in pair.differing and not _left_by_a_failure(pair, sources):
         yield (DATA, "data"), sources[0], sources[1]
@@ -191,10 +191,6 @@ def _used(row: Row) -> set[str]:
         return {name for table in FRAMEWORKS.values() for name in table.needs} | set(OF_EVERYBODY)
     launched = framework.launcher_needs.get(str(row["launcher"]), ())
     return {*OF_EVERYBODY, *framework.needs, *launched, *model.needs}
-
-
-def _value(row: Row, key: str) -> str:
-    return str(value) if known(value := row[key]) else "none"
 
 
 def _source(row: Row) -> str:

@@ -48,12 +48,6 @@ def samples_of_step(row: Mapping[str, Any]) -> float:
     return float(row["global_batch"]) * (1.0 if achieved is None or pd.isna(achieved) else float(achieved))
 
 
-def achieved(record: Record) -> float | None:
-    """Samples of all peers in a round over its target, mean of the rounds; None where there are none."""
-    shares = _shares(record)
-    return sum(shares) / len(shares) if shares else None
-
-
 def failed(record: Record) -> int | None:
     """Rounds that some peer did not average with all others; None where there are no rounds."""
     return sum(bool(_failure(each)) for each in _whole(record)) if _has_rounds(record) else None
@@ -165,6 +159,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed]:
         raise ValueError("a step took less than no time")
     steps = np.asarray(slowest.step_seconds, dtype=np.float64)
     tokens = [rank.tokens_seen for rank in ranks if rank.tokens_seen is not None]
+    shares = _shares(record)
     columns = {
         "samples_per_second": speed,
         "tokens_per_second": sum(tokens) / window_seconds if tokens else None,
@@ -172,7 +167,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed]:
         "step_seconds_mean": window_seconds / len(steps),
         "step_seconds_median": statistics.median(slowest.ordered_seconds),
         "step_trend": step_trend(slowest.step_seconds),
-        "achieved_over_target": achieved(record),
+        "achieved_over_target": sum(shares) / len(shares) if shares else None,
     }
     return columns, Timed(steps, samples / len(steps))
 
