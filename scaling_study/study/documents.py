@@ -7,6 +7,7 @@ What a message quotes is short, as an alias may repeat a megabyte.
 
 from __future__ import annotations
 
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +21,12 @@ from scaling_study.errors import StudyError, quoted, shortened
 MAX_BYTES, MAX_DEPTH, MAX_VALUES = 1_000_000, 20, 50_000
 MAX_DIGITS = 100  # of a number or date; in base 60, as YAML has it, a megabyte of them takes a minute
 YAML = "tag:yaml.org,2002:"
-MAPPING, SEQUENCE = f"{YAML}map", f"{YAML}seq"
+MAPPING, SEQUENCE, MERGE = f"{YAML}map", f"{YAML}seq", f"{YAML}merge"
 MEASURED = tuple(f"{YAML}{kind}" for kind in ("int", "float", "timestamp"))
 PLAIN = (*MEASURED, *(f"{YAML}{kind}" for kind in ("null", "bool", "str")))
+# YAML 1.1 reads these otherwise than a person means them.
+OCTAL, BASE_60 = re.compile(r"[-+]?0[0-9_]+"), re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
+NO_FLOAT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")  # it wants a point and a sign: 1.0e-3
 Place = tuple[str | int, ...]  # ("sweeps", 1, "matrix", "workers")
 
 
@@ -103,6 +107,9 @@ class _Builder:
             return self._mapping(node, place)
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*place, index)) for index, item in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode) and (why := _misread(node)):
+            self.problems.append(f"{self.path}:{line}: {why}")
+            return None
         try:
             return self._scalar(node)
         except (yaml.YAMLError, ValueError, OverflowError, LookupError, AttributeError):  # the tags' own checks are few
@@ -131,6 +138,10 @@ class _Builder:
             self._count(len(place), line)
             if not isinstance(key_node, yaml.ScalarNode):
                 self.problems.append(f"{self.path}:{line}: a key must be a plain word")
+            elif key_node.tag == MERGE:
+                self.problems.append(
+                    f"{self.path}:{line}: <<, YAML's merge of mappings, is not read: write the keys out"
+                )
             elif key in result:
                 first = self.lines[(*place, key)]
                 self.problems.append(f"{self.path}:{line}: {quoted(key)} is given twice (first on line {first})")
@@ -138,3 +149,21 @@ class _Builder:
                 self.lines[(*place, key)] = line
                 result[key] = self.build(value_node, (*place, key))
         return result
+
+
+def _misread(node: yaml.ScalarNode) -> str:
+    """Why YAML reads a value that is not quoted otherwise than a person means it, and what to write; empty if not."""
+    text = node.value
+    if node.style is not None or len(text) > MAX_DIGITS:
+        return ""
+    if BASE_60.fullmatch(text):
+        return f'YAML reads {text} in base 60: in quotes, "{text}", it is a time or text; else write the number'
+    if OCTAL.fullmatch(text):
+        plain = text.replace("_", "").lstrip("+-0") or "0"
+        return f"YAML reads numbers that begin with 0, as {text}, in base 8: write {text[0].strip('0+')}{plain}"
+    if NO_FLOAT.fullmatch(text) and node.tag == f"{YAML}str":
+        digits, exponent = re.split("[eE]", text)
+        digits += "" if "." in digits else ".0"
+        exponent = exponent if exponent[0] in "+-" else f"+{exponent}"
+        return f"YAML reads {text} as text: write {digits}e{exponent}, or '{text}' in quotes where it is text"
+    return ""

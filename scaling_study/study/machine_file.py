@@ -84,8 +84,8 @@ class MachineFile(Strict):
     @field_validator("slurm")
     @classmethod
     def _time_is_text(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        if isinstance(time := value.get("time"), int):  # YAML takes 2:00:00 for a number of base 60
-            raise ValueError(f'time is {time}, a number to YAML; with quotes it is a time: "2:00:00"')
+        if isinstance(time := value.get("time"), int):
+            raise ValueError(f'time is {time}, not a time; in quotes it is one: "2:00:00"')
         return value
 
     @field_validator("container")

@@ -167,3 +167,34 @@ def test_plain_data_is_read_back_as_it_was_written(study_file, value):
         made = read(study_file(text))
         assert made.value == value and type(made.value) is type(value)
         assert max(made.lines.values()) <= text.count("\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("032", "32"),
+        ("-064", "-64"),
+        ("00", "0"),
+        ("1:00", "in base 60"),
+        ("1:30:00", "in base 60"),
+        ("1e-3", "1.0e-3"),
+        ("1E6", "1.0e+6"),
+        ("2.5e4", "2.5e+4"),
+    ],
+)
+def test_a_number_that_yaml_reads_otherwise_is_refused_with_one_that_it_reads(
+    complaint: Callable[[str | bytes], str], written: str, instead: str
+) -> None:
+    line = complaint(f"sweeps:\n  - matrix:\n      batch: [1, {written}]\n")
+    assert line.startswith("study.yaml:3: ") and written in line and instead in line
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "10", "0.5", "1.0e-3", "-7", "0x10", "1_000", "'032'", '"1:00"', "'1e-3'", "0.0"]
+)
+def test_every_other_number_and_all_text_in_quotes_is_read(document: Callable[[str], Document], text: str) -> None:
+    assert document(f"x: {text}\n").value == yaml.safe_load(f"x: {text}\n")
+
+
+def test_a_merge_of_mappings_is_refused_by_name(complaint: Callable[[str | bytes], str]) -> None:
+    assert "merge" in complaint("base: &base {workers: 1}\nx:\n  <<: *base\n")

@@ -72,6 +72,10 @@ def test_every_trial_key_is_a_study_key_but_those_that_no_study_sets():
         (f"{SINGLE}    exlude: [{{model: resnet8}}]\n", "5: unknown key 'exlude'; did you mean 'exclude'?"),
         (f"{SINGLE}'a[b': 3\n", "5: unknown key 'a[b'"),
         (
+            f"{SINGLE}<<: {{order_seed: 3}}\n",
+            "5: <<, YAML's merge of mappings, is not read: write the keys out",
+        ),
+        (
             SINGLE.replace("single", "horovdo"),
             "3: sweeps.0.framework: 'horovdo' is not right: input should be 'single', ",
         ),
