@@ -22,11 +22,11 @@ from typing import TypeVar
 from urllib.request import Request, urlopen
 
 from scaling_study.errors import HostError
-from scaling_study.settings import CACHE, data_path, data_root
+from scaling_study.settings import CACHE, data_path, data_root, require_data_root
 
 T = TypeVar("T")
 CONNECT_SECONDS = 20.0
-CIFAR10_FOLDER = "cifar-10-batches-py"
+CIFAR10_FOLDER, CIFAR10_ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"
 COLA_FOLDER = "cola"
 # The training sentences: CoLA 1.1 as its archive is unpacked in one way or another, then as GLUE has it.
 COLA_FILES = (
@@ -61,6 +61,15 @@ SCENES_VERSION = 1  # of what is drawn: scenes of another are drawn anew
 NO_SURGERY = "no DATA_PATH holds CholecT45 (data/VIDnn/, triplet/VIDnn.txt); synthetic surgical scenes take its place"
 
 
+# What is looked for below DATA_ROOT, by data set: the first of these says that it is there.
+LANDMARKS: Mapping[str, tuple[str, ...]] = {
+    "cifar10": (CIFAR10_FOLDER, CIFAR10_ARCHIVE),
+    "cola": COLA_FILES,
+    "wikitext2": WIKITEXT2_FILES,
+    "wikitext2_bpe": WIKITEXT2_FILES,
+}
+
+
 class NoData(Exception):
     """Real data that is not there. The message says in one sentence how to get it."""
 
@@ -71,6 +80,21 @@ class Data:
 
     name: str  # cifar10, cola, wikitext2, wikitext2_bpe, images, cholect45, surgical_scenes or synthetic
     why: str
+
+
+def refuse_misplaced(name: str) -> None:
+    """Raises HostError where a data set is not in DATA_ROOT, but in the folder above or in one below: it is neither
+    downloaded once more nor replaced by synthetic data."""
+    root = data_root().resolve()
+    with contextlib.suppress(OSError):
+        if not _is_in(root, name):
+            below = sorted(entry for entry in root.iterdir() if entry.is_dir())
+            if found := next((folder for folder in (root.parent, *below) if _is_in(folder, name)), None):
+                raise HostError(f"{name} is in {found}, and not in {root}: set DATA_ROOT={found}")
+
+
+def _is_in(folder: Path, name: str) -> bool:
+    return any((folder / landmark).exists() for landmark in LANDMARKS[name])
 
 
 def _mark(facts: object) -> str:
@@ -105,7 +129,8 @@ def wikitext2_file() -> Path | None:
 def packed_cifar10() -> Path:
     """The file of packed images; its name changes when a file of the archive does."""
     root = data_root().resolve()
-    facts = [(file.name, *_facts([file])[0][1:]) for file in sorted((root / CIFAR10_FOLDER).glob("data_batch_*"))]
+    files = sorted((root / CIFAR10_FOLDER).glob("data_batch_*")) or sorted(root.glob(CIFAR10_ARCHIVE))
+    facts = [(file.name, *_facts([file])[0][1:]) for file in files]
     return CACHE / f"cifar10-{_mark((str(root), facts))}.npy"
 
 
@@ -125,7 +150,7 @@ def packed_wikitext2_bpe() -> Path:
 
 
 @contextlib.contextmanager
-def _filled(folder: Path) -> Iterator[Path | None]:
+def filled(folder: Path) -> Iterator[Path | None]:
     """A folder to be filled, which becomes `folder` when that is done; None where `folder` is there already.
 
     One process of a host has it at a time. Raises OSError.
@@ -150,13 +175,18 @@ def fetch_archive(name: str, address: str, members: Sequence[str], folder: Path)
     Raises NoData that says how to get the files by hand.
     """
     first = folder / Path(members[0]).name
+    require_data_root()
+    archived = folder.parent / Path(address).name  # fetched by hand, and not yet unpacked
     try:
-        with _filled(folder) as half:
+        with filled(folder) as half:
             if half:
-                # Some sites turn away what calls itself Python-urllib.
-                request = Request(address, headers={"User-Agent": "scaling-study"})
-                with urlopen(request, timeout=CONNECT_SECONDS) as answer:
-                    archive = zipfile.ZipFile(io.BytesIO(answer.read()))
+                if archived.is_file():
+                    content = archived.read_bytes()
+                else:  # some sites turn away what calls itself Python-urllib
+                    request = Request(address, headers={"User-Agent": "scaling-study"})
+                    with urlopen(request, timeout=CONNECT_SECONDS) as answer:
+                        content = answer.read()
+                archive = zipfile.ZipFile(io.BytesIO(content))
                 for member in members:
                     (half / Path(member).name).write_bytes(archive.read(member))
     except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
@@ -176,7 +206,7 @@ def packed(folder: Path, make: Callable[[], T], write: Callable[[Path, T], objec
     if folder.is_dir():
         return None
     try:
-        with _filled(folder) as half:
+        with filled(folder) as half:
             if half:
                 write(half, make())
     except OSError:
@@ -245,7 +275,8 @@ def available() -> dict[str, Data]:
     One that is not in the answer takes a download to know.
     """
     root, text = data_root(), wikitext2_file()
-    files = {"cifar10": (root / CIFAR10_FOLDER).is_dir(), "cola": cola_file(), "wikitext2": text, "wikitext2_bpe": text}
+    images = (root / CIFAR10_FOLDER).is_dir() or (root / CIFAR10_ARCHIVE).is_file()
+    files = {"cifar10": images, "cola": cola_file(), "wikitext2": text, "wikitext2_bpe": text}
     there = {name: Data(name, f"in {root}") for name, found in files.items() if found}
     there[SCENES] = Data(SCENES, f"in {scenes_folder()}")
     surgery = surgery_folder()
@@ -260,6 +291,10 @@ def prepare(names: Sequence[str]) -> dict[str, Data]:
 
     Raises HostError. A subprocess does it, so that the driver never imports torch.
     """
+    if not PACKED.keys().isdisjoint(names):
+        require_data_root()
+    for name in PACKED.keys() & set(names):
+        refuse_misplaced(name)
     lacking = {"images": data_path() is None, "cholect45": surgery_folder() is None}
     for name, other, why in (("images", "cifar10", NO_TREE), ("cholect45", SCENES, NO_SURGERY)):
         if name in names and lacking[name]:

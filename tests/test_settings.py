@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from scaling_study import settings
-from scaling_study.settings import data_path, data_root, setting
+from scaling_study.errors import HostError
+from scaling_study.settings import commit, data_path, data_root, require_data_root, setting
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +43,9 @@ def test_the_environment_wins_then_the_current_folder_then_the_checkout(places, 
         ("# a comment\n\nOTHER=x\nTHING=/a/b\n", "/a/b"),
         ("THING = /a b \n", "/a b"),
         ("export THING=/a", "/a"),
+        ("THING=/a  # where the data are", "/a"),
+        ("THING='/a # b' # c", "/a # b"),
+        ("THING=/a#b", "/a#b"),
         ("THING='/a b'", "/a b"),
         ('THING="/a=b"', "/a=b"),
         ("THING=/a\r\n", "/a"),
@@ -68,3 +74,66 @@ def test_a_tree_of_images_is_where_it_is_said_to_be_and_nowhere_else(places, mon
     monkeypatch.setenv("DATA_PATH", "~/images")
     monkeypatch.setenv("HOME", "/home/me")
     assert data_path() == Path("/home/me/images")
+
+
+def test_a_data_root_that_is_named_and_not_there_is_an_error(
+    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_data_root()  # none is named
+    (places["here"] / ".env").write_text("DATA_ROOT=/no/such\n")
+    with pytest.raises(HostError, match=r"DATA_ROOT=/no/such \(.*\.env\): there is no such folder"):
+        require_data_root()
+    monkeypatch.setenv("DATA_ROOT", str(places["here"]))
+    require_data_root()
+
+
+def git(folder: Path, *words: str) -> str:
+    settings_ = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
+    return subprocess.run(
+        ["git", "-C", str(folder), *settings_, *words], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def repositories(places: dict[str, Path]) -> dict[str, Path]:
+    """Both folders are checkouts with a commit of their own."""
+    for name, folder in places.items():
+        git(folder, "init", "-q")
+        (folder / "file").write_text(name)
+        git(folder, "add", ".")
+        git(folder, "commit", "-q", "-m", name)
+    commit.cache_clear()
+    return places
+
+
+def test_a_commit_is_that_of_this_checkout_and_no_other(
+    repositories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout, other = repositories["checkout"], repositories["here"]
+    ours = git(checkout, "rev-parse", "--short=12", "HEAD")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    assert commit() == ours
+    commit.cache_clear()
+    (checkout / "file").write_text("changed")
+    assert commit() == f"{ours}+changes"
+
+
+def test_a_copy_without_git_inside_another_repository_has_no_commit(
+    repositories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (copy := repositories["here"] / "copy").mkdir()
+    monkeypatch.setattr(settings, "CHECKOUT", copy)
+    assert commit() == "unknown: the program is no checkout of git"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give the checkout to somebody else")
+def test_a_checkout_that_another_user_owns_has_its_commit(repositories: dict[str, Path]) -> None:
+    ours = git(repositories["checkout"], "rev-parse", "--short=12", "HEAD")
+    for path in (repositories["checkout"], *repositories["checkout"].rglob("*")):
+        os.chown(path, 65_534, 65_534)
+    assert commit() == ours
+
+
+def test_a_machine_without_git_says_so(repositories: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(repositories["here"]))
+    assert commit() == "unknown: git: No such file or directory"

@@ -25,6 +25,7 @@ from scaling_study.records.maps import CAMS, CENTRE, CHANCE, HIDDEN, METHODS, OW
 from scaling_study.stats import scores as localisation
 from scaling_study.stats.scores import Place, Score
 from scaling_study.workloads.cholect45 import Surgery, masks_of
+from scaling_study.workloads.views import opened
 
 INSTRUMENTS = 6
 Floats = NDArray[np.float32]
@@ -219,8 +220,8 @@ def _places(
 def jpeg(surgery: Surgery, frame: int, size: tuple[int, int]) -> bytes:
     """The frame at the size in which the model sees it."""
     content = io.BytesIO()
-    with Image.open(surgery.paths([frame])[0]) as image:
-        image.convert("RGB").resize(size[::-1], Image.Resampling.BILINEAR).save(content, "JPEG", quality=QUALITY)
+    image = opened(surgery.paths([frame])[0])
+    image.resize(size[::-1], Image.Resampling.BILINEAR).save(content, "JPEG", quality=QUALITY)
     return content.getvalue()
 
 

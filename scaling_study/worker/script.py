@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from scaling_study.errors import HostError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.measure import measure, surroundings
 from scaling_study.ranks import Ranks, as_launched, leave_torch, require_rendezvous
@@ -137,9 +138,12 @@ def run(
         argv, joining = taken(argv, os.environ)
     os.environ.update(joining)
     trial, record = Trial.from_argv(framework, argv)
-    with joined(join, trial, Path(record) if record else None) as ranks:
-        trial = as_launched(trial, ranks)
-        (train if trial.trained else measure)(build(trial, ranks), trial, ranks, record)
+    try:
+        with joined(join, trial, Path(record) if record else None) as ranks:
+            trial = as_launched(trial, ranks)
+            (train if trial.trained else measure)(build(trial, ranks), trial, ranks, record)
+    except HostError as error:  # the machine's: words for a person, and no traceback
+        raise SystemExit(str(error)) from error
 
 
 @contextmanager

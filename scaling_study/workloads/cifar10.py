@@ -9,6 +9,7 @@ The archive is opened once through torchvision, which verifies its checksums, an
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,8 @@ import numpy as np
 import torch
 from filelock import FileLock
 
-from scaling_study.datasets import CIFAR10_FOLDER, NoData, packed_cifar10
-from scaling_study.settings import data_root
+from scaling_study.datasets import CIFAR10_ARCHIVE, CIFAR10_FOLDER, NoData, filled, packed_cifar10, refuse_misplaced
+from scaling_study.settings import data_root, require_data_root
 from scaling_study.workloads.feed import Batch, sent
 
 SAMPLES, CLASSES, SIDE = 50_000, 10, 32
@@ -56,7 +57,8 @@ def _open_archive(train: bool) -> tuple[np.ndarray, np.ndarray]:
     root = data_root()
     folder = root / CIFAR10_FOLDER
     if not folder.is_dir():
-        _download(root)
+        refuse_misplaced("cifar10")
+        root = _unpack_or_download(root)
     try:
         dataset = CIFAR10(str(root), train=train)
     except RuntimeError as error:  # torchvision: "Dataset not found or corrupted"
@@ -67,10 +69,18 @@ def _open_archive(train: bool) -> tuple[np.ndarray, np.ndarray]:
     return dataset.data.transpose(0, 3, 1, 2).copy(), np.array(dataset.targets, dtype=np.int64)
 
 
-def _download(root: Path) -> None:
-    """Fetch the archive into `root`, one rank of a host at a time. Raises NoData with how to get it by hand."""
+def _unpack_or_download(root: Path) -> Path:
+    """Unpack the archive, fetched into `root` if it is not there, one rank of a host at a time; the folder with the
+    images: `root`, or in the cache where that cannot be written. Raises NoData with how to get it by hand."""
     from torchvision.datasets import CIFAR10
 
+    require_data_root()
+    if (archive := root / CIFAR10_ARCHIVE).is_file() and not os.access(root, os.W_OK):
+        unpacked = packed_cifar10().with_suffix(".unpacked")
+        with filled(unpacked) as half:
+            if half:
+                shutil.unpack_archive(archive, half, filter="data")
+        return unpacked
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(CONNECT_SECONDS)  # torchvision sets none: behind a firewall it would wait for ever
     try:
@@ -85,6 +95,7 @@ def _download(root: Path) -> None:
         ) from error
     finally:
         socket.setdefaulttimeout(before)
+    return root
 
 
 def _pack(path: Path, images: np.ndarray, labels: np.ndarray) -> None:

@@ -34,6 +34,7 @@ from scaling_study.datasets import (
     packed,
     packed_cola,
     packed_held_out,
+    refuse_misplaced,
 )
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
@@ -139,6 +140,7 @@ def _damaged(file: Path, what: str) -> SystemExit:
 def _download() -> Path:
     """Fetch the sentences into DATA_ROOT, one rank of a host at a time. Raises NoData with how to get them by hand."""
     folder = data_root() / COLA_FOLDER
+    refuse_misplaced("cola")
     if folder.is_dir() and cola_file() is None:  # the user's copy: do not add files to it
         raise SystemExit(f"CoLA in {folder} is incomplete (none of {', '.join(COLA_FILES)}): download it again")
     return fetch_archive("CoLA", ARCHIVE, (MEMBER, *DEVELOPMENT), folder)

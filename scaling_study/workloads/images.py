@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import unicodedata
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -213,13 +214,27 @@ def listed_test(root: Path, train: Tree) -> Tree:
     if not val.is_dir():
         raise SystemExit(f"DATA_PATH={root} has no folder val/: a training is tested on val/<class>/*, as in train/")
     for name in sorted(set(names := _classes(val)) ^ set(train.classes)):
+        alike = [each for each in (*names, *train.classes) if each != name and _letters(each) == _letters(name)]
+        if alike:
+            raise SystemExit(f"{val} and {train.folder} write one class as {name!a} and {alike[0]!a}: rename one")
         there, not_there = (val, train.folder) if name in names else (train.folder, val)
         raise SystemExit(f"class {name} is in {there} and not in {not_there}: both need the same folders of classes")
     return _of_classes(val, train.classes)
 
 
 def _classes(folder: Path) -> tuple[str, ...]:
-    return tuple(sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != "."))
+    """Raises SystemExit for two folders that differ only in how Unicode writes the same letters."""
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != ".")
+    written: dict[str, str] = {}
+    for name in names:
+        if (other := written.setdefault(_letters(name), name)) != name:
+            raise SystemExit(f"{folder} has two folders of one class, {other!a} and {name!a}: merge them")
+    return tuple(names)
+
+
+def _letters(name: str) -> str:
+    """A name in the form that is the same for all ways in which Unicode writes its letters: macOS has another one."""
+    return unicodedata.normalize("NFC", name)
 
 
 def _of_classes(folder: Path, names: tuple[str, ...]) -> Tree:

@@ -10,6 +10,7 @@ library's own, and depends on seed, epoch and sample alone: it is the same for a
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -39,6 +40,9 @@ from scaling_study.workloads.views import (
     views_of,
 )
 
+SHARED_MEMORY = Path("/dev/shm")
+BATCH_SECONDS = 120.0  # that torchvision's processes may take for a batch
+AHEAD = 2  # batches that each of them makes before they are asked for, by torch's default
 MEMORY, TORCHVISION, DALI = "memory", "torchvision", "dali"
 
 
@@ -165,6 +169,15 @@ def stacked(made: list[Made]) -> Made:
     return torch.stack([image for image, _ in made]), {f: why for _, black in made for f, why in black.items()}
 
 
+def require_shared_memory(needed: int) -> None:
+    """Raises SystemExit where fewer bytes are free: a process that reads would be killed, or wait, without a word."""
+    if SHARED_MEMORY.is_dir() and (free := shutil.disk_usage(SHARED_MEMORY).free) < needed:
+        raise SystemExit(
+            f"input {TORCHVISION}: {SHARED_MEMORY} has {free >> 20} MiB free, batches in it take {needed >> 20} MiB: "
+            "give the container more (docker run --shm-size), or make batches smaller"
+        )
+
+
 class TorchvisionBatches:
     """Makes batches that are drawn: (batch, 3, side, side) float32 on the host."""
 
@@ -176,6 +189,7 @@ class TorchvisionBatches:
             self.images,
             batch_sampler=self.places(drawn),
             num_workers=self.reading.cores,
+            timeout=BATCH_SECONDS,
             collate_fn=stacked,
             pin_memory=self.reading.device.type == "cuda",
             generator=torch.Generator(),  # or it would take a number from those of dropout
@@ -187,6 +201,9 @@ class TorchvisionBatches:
             yield images
 
     def places(self, drawn: Iterator[Drawn]) -> Iterator[list[Place]]:
-        for batch in drawn:
+        """The places of each batch. Raises SystemExit where batches on their way to this process have no room."""
+        for number, batch in enumerate(drawn):
+            if not number:
+                require_shared_memory(AHEAD * self.reading.cores * len(batch.ids) * 3 * self.reading.side**2 * 4)
             seeds = uniform(self.reading.seed, batch.epoch, batch.ids, OWN_NUMBER) * 2**53
             yield list(zip(batch.ids.tolist(), seeds.long().tolist(), strict=True))

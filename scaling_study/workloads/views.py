@@ -230,9 +230,14 @@ class Reading:
 
 
 def opened(file: Path) -> Image.Image:
-    """In RGB, decoded whole. Raises SystemExit that names a damaged file."""
+    """In RGB of 8 bits a channel, decoded whole, without transparency. Raises SystemExit that names a damaged file, or
+    one whose pixels have no known range."""
     try:
         with Image.open(file) as image:
+            if image.mode in ("I", "F"):
+                raise ValueError("its pixels are numbers without a known range: save it with 8 or 16 bits a channel")
+            if image.mode.startswith("I;16"):  # Pillow would cut each pixel off at 255, and most of the image be white
+                return Image.fromarray(np.round(np.asarray(image) / 257).astype(np.uint8)).convert("RGB")
             return image.convert("RGB")
     except Exception as error:  # PIL raises whatever its parsers of a damaged file stumble over
         why = "not an image" if isinstance(error, UnidentifiedImageError) else str(error) or type(error).__name__

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,12 +24,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from scaling_study.errors import printable
 from scaling_study.models import IMAGENET, timm_names
 from scaling_study.settings import data_root
 from scaling_study.workloads import efficientnet_lite0
 
 # Keys under which others, and best.pt, keep the weights beside what else they keep.
-NESTED = ("state_dict", "model", "weights")
+NESTED = ("state_dict", "model_state_dict", "model", "module", "weights")
+REFUSED = re.compile(r"(?:GLOBAL|global|class) (\w[\w.]*)")  # in torch's message: the object that it does not load
 PREFIX = "tripnet_"  # and a backbone: the names of Tripnets
 LITE0 = "efficientnet_lite0"  # whose weights an installed package has
 TORCHVISION: Mapping[str, str] = {  # the other backbones -> torchvision's name of the classifier
@@ -37,6 +40,8 @@ TORCHVISION: Mapping[str, str] = {  # the other backbones -> torchvision's name 
     "squeezenet": "squeezenet1_1",
     "mobilenet_v2": "mobilenet_v2",
 }
+# What wrappers put before the name of each weight: DDP and DataParallel, torch.compile, FSDP, a Lightning module.
+WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "model.", "net.")
 Weights = dict[str, torch.Tensor]
 
 
@@ -57,7 +62,8 @@ def load(model: nn.Module, file: str, classifier: str | tuple[str, ...], name: s
         raise SystemExit(
             f"--weights {file}: there is no {path}; python -m scaling_study.workloads.weights NAME fetches timm's"
         )
-    theirs, ours = read(path, file), model.state_dict()
+    ours = model.state_dict()
+    theirs, wrapper = unwrapped(read(path, file), ours)
     last = (classifier,) if isinstance(classifier, str) else tuple(classifier)
     heads = {key for key in ours if key.startswith(tuple(f"{layer}." for layer in last))}
     unlike = [why for key in ours if key in heads and (why := difference(ours, theirs, key))]
@@ -65,7 +71,8 @@ def load(model: nn.Module, file: str, classifier: str | tuple[str, ...], name: s
     kept = {key: value for key, value in theirs.items() if key not in left_out}
     refuse_another({key: value for key, value in ours.items() if key not in left_out}, kept, file, name)
     model.load_state_dict(kept, strict=not unlike)
-    return {"file": file, "sha256": digest(path), "classifier": f"new: {unlike[0]}" if unlike else "of the file"}
+    known = {"file": file, "sha256": digest(path), "classifier": f"new: {unlike[0]}" if unlike else "of the file"}
+    return {**known, "unwrapped": wrapper} if wrapper else known
 
 
 def refuse_another(ours: Weights, theirs: Weights, file: str, name: str) -> None:
@@ -73,6 +80,17 @@ def refuse_another(ours: Weights, theirs: Weights, file: str, name: str) -> None
     for key in (*ours, *(key for key in theirs if key not in ours)):
         if why := difference(ours, theirs, key):
             raise SystemExit(f"--weights {file} is of another model than {name}: {why}")
+
+
+def unwrapped(theirs: Weights, ours: Mapping[str, torch.Tensor]) -> tuple[Weights, str]:
+    """Weights with the names that the model gives them, and what wrappers had put before all of these names."""
+    prefix = ""
+    while theirs and not theirs.keys() & ours.keys():
+        begins = next((each for each in WRAPPERS if all(key.startswith(each) for key in theirs)), None)
+        if begins is None:
+            break
+        theirs, prefix = {key.removeprefix(begins): value for key, value in theirs.items()}, prefix + begins
+    return theirs, prefix
 
 
 def difference(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], key: str) -> str:
@@ -93,7 +111,7 @@ def read(path: Path, name: str) -> Weights:
         safe = path.suffix == ".safetensors"
         held: Any = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of a damaged file pickle and safetensors raise kinds of their own, with no other base
-        raise SystemExit(f"--weights {name} cannot be read as weights: {_first_line(error)}") from error
+        raise SystemExit(f"--weights {name} cannot be read as weights: {_unreadable(error)}") from error
     for key in NESTED:
         if isinstance(held, dict) and isinstance(held.get(key), dict):
             held = held[key]
@@ -110,6 +128,8 @@ def digest(path: Path) -> str:
 def notes(begun: Mapping[str, Any]) -> Iterator[str]:
     """A line on the weights that a model began with, for the record."""
     if begun:
+        if prefix := begun.get("unwrapped"):
+            yield f"each name in {begun['file']} began with {prefix}, which a wrapper had put there; it was taken off"
         new = "" if begun["classifier"] == "of the file" else f"; its classifier is {begun['classifier']}"
         yield f"began with the weights of {begun['file']} (SHA-256 {begun['sha256'][:12]}...){new}"
 
@@ -197,6 +217,13 @@ def _hub_name(name: str) -> str:
 
     about = timm.get_pretrained_cfg(name)
     return name if "." in name or not about or not about.tag else f"{name}.{about.tag}"
+
+
+def _unreadable(error: Exception) -> str:
+    """Why a file is not read, in one line: torch explains at length, in colours, that loading objects may run code."""
+    if found := REFUSED.search(str(error)):
+        return f"it holds a {found[1]} beside tensors; save the weights alone: torch.save(model.state_dict(), FILE)"
+    return printable(_first_line(error))
 
 
 def _first_line(error: Exception) -> str:

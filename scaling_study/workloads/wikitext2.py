@@ -38,6 +38,7 @@ from scaling_study.datasets import (
     packed_held_out,
     packed_wikitext2,
     packed_wikitext2_bpe,
+    refuse_misplaced,
     wikitext2_file,
 )
 from scaling_study.ranks import Ranks
@@ -108,6 +109,7 @@ def training_text() -> Path:
 def _download() -> Path:
     """Fetch the texts into DATA_ROOT, one rank of a host at a time. Raises NoData with how to get it by hand."""
     folder = data_root() / WIKITEXT2_FOLDER
+    refuse_misplaced("wikitext2")
     if folder.is_dir() and wikitext2_file() is None:  # the user's copy: do not add files to it
         raise SystemExit(f"WikiText-2 in {folder} is incomplete (none of {', '.join(WIKITEXT2_FILES)})")
     return fetch_archive("WikiText-2", ARCHIVE, (MEMBER, *HELD_OUT), folder)

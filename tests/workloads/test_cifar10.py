@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from torchvision.datasets import CIFAR10
 
 from scaling_study import datasets, settings
+from scaling_study.errors import HostError
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, load
@@ -78,3 +82,53 @@ def test_a_changed_archive_is_packed_anew(another_root):
     assert before.exists()
     (another_root / datasets.CIFAR10_FOLDER / "data_batch_1").touch()
     assert datasets.packed_cifar10() != before
+
+
+def plant(folder: Path) -> None:
+    """Files of the right names: what they hold is looked at later."""
+    (folder / datasets.CIFAR10_FOLDER).mkdir(parents=True)
+    (folder / datasets.CIFAR10_FOLDER / "data_batch_1").write_bytes(b"")
+
+
+@pytest.mark.parametrize("set_to", ["inside", "above"])
+def test_data_one_folder_off_are_found_and_neither_downloaded_nor_replaced(
+    set_to: str, another_root: Path, no_network: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(home := another_root / "sets" / "images")
+    monkeypatch.setenv("DATA_ROOT", str(home / datasets.CIFAR10_FOLDER if set_to == "inside" else home.parent))
+    with pytest.raises(HostError, match=f"cifar10 is in {home}, and not in .*: set DATA_ROOT={home}$"):
+        cifar10.images_and_labels()
+    with pytest.raises(HostError, match=f"set DATA_ROOT={home}$"):
+        datasets.prepare(["cifar10"])
+
+
+def test_a_data_root_that_is_not_there_is_an_error_and_no_reason_for_synthetic_data(
+    another_root: Path, no_network: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATA_ROOT", str(another_root / "gone"))
+    for ready in (cifar10.images_and_labels, lambda: datasets.prepare(["cifar10"])):
+        with pytest.raises(HostError, match=r"gone \(the environment\): there is no such folder"):
+            ready()
+    assert not (another_root / "gone").exists()
+
+
+@pytest.mark.slow
+@real_data
+@pytest.mark.parametrize("writable", [True, False])
+def test_an_archive_alone_is_unpacked_without_a_network(
+    writable: bool, another_root: Path, no_network: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = another_root / "root"
+    root.mkdir()
+    (root / "cache").mkdir()
+    archive = shutil.make_archive(str(root / "cifar-10-python"), "gztar", ROOT, datasets.CIFAR10_FOLDER)
+    assert Path(archive).name == datasets.CIFAR10_ARCHIVE
+    monkeypatch.setattr(CIFAR10, "tgz_md5", hashlib.md5(Path(archive).read_bytes()).hexdigest())
+    monkeypatch.setenv("DATA_ROOT", str(root))
+    assert datasets.available()["cifar10"].name == "cifar10"
+    if not writable:
+        access = os.access
+        monkeypatch.setattr(os, "access", lambda path, mode: access(path, mode) and Path(path) != root)
+    images, labels = cifar10.images_and_labels(train=False)
+    assert len(images) == len(labels) == 10_000
+    assert (root / datasets.CIFAR10_FOLDER).is_dir() == writable

@@ -248,3 +248,12 @@ def test_a_trial_is_timed_while_torchvisions_processes_read(tmp_path: Path) -> N
     assert rank.samples_seen == 4 * 45 and rank.phases.data_seconds is not None
     note = "input torchvision: batches are made by 1 process(es) of each rank, whose memory is not counted"
     assert note in rank.notes
+
+
+def test_batches_that_have_no_room_in_shared_memory_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(inputs, "SHARED_MEMORY", tmp_path)
+    inputs.require_shared_memory(1)
+    with pytest.raises(SystemExit, match=r"MiB free, batches in it take 1048576 MiB: give the container more"):
+        inputs.require_shared_memory(1 << 40)

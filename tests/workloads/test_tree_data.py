@@ -125,6 +125,18 @@ def test_classes_that_one_folder_lacks_are_named(mine: Path) -> None:
         trained()
 
 
+def test_classes_that_differ_only_in_how_unicode_writes_them_are_named(mine: Path) -> None:
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    for split in ("train", "val"):
+        (mine / split / "cat").rename(mine / split / composed)
+    (mine / "val" / composed).rename(mine / "val" / decomposed)
+    with pytest.raises(SystemExit, match=r"write one class as 'caf.*' and 'caf.*': rename one"):
+        trained()
+    shutil.copytree(mine / "train" / composed, mine / "train" / decomposed)
+    with pytest.raises(SystemExit, match=r"train has two folders of one class, 'cafe\\u0301' and 'caf\\xe9': merge"):
+        timed()
+
+
 def test_a_truncated_file_is_named_in_training_and_in_evaluation(mine: Path) -> None:
     for file in (mine / "train" / "dog" / "07.jpg", mine / "val" / "dog" / "01.jpg"):
         file.write_bytes(file.read_bytes()[:-200])

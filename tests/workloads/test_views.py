@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy import stats
 
 from scaling_study.workloads import views
-from scaling_study.workloads.views import PAD, augmented, uniform
+from scaling_study.workloads.views import PAD, augmented, opened, uniform
 
 IDS = torch.arange(4000)
 
@@ -95,3 +98,28 @@ def test_a_view_lies_in_the_image_and_half_are_mirrored(kind: str, width: int, h
     assert ratio.min() > 0.749 and ratio.max() < 1.334 and share[~cut].min() > 0.0799
     if width == height:
         assert share.min() < 0.1 and share.max() > 0.9 and ratio.min() < 0.77 and ratio.max() > 1.3
+
+
+GREY = np.linspace(0, 255, 64).round().astype(np.uint8).reshape(8, 8)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
+def test_every_mode_is_seen_as_the_same_grey(mode: str, tmp_path: Path) -> None:
+    """Of 16 bits too: Pillow's own conversion makes all but the darkest pixels white."""
+    grey = GREY.copy() if mode != "1" else np.where(GREY > 127, 255, 0).astype(np.uint8)
+    image = Image.fromarray(grey.astype(np.uint16) * 257) if mode == "I;16" else Image.fromarray(grey).convert(mode)
+    file = tmp_path / ("a.jpg" if mode == "CMYK" else "a.png")
+    image.save(file, **({"quality": 100} if mode == "CMYK" else {}))
+    with Image.open(file) as saved:
+        assert saved.mode == mode
+    seen = np.asarray(opened(file)).astype(int)
+    assert seen.shape == (8, 8, 3)
+    assert abs(seen - grey[:, :, None]).max() <= (3 if mode == "CMYK" else 0)
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_numbers_without_a_range_are_refused_by_the_files_name(mode: str, tmp_path: Path) -> None:
+    Image.new(mode, (8, 8), 300).save(tmp_path / "a.tiff")
+    (tmp_path / "a.tiff").rename(tmp_path / "a.png")
+    with pytest.raises(SystemExit, match=r"a\.png cannot be decoded \(its pixels are numbers without a known range"):
+        opened(tmp_path / "a.png")

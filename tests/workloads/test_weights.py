@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 from pathlib import Path
 
@@ -80,6 +81,26 @@ def test_a_file_of_another_model_is_refused_by_the_first_key_that_differs(
     with pytest.raises(SystemExit) as refused:
         loaded("a.pt")
     assert str(refused.value) == f"--weights a.pt is of another model than timm_vit_tiny: {why}"
+
+
+@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod.", "model."])
+@pytest.mark.parametrize("under", ["", "state_dict", "model_state_dict"])
+def test_weights_of_a_wrapped_model_are_taken_with_a_note(folder: Path, wrapper: str, under: str) -> None:
+    state = a_model().state_dict()
+    wrapped = {f"{wrapper}{key}": value for key, value in state.items()}
+    torch.save({under: wrapped, "epoch": 3} if under else wrapped, folder / "a.pt")
+    workload = loaded("a.pt")
+    assert all(value.equal(state[key]) for key, value in workload.model.state_dict().items())
+    assert workload.weights["unwrapped"] == wrapper
+    assert any(wrapper in note for note in weights.notes(workload.weights))
+
+
+def test_another_object_beside_the_weights_is_named_in_one_plain_line(folder: Path) -> None:
+    torch.save({"state_dict": a_model().state_dict(), "args": argparse.Namespace(lr=0.1)}, folder / "a.pt")
+    with pytest.raises(SystemExit) as refused:
+        loaded("a.pt")
+    assert "argparse.Namespace" in str(refused.value) and "model.state_dict()" in str(refused.value)
+    assert str(refused.value).isprintable()
 
 
 def test_what_is_no_file_of_weights_is_one_line(folder: Path) -> None:
