@@ -1,4 +1,4 @@
-"""A checkout may lie below .cache and build, in a path with spaces, behind a symbolic link."""
+"""A checkout may lie below .cache and build, in a path with spaces and odd bytes, behind a symbolic link."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_study_is_planned_trained_and_analysed_there(tmp_path: Path) -> None:
     below, link = tmp_path / ".cache" / "with spaces", tmp_path / "link"
     link.symlink_to(below)
     below.mkdir(parents=True)
-    checkout = copied(link / "build" / "checkout", *FOLDERS)
+    checkout = copied(link / "build" / "check\udcffout", *FOLDERS)  # with a byte that is not UTF-8
     (checkout / "study.yaml").write_text(STUDY)
 
     def run(*words: str) -> str:

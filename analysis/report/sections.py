@@ -45,7 +45,7 @@ from analysis.views.bottleneck import bottlenecks
 from analysis.views.figures import Drawn
 from analysis.views.scaling import suggestions
 from analysis.views.view import ModelTable, StudyTable
-from scaling_study.errors import shortened
+from scaling_study.errors import printable, shortened
 from scaling_study.records import pack
 from scaling_study.records.store import replaced
 
@@ -308,7 +308,7 @@ def write(
     OSError."""
     samples = replaced(folder / SAMPLES, origins.write_samples, durable=False)
     pictures = {figure.name: Picture(figure.name, figure.title, figure.text) for figure in drawn}
-    material = Material(results, named or str(folder), pictures, origins, salvage)
+    material = Material(results, printable(named or str(folder)), pictures, origins, salvage)
     content = report(material)
     images = {name: image(folder / "figures", name) for name in pictures}
     page = execution.write_text(folder / PAGE, html(content, images))

@@ -113,14 +113,26 @@ class GpuMemory:
 
 MARK = "SCALING_STUDY_RESULTS"  # in the environment of every process of a sweep
 LAUNCHES = "launches"  # folder below results, with a folder for each shared launch, whose processes carry its name
+LONGEST_TEMPORARY, SHORT_PLACES = 30, ("/tmp", "/var/tmp")  # bytes
 SHARED_MEMORY = Path("/dev/shm")  # Linux; elsewhere there is nothing to look at
 SEGMENTS = ("sm_segment.", "vader_segment.", "nccl-", "torch_", "psm_", "psm2_shm.", "ucx_shm_posix_", "sem.mp-")
 FIRST_IPC, FIRST_PID = "ipc:[4026531839]", "pid:[4026531836]"  # the kernel's own namespaces (linux/proc_ns.h)
 
 
 def temporary_folder(results: Path) -> Path:
-    """Make a folder for what one trial writes beside its results."""
-    return Path(tempfile.mkdtemp(prefix=_prefix(results)))
+    """Make a folder for what one trial writes beside its results.
+
+    Its path is short: processes that read data, and torch's shared memory, have sockets in it, whose paths have at most
+    107 bytes. Where TMPDIR is longer they wait for each other until the time-out.
+    """
+    return Path(tempfile.mkdtemp(prefix=_prefix(results), dir=_temporary_places()[0]))
+
+
+def _temporary_places() -> list[str]:
+    """Folders for temporary files: the usual one, or a shorter one where there is one."""
+    usual = tempfile.gettempdir()
+    short = [place for place in SHORT_PLACES if os.access(place, os.W_OK | os.X_OK)]
+    return [usual] if len(os.fsencode(usual)) <= LONGEST_TEMPORARY else [*short, usual]
 
 
 def environment(results: Path, temporary: Path) -> dict[str, str]:
@@ -147,8 +159,9 @@ def clean(results: Path) -> list[str]:
     """
     ended = end_marked(str(results.resolve()))
     for marked in (results, *results.glob(f"{LAUNCHES}/*/*")):
-        for folder in Path(tempfile.gettempdir()).glob(f"{_prefix(marked)}*"):
-            shutil.rmtree(folder, ignore_errors=True)
+        for place in _temporary_places():
+            for folder in Path(place).glob(f"{_prefix(marked)}*"):
+                shutil.rmtree(folder, ignore_errors=True)
     return ended
 
 

@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,9 @@ from scaling_study.records.store import MissingRecord, RankReport
 from scaling_study.trial import Trial
 
 TAIL_BYTES = 4000
+EXCEPTION = re.compile(
+    r"(?:\w+\.)*[A-Z]\w*(?<!ChildFailed)(?:Error|Exception): *\S[^\n]*"
+)  # in a log; torchrun adds its own
 MOST_CHARACTERS = 500  # of a reason
 ERROR_FIELDS = (("rank", int), ("at", float), ("type", str), ("message", str), ("traceback", str))  # of a failing rank
 
@@ -194,7 +198,8 @@ def _failure(folder: Path, exit: Exit, first: dict[str, Any] | None, unreadable:
             why = f"the kernel killed a process for memory{f'; {why}' if why else ''}"
         return Outcome("oom", why, _quoted(first, folder))
     if exit.timed_out:
-        return Outcome("timeout", f"not finished after {exit.seconds:.0f} s", _quoted(first, folder))
+        said = f"; its log has {last}" if (last := last_exception(tail(folder / "log.txt"))) else ""
+        return Outcome("timeout", f"not finished after {exit.seconds:.0f} s{said}", _quoted(first, folder))
     if first:
         return Outcome("failed", f"rank {first['rank']}: {_clause(first['message'])}", _quoted(first, folder))
     if exit.lost:
@@ -206,7 +211,8 @@ def _failure(folder: Path, exit: Exit, first: dict[str, Any] | None, unreadable:
     if exit.code == 0:
         return Outcome("failed", "exited with 0 but left no whole report", f"{broken}\n{log}")
     how = f"signal {-exit.code}" if exit.code and exit.code < 0 else f"exit code {exit.code}"
-    return Outcome("failed", f"{how} and no report from any rank", log)
+    said = f"; its log has {last}" if (last := last_exception(log)) else ""
+    return Outcome("failed", f"{how} and no report from any rank{said}", log)
 
 
 def errors(folder: Path) -> list[dict[str, Any]]:
@@ -228,6 +234,12 @@ def tail(log: Path, size: int = TAIL_BYTES) -> str:
             return stream.read().decode("utf-8", "replace").strip()
     except OSError:
         return ""
+
+
+def last_exception(log: str) -> str:
+    """The last line that names an exception of Python, for a person: no status depends on it."""
+    found = EXCEPTION.findall(log)
+    return _clause(found[-1]) if found else ""
 
 
 def _after_the_end(exit: Exit) -> tuple[str, ...]:

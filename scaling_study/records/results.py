@@ -137,12 +137,20 @@ def command_of(results: Path, trial: str) -> str:
 
 
 def finished(results: Path) -> Opened:
-    """Read the finished trials in the folder, which need not exist. Nothing is written."""
+    """Read the finished trials in the folder, which need not exist. Nothing is written.
+
+    A record that is broken is not believed, and its trial is run again. Raises HostError for one that may be whole and
+    cannot be read: running its trial would overwrite it.
+    """
     opened = Opened()
-    for path in sorted((results / "trials").glob("*/record.json")):
-        with contextlib.suppress(UnreadableRecord):  # not believed, so it is run again
-            known = summarize(store.read_trial(path.parent))
-            opened.records[known.id] = known
+    for folder in sorted((results / "trials").glob("*")):
+        try:
+            known = summarize(store.read_trial(folder))
+        except store.InaccessibleRecord as error:
+            raise HostError(f"{error}; its trial may be finished: make it readable, or move it away") from error
+        except UnreadableRecord:
+            continue
+        opened.records[known.id] = known
     return opened
 
 
@@ -262,6 +270,11 @@ def locked(results: Path) -> Iterator[None]:
             file.seek(0)
             holder = file.read().strip()
             raise HostError(f"{results} is in use by another run ({holder}); wait for it, or stop it") from error
+        except OSError as error:
+            raise HostError(
+                f"{results}: its file system has no locks ({error.strerror}), so two runs could overwrite each other: "
+                "choose a folder on another one with --results"
+            ) from error
         file.truncate(0)
         file.write(f"process {os.getpid()} since {utc_now()}\n")
         file.flush()

@@ -15,6 +15,7 @@ NaN, never a number that no column could hold.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import math
@@ -71,6 +72,7 @@ ASKED, COMMAND = "trial.json", "command.txt"  # what older programs left of ever
 PROGRESS = "progress.json"  # of a training: how far it is, replaced every few seconds
 BEST = "best.pt"  # of a training that keeps its best model: the weights
 OF_A_TRAINING = ("checkpoints", PROGRESS, BEST, "training.csv", "tensorboard", "wandb")  # that it goes on from
+INACCESSIBLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ENOTCONN)
 MOST_BYTES = 1 << 30  # of one file: a hundred ranks of 100,000 steps are a fifth of it
 MOST = 2**63  # whole numbers beyond fit no column of a table
 # In each JSON with a number that no column could hold, and in few others.
@@ -86,6 +88,10 @@ class UnreadableRecord(Exception):
 
 class MissingRecord(UnreadableRecord):
     """A file that is not there."""
+
+
+class InaccessibleRecord(UnreadableRecord):
+    """A file that may be whole, and that the system does not let this process read."""
 
 
 def load(path: Path) -> Any:
@@ -107,6 +113,8 @@ def contents(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise MissingRecord(f"{path} is missing") from error
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in INACCESSIBLE:
+            raise InaccessibleRecord(f"{path} cannot be read: {error.strerror}") from error
         why = "it is a link" if path.is_symlink() else str(error)
         raise UnreadableRecord(f"{path} cannot be read: {why}") from error
 

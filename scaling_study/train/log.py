@@ -10,6 +10,7 @@ import csv
 import json
 import math
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -138,6 +139,7 @@ class Resources:
             "energy_joules": self.meter.energy_joules,
             "own_cpu_seconds": self.quiet.own_cpu_seconds,
             "host_cpu_seconds": self.quiet.host_cpu_seconds,
+            "throttled_seconds": self.quiet.throttled_seconds,
         }
 
 
@@ -306,6 +308,19 @@ class Wandb:
         self._run.finish()
 
 
+def run_id(folder: Path, trial: Trial) -> str:
+    """The id of the run of W&B, which a training that goes on keeps. The same trial elsewhere has another."""
+    file = folder / "wandb" / "id"
+    if file.exists():
+        return file.read_text(encoding="ascii")
+    if file.parent.exists():
+        return trial.id[-128:]  # of an older program
+    file.parent.mkdir(parents=True)
+    id = f"{trial.id[-100:]}-{secrets.token_hex(4)}"
+    file.write_text(id, encoding="ascii")
+    return id
+
+
 def wandb_settings(folder: Path, trial: Trial) -> dict[str, Any]:
     """The keywords of wandb.init. `mode`: as WANDB_MODE says, else online where there is a key."""
     import wandb
@@ -322,7 +337,7 @@ def wandb_settings(folder: Path, trial: Trial) -> dict[str, Any]:
     return {
         "project": os.environ.get("WANDB_PROJECT", PROJECT),
         "name": trial.id,
-        "id": trial.id[-128:],
+        "id": run_id(folder, trial),
         "resume": "allow",
         "config": trial.to_dict(),
         "dir": str(folder),

@@ -125,3 +125,18 @@ def test_where_processes_are_hidden_nothing_is_taken_from_them(tmp_path):
         done = subprocess.run([*INSIDE, sys.executable, "-c", code.format(shared)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert segment.exists() == shared
+
+
+def test_a_long_path_for_temporary_files_is_replaced_by_a_short_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sockets lie in them, of processes that read data: their paths have at most 107 bytes."""
+    long = tmp_path / ("x" * 80)
+    long.mkdir()
+    monkeypatch.setattr(leftovers.tempfile, "gettempdir", lambda: str(long))
+    folder = leftovers.temporary_folder(tmp_path / "mine")
+    assert len(str(folder)) < 50 and folder.is_dir()
+    leftovers.clean(tmp_path / "mine")
+    assert not folder.exists()
+    monkeypatch.setattr(leftovers, "SHORT_PLACES", ("/no/such",))
+    assert leftovers.temporary_folder(tmp_path / "mine").parent == long, "there is none"

@@ -262,3 +262,16 @@ def test_the_end_of_a_long_log_is_quoted_and_odd_bytes_survive(tmp_path: Path) -
     assert tail(log) == ""
     log.write_bytes(b"x" * 100_000 + b"\xff last")
     assert tail(log) == "x" * (TAIL_BYTES - 6) + "\ufffd last"
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("[rank0]: OSError: AF_UNIX path too long\nTraceback", "OSError: AF_UNIX path too long"),
+        ("ValueError: first\nRuntimeError: second\n", "RuntimeError: second"),
+        ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n==\nx failed\n", ""),
+        ("all is well", ""),
+    ],
+)
+def test_the_last_exception_of_a_log_is_quoted(log: str, said: str) -> None:
+    assert outcome.last_exception(log) == said

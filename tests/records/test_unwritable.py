@@ -6,10 +6,12 @@ The fault suite (faults/test_disk_faults.py) fills, takes away and remounts real
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from planted_sweeps import run
@@ -79,3 +81,36 @@ def test_a_failed_write_of_a_record_leaves_the_trial_open_and_an_earlier_one_in_
         run(plan, tmp_path, retry=frozenset({"ok"}))
     assert store.read_trial(tmp_path / "trials" / first.started[0]) == before
     assert run(plan, tmp_path)[0].kept == first.started
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_a_record_that_cannot_be_read_stops_the_run_and_is_not_overwritten(
+    code: int, plan_for: PlanFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_for("take_a_second")
+    first, _ = run(plan, tmp_path)
+    path = tmp_path / "trials" / first.started[0] / "record.json"
+    before, opened = path.read_bytes(), os.open
+
+    def denied(name: object, *rest: Any, **options: Any) -> int:
+        if name == path:
+            raise OSError(code, os.strerror(code))
+        return opened(name, *rest, **options)  # type: ignore[call-overload]
+
+    with monkeypatch.context() as patched, pytest.raises(HostError) as stopped:
+        patched.setattr(os, "open", denied)
+        run(plan, tmp_path)
+    assert str(path) in str(stopped.value) and os.strerror(code) in str(stopped.value)
+    assert path.read_bytes() == before
+    assert run(plan, tmp_path)[0].kept == first.started
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(HostError) as refused, results.locked(tmp_path):
+        pass
+    said = str(refused.value)
+    assert "No locks available" in said and "--results" in said and "resumes" not in said
