@@ -9,19 +9,25 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import platform
+import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from scaling_study import control_groups
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
 from scaling_study.targets import LOGS
 
+ANSWER_SECONDS = 10.0  # of Slurm, to a question about a job
 DALI = ("nvidia-dali-cuda130", "nvidia-dali-cuda120")  # distributions of one library; the first is the extra's
 
 
@@ -34,6 +40,7 @@ class Machine:
     memory_bytes: int
     gpus: tuple[str, ...] = ()
     libraries: Mapping[str, str] = field(default_factory=dict)  # distribution -> version, installed ones only
+    limited_by: str = ""  # that leaves fewer cores than the machine has, in words
 
     @cached_property
     def fingerprint(self) -> str:
@@ -47,7 +54,9 @@ class Machine:
         return "cuda" if self.gpus else "cpu"
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "gpus": list(self.gpus), "fingerprint": self.fingerprint}
+        keys = asdict(self)
+        del keys["limited_by"]
+        return {**keys, "gpus": list(self.gpus), "fingerprint": self.fingerprint}
 
     def __str__(self) -> str:
         gpus = f", {len(self.gpus)} x {self.gpus[0]}" if self.gpus else ", no GPU"
@@ -59,29 +68,58 @@ def this_machine() -> Machine:
     needed = {*(n for f in FRAMEWORKS.values() for n in f.needs), *(n for m in MODELS.values() for n in m.needs)}
     needed |= {name for table in FRAMEWORKS.values() for some in table.launcher_needs.values() for name in some}
     needed |= {"torchmetrics", *LOGS, *DALI, *(model.imagenet for model in MODELS.values() if model.imagenet)}
+    limits = core_limits()
+    least = min(limits, key=lambda limit: limits[limit])
     return Machine(
-        cores=usable_cores(),
+        cores=limits[least],
         cpu=cpu_model(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         gpus=tuple(visible_gpus().values()),
         libraries={name: version for name in sorted(needed) if (version := installed(name))},
+        limited_by=least if limits[least] < (os.cpu_count() or 1) else "",
     )
 
 
 def usable_cores() -> int:
-    """Cores this process may run on, or its container's CPU quota or its Slurm job's share if that is less."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use: the least of what limits them."""
+    return min(core_limits().values())
+
+
+def core_limits() -> dict[str, int]:
+    """What limits the cores of this process, in words, and to how many: at least its affinity."""
+    limits = {"its affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
+    if quota := quota_cores():
+        limits[f"a CPU quota of {control_groups.cpu_quota():g} cores"] = quota
     given = os.environ.get("SLURM_CPUS_ON_NODE", "")  # not every Slurm binds a job to its cores
-    return min(cores, quota_cores() or cores, int(given) if given.isdecimal() and int(given) else cores)
+    if given.isdecimal() and int(given) and started_by_slurm():
+        limits[f"SLURM_CPUS_ON_NODE={given}"] = int(given)
+    return limits
+
+
+def started_by_slurm() -> bool:
+    """True for a process of a Slurm job on this host. Variables alone may be of another host, or of a job long over."""
+    with contextlib.suppress(psutil.Error):
+        return any(process.name() == "slurmstepd" for process in psutil.Process().parents())
+    return False
+
+
+@cache
+def job_runs(job: str) -> bool:
+    """True for a Slurm job that is under way: it has started this process, or Slurm says so (salloc starts a shell)."""
+    if started_by_slurm():
+        return True
+    command = ["squeue", "--noheader", "--format=%T", f"--jobs={job}"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.stdout.strip() == "RUNNING"
 
 
 def quota_cores() -> int | None:
-    """Whole cores' worth of time that the container may use; None: no limit, or none that we can read."""
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return None if quota == "max" else max(1, int(quota) // int(period))
-    except (OSError, ValueError):  # no cgroup v2 here
-        return None
+    """Whole cores' worth of CPU time that this process's control groups leave it, at least one; None: no limit."""
+    quota = control_groups.cpu_quota()
+    return None if math.isinf(quota) else max(1, int(quota))
 
 
 def boot_id() -> str:

@@ -6,6 +6,7 @@ describes the result as `Ranks`. From there on all frameworks look alike.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 
@@ -20,6 +22,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import quota_cores, usable_cores
 from scaling_study.study import rules
 from scaling_study.trial import Trial
+from scaling_study.variables import BINDING
 
 # Every launcher tells its processes their place on this host under a name of its own.
 LOCAL_RANK = (
@@ -99,15 +102,24 @@ def claim_cores(trial: Trial) -> tuple[int, ...]:
     Called before the framework starts its threads, so that they inherit the share: a worker that computes
     on one core and communicates on another would make two workers look better than they are. On a GPU
     nothing is pinned: there the cores feed the device and the launcher's own binding knows the topology.
+
+    Raises SystemExit where this process has fewer cores than the trial asks for, or than whatever started it.
     """
     local_rank, local_size = _place(LOCAL_RANK, 0), _local_size()
     if wants_gpu(trial) or not hasattr(os, "sched_setaffinity"):
         torch.set_num_threads(trial.cores_per_worker or max(1, usable_cores() // local_size))
         return ()
     allowed = _allowed_cores()
+    if bound := _bound_by(len(allowed)):
+        raise SystemExit(
+            f"{bound} left this process {len(allowed)} of the cores that its launcher has, when torch was imported: "
+            f"unset {bound.partition('=')[0]}"
+        )
     share = trial.cores_per_worker or max(1, min(len(allowed), quota_cores() or len(allowed)) // local_size)
     first = (local_rank * share) % len(allowed)  # wraps only where a study oversubscribes on purpose
     mine = tuple(allowed[(first + i) % len(allowed)] for i in range(min(share, len(allowed))))
+    if len(mine) < share and not trial.oversubscribe:
+        raise SystemExit(f"{share} cores a worker were asked for, and this process may use {len(allowed)}")
     for thread in os.listdir("/proc/self/task"):  # importing numpy and torch has started some already
         os.sched_setaffinity(int(thread), mine)
     torch.set_num_threads(len(mine))
@@ -284,6 +296,20 @@ def _reducing(trial: Trial) -> Trial:
 
 def _place(names: Sequence[str], default: int) -> int:
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), default)
+
+
+def _bound_by(allowed: int) -> str:
+    """The variable that has an OpenMP runtime bind this process to `allowed` cores, fewer than its ancestors have.
+
+    Importing torch loads the runtime. A launcher that imports torch is bound too, but not what started it.
+    """
+    named = [f"{name}={os.environ[name]}" for name in BINDING.names if os.environ.get(name)]
+    if not named:
+        return ""
+    with contextlib.suppress(psutil.Error, OSError):
+        cores = {core for process in psutil.Process().parents() for core in process.cpu_affinity()}
+        return named[0] if len(cores) > allowed else ""
+    return ""
 
 
 def _allowed_cores() -> list[int]:

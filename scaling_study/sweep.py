@@ -13,16 +13,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scaling_study import settings
+from scaling_study import settings, variables
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts
 from scaling_study.launch import decisions, launch_folders, launchers, shared_launch
-from scaling_study.launch.attempts import Attempt, Attempts
+from scaling_study.launch.attempts import Attempt, Attempts, removed_variables
 from scaling_study.launch.decisions import Limits
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes import leftovers, process
@@ -269,6 +270,7 @@ class Run:
     def begun(self, trial: Trial, planned: Planned) -> Record:
         """The record of a trial, but for what is to come of it."""
         job, cluster = hosts.current(), self.plan.cluster
+        not_passed = removed_variables(trial, cluster)
         return Record(
             study=self.plan.study.name,
             id=trial.id,
@@ -280,7 +282,8 @@ class Run:
             started_at=settings.utc_now(),
             commit=settings.commit(),
             machine=self.plan.machine.to_dict(),
-            environment={**settings.environment(), **cluster.environment(trial)},
+            environment=variables.recorded(os.environ, cluster.environment(trial), not_passed),
+            removed_variables=not_passed,
             job=job.to_dict() if job else {},
             command=launchers.command(trial, cluster=cluster).shell(CHECKOUT),  # of any checkout: results travel
             hosts=[str(host) for host in cluster.hosts_of(trial)],

@@ -28,7 +28,18 @@ from scaling_study.settings import CHECKOUT
 # The rooms of the library: a folder, or modules at the root. A room imports only from the rooms above its own.
 ROOMS = {
     "stats": {"stats"},
-    "shared": {"datasets", "errors", "frameworks", "machine", "models", "settings", "targets", "trial"},
+    "shared": {
+        "control_groups",
+        "datasets",
+        "errors",
+        "frameworks",
+        "machine",
+        "models",
+        "settings",
+        "targets",
+        "trial",
+        "variables",
+    },
     "processes": {"processes"},
     "hosts": {"hosts"},
     "study": {"study"},
@@ -81,6 +92,7 @@ STARTS_PROCESSES = {
     "launch/supervisor": "and the process that runs them for a driver",
     "datasets": "prepares the data, so that the driver never imports torch",
     "settings": "asks git for the commit",
+    "machine": "asks Slurm whether a job still runs",
     "cli": "what loads torch, which the driver never imports",
     "commands/doctor": "asks torch and Horovod, which the driver never imports",
     "hosts/connections": "ssh to another host",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from scaling_study import control_groups
 from scaling_study import machine as looking
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import DALI, Machine, installed, this_machine, usable_cores, visible_gpus
@@ -41,20 +43,10 @@ def test_this_machine_is_looked_at():
     assert this_machine() == here, "looked at twice, it is the same"
 
 
-@pytest.mark.parametrize(
-    ("quota", "cores"),
-    [("max 100000", 8), ("200000 100000", 2), ("150000 100000", 1), ("50000 100000", 1), ("9900000 100000", 8),
-     ("", 8), ("garbage", 8), (None, 8)],
-)  # fmt: skip
-def test_a_containers_quota_limits_the_cores(monkeypatch, quota, cores):
-    def read(path: Path) -> str:
-        assert str(path) == "/sys/fs/cgroup/cpu.max"
-        if quota is None:
-            raise FileNotFoundError(str(path))
-        return quota
-
+@pytest.mark.parametrize(("quota", "cores"), [(math.inf, 8), (2.0, 2), (1.5, 1), (0.5, 1), (99.0, 8)])
+def test_a_cpu_quota_limits_the_cores(monkeypatch: pytest.MonkeyPatch, quota: float, cores: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr(control_groups, "cpu_quota", lambda: quota)
     assert usable_cores() == cores
 
 
@@ -121,8 +113,43 @@ def test_the_cpus_model_is_linuxs_word_or_the_platforms(monkeypatch, cpuinfo, mo
     assert looking.cpu_model() == model
 
 
-def test_a_slurm_job_has_its_share_of_the_cores(monkeypatch):
+def slurm(monkeypatch: pytest.MonkeyPatch, *ancestors: str) -> None:
+    """The names of the processes above this one."""
+    above = [SimpleNamespace(name=lambda name=name: name) for name in ancestors]
+    monkeypatch.setattr(looking.psutil, "Process", lambda: SimpleNamespace(parents=lambda: above))
+
+
+def test_a_slurm_job_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
+    slurm(monkeypatch, "bash", "slurmstepd")
     for said, cores in (("2", 2), ("64", 8), ("0", 8), ("", 8), ("many", 8)):
         monkeypatch.setenv("SLURM_CPUS_ON_NODE", said)
         assert usable_cores() == cores, said
+
+
+def test_variables_of_a_job_that_is_over_limit_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "1")
+    slurm(monkeypatch, "bash", "sshd")
+    assert usable_cores() == 8 and this_machine().limited_by == ""
+    slurm(monkeypatch, "slurmstepd")
+    assert this_machine().cores == 1 and this_machine().limited_by == "SLURM_CPUS_ON_NODE=1"
+
+
+@pytest.mark.parametrize(("squeue", "runs"), [("echo RUNNING", True), ("echo COMPLETED", False), ("exit 1", False)])
+def test_a_job_runs_where_slurm_says_so(
+    squeue: str, runs: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slurm(monkeypatch, "bash")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    looking.job_runs.cache_clear()
+    assert not looking.job_runs("41"), "no Slurm here"
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\n{squeue}\n")
+    (tmp_path / "squeue").chmod(0o755)
+    looking.job_runs.cache_clear()
+    assert looking.job_runs("41") is runs
+    looking.job_runs.cache_clear()
+    slurm(monkeypatch, "slurmstepd")
+    assert looking.job_runs("41"), "it has started this process"
+    looking.job_runs.cache_clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 
 import forked
@@ -53,6 +54,23 @@ def test_two_workers_have_disjoint_cores_whatever_launched_them(rank, size):
         assert worker["affinity"] == worker["cores"]
         assert worker["threads"] == 1
         assert all(thread == worker["cores"] for thread in worker["every_thread"])
+
+
+@several_cores
+def test_a_process_that_openmp_has_bound_to_fewer_cores_ends_and_names_the_variable():
+    """Of libgomp, which torch loads; a fork of a process with torch would be bound before."""
+    environment = {**os.environ, "OMP_PROC_BIND": "close"}
+    done = subprocess.run(
+        [sys.executable, "-c", CLAIM, "1"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "OMP_PROC_BIND=close left this process 1 of the cores" in done.stderr
+    assert len(claim(1, OMP_PROC_BIND="false")["cores"]) == 1
+
+
+@several_cores
+def test_more_cores_than_there_are_is_an_error():
+    done = forked.run([sys.executable, "-c", CLAIM, "999"])
+    assert done.returncode == 1 and "999 cores a worker were asked for, and this process may use" in done.stderr
 
 
 @several_cores

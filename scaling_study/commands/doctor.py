@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from scaling_study import datasets, settings
+from scaling_study import datasets, settings, variables
 from scaling_study.errors import HostError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts as allocation
@@ -96,6 +97,7 @@ def print_environment() -> int:
 
 def surroundings() -> dict[str, Any]:
     """Commit, machine, versions (of a process that imports torch), Horovod's build, launchers, data, variables."""
+    not_passed = variables.removed(os.environ)
     return {
         "commit": settings.commit(),
         "checkout": str(CHECKOUT),
@@ -105,7 +107,8 @@ def surroundings() -> dict[str, Any]:
         "horovod": asked_of("scaling_study.worker.with_horovod") if installed("horovod") else {},
         "launchers": launcher_paths(),
         "data_root": str(data_root()),
-        "variables": settings.environment(),
+        "variables": variables.recorded(os.environ, {}, not_passed),
+        "variables_not_passed_to_trials": not_passed,
     }
 
 

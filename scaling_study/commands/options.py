@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from scaling_study import datasets, sweep
+from scaling_study import datasets, sweep, variables
 from scaling_study.commands import doctor
 from scaling_study.errors import HostError, StudyError, shown_in_any_locale
 from scaling_study.hosts import hosts as host_names
@@ -172,9 +172,10 @@ class Place:
         named = host_names.parse_option(self.hosts) if self.hosts else ()
         named = host_names.read_hostfile(self.hostfile) if self.hostfile else named
         file = machine_file.load(machine_file.find(self.machine)) if self.machine else MachineFile()
-        exports, job = tuple(host_names.exported_names(os.environ)), host_names.current()
+        exports, job = tuple(variables.exported_names(os.environ)), host_names.current()
         allocated = tuple(map(Host, job.hosts, job.cores)) if job else ()  # a core has room for a worker
-        return Cluster(named or allocated, file, exports, in_job=job is not None)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        return Cluster(named or allocated, file, exports, visible, job is not None)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from scaling_study.slurm import collect as slurm_jobs
 from scaling_study.slurm import submit as slurm_submit
 from scaling_study.slurm.submit import Request
 from scaling_study.study import study as study_files
+from scaling_study.study.plan import ONE_HOST
 from scaling_study.study.support import Cluster
 
 app = typer.Typer(help="Submit a study to Slurm, show its jobs, record their results.")
@@ -69,7 +70,11 @@ def submit(selection: Selection, cluster: Cluster, words: list[str], as_json: bo
     console = Console(stderr=as_json, highlight=False)
     request = Request(results_of(selection), cluster.file, **asked)
     if not request.per_trial:
-        selection.select(selection.planned(True), prune=False)
+        planned = selection.planned(True)
+        selection.select(planned, prune=False)
+        nodes_asked = str(request.options.get("nodes", "1"))
+        if nodes_asked != "1" and not any(trial.hosts for trial, _ in planned.trials()):
+            console.print(f"note: nodes={nodes_asked}: {ONE_HOST}", soft_wrap=True)
         slurm_submit.submit_sweep(console, request, words, as_json)
         return OK
     node, nodes = request.nodes(this_machine())

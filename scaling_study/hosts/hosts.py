@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling_study.errors import StudyError, quoted
-from scaling_study.processes.leftovers import MARK
-from scaling_study.settings import DECISIVE
+from scaling_study.machine import job_runs
 
 # Slurm's short form of many hosts, written out: `gpu[01-03,7],login` -> gpu01, gpu02, gpu03, gpu7, login (pure).
 #
@@ -67,7 +66,7 @@ def _numbers(group: str) -> Iterator[str]:
 # A slot is room for one worker. A trial takes the first hosts of the list, and as many slots on each.
 
 MOST_NAMED_HOSTS, MOST_SLOTS = 10_000, 1_024
-LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"  # RFC 1123; none begins like an option of ssh
+LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"  # RFC 1123, and _ as in names of containers
 HOST_NAME = re.compile(rf"{LABEL}(?:\.{LABEL})*")
 NUMBERS = re.compile(r"[0-9.]+")
 OCTET = r"(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
@@ -176,7 +175,6 @@ def _distinct(entries: Sequence[tuple[str, Host | None, str]]) -> tuple[Host, ..
 
 
 COUNTS = re.compile(r"(\d{1,6})(?:\(x(\d{1,6})\))?")  # each part of `2,1(x3)`
-NOT_OF_A_JOB = ("SLURM_CONF", "SLURM_CLUSTERS")  # that begin like a job's own variables
 
 
 @dataclass(frozen=True)
@@ -196,9 +194,12 @@ class Allocation:
 
 
 def current(environment: Mapping[str, str] | None = None) -> Allocation | None:
-    """The job around this process; None outside of any."""
+    """The job around this process; None outside of any, and where variables are left of one that is over.
+
+    `environment`: of a job that is known to run.
+    """
     variables = os.environ if environment is None else environment
-    if not (job := variables.get("SLURM_JOB_ID", "")):
+    if not (job := variables.get("SLURM_JOB_ID", "")) or (environment is None and not job_runs(job)):
         return None
     try:
         hosts = expand(variables.get("SLURM_JOB_NODELIST", ""))
@@ -214,64 +215,10 @@ def current(environment: Mapping[str, str] | None = None) -> Allocation | None:
     )
 
 
-def env_without_job(environment: Mapping[str, str] | None = None) -> list[str]:
-    """The prefix of a command that must not see the job: `env -u SLURM_JOB_ID ...`; empty outside a job.
-
-    mpirun and horovodrun look for a job by themselves. One that is to start ranks on its own host would start them on
-    all hosts of the job, or refuse: Open MPI knows no `localhost` in a job ("all nodes are already filled").
-    """
-    variables = os.environ if environment is None else environment
-    return _env_without(
-        name for name in variables if name.startswith(("SLURM_", "SLURMD_")) and name not in NOT_OF_A_JOB
-    )
-
-
-def _env_without(names: Iterable[str]) -> list[str]:
-    words = [word for name in sorted(names) for word in ("-u", name)]
-    return ["env", *words] if words else []
-
-
 def _counts(text: str) -> list[int]:
     """`2,1(x3)` -> 2, 1, 1, 1."""
     matches = filter(None, (COUNTS.fullmatch(part) for part in text.split(",")))
     return [int(match[1]) for match in matches for _ in range(min(int(match[2] or 1), MOST_HOSTS))]
-
-
-# Which environment variables a trial takes to another host, and which it must not. Pure.
-#
-# Horovod's launcher writes its whole environment, with every key and password in it, on the command line of ssh, where
-# each user of both hosts can read it. Open MPI's and torch's give the others nothing. So a trial over hosts is started
-# with what is listed here alone: what decides speed, what says where things are, and what a machine file names.
-
-PREFIXES = (*DECISIVE, "GLOO_", "TP_", "UCX_", "FI_", "TORCHINDUCTOR_", "PYTHON", "SCALING_STUDY_", "LC_")
-NAMES = (MARK, "TMPDIR", "DATA_ROOT", "DATA_PATH", "LD_LIBRARY_PATH", "LANG")
-# Variables that the launcher itself, and the ssh that it calls, need on this host.
-AT_HOME = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "TERM",
-    "HOSTNAME",
-    "SSH_AUTH_SOCK",
-    "KRB5CCNAME",
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-)
-PREFIXES_AT_HOME = ("SLURM_", "PMIX_", "PRTE_", "OPAL_")
-
-
-def exported_names(environment: Mapping[str, str], also: Iterable[str] = ()) -> list[str]:
-    """The variables that every rank gets, on any host."""
-    listed = {*NAMES, *also}
-    return sorted(name for name in environment if name in listed or name.startswith(PREFIXES))
-
-
-def env_without_private(environment: Mapping[str, str], also: Iterable[str] = ()) -> list[str]:
-    """The prefix of a launcher's command that removes all other variables: `env -u NAME -u NAME ...`."""
-    kept = {*exported_names(environment, also), *AT_HOME}
-    return _env_without(name for name in environment if name not in kept and not name.startswith(PREFIXES_AT_HOME))
 
 
 # The command line of ssh to another host, and what its failures mean, each with a remedy. Pure.

@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scaling_study import variables
 from scaling_study.errors import StudyError
 from scaling_study.hosts import connections, hosts
 from scaling_study.processes import process
@@ -47,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     process.adopt_orphans()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     elsewhere = connections.other_hosts(host.name for host in targets)
-    environment = {name: os.environ[name] for name in hosts.exported_names(os.environ, extra_variables)}
+    environment = {name: os.environ[name] for name in variables.exported_names(os.environ, extra_variables)}
     hostfile = "".join(f"{host.name} slots={host.slots}\n" for host in targets)
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from scaling_study import variables
 from scaling_study.hosts import connections
-from scaling_study.hosts.hosts import env_without_job, env_without_private
 from scaling_study.launch import launchers
 from scaling_study.launch.decisions import LOG_BYTES, back_off_seconds, failure_kind, largest_batch
 from scaling_study.launch.supervisor import SupervisorClient
@@ -211,15 +211,23 @@ def launch_line(
             port, note = leftovers.choose_port(port, launchers.PORTS, supervisor)
     command = launchers.launch(trial, program, port, cluster)
     if hosts:
-        cleared = env_without_private(os.environ, command.env)  # of variables that it must not see
+        cleared = variables.env_without_private(os.environ, command.env)  # of variables that it must not see
     else:
-        cleared = [] if trial.launcher == "srun" else env_without_job()
+        cleared = variables.env_without(removed_variables(trial, cluster))
     return [*cleared, *command.argv], launch_environment(command), note
 
 
 def elsewhere(trial: Trial, cluster: Cluster) -> list[str]:
     """The hosts of a trial that are not this one."""
     return connections.other_hosts(host.name for host in cluster.hosts_of(trial))
+
+
+def removed_variables(trial: Trial, cluster: Cluster) -> list[str]:
+    """The variables of this process that a trial on this machine does not get. Over hosts there is a list of those that
+    it gets."""
+    if cluster.hosts_of(trial):
+        return []
+    return list(variables.removed(os.environ, cluster.environment(trial), in_job=trial.launcher == "srun"))
 
 
 def launch_environment(command: launchers.Command) -> dict[str, str]:

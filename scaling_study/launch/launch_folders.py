@@ -179,7 +179,7 @@ def first_blocks(report: RankReport, count: int) -> RankReport:
     if len(seconds) == len(report.step_seconds):
         return dataclasses.replace(report, blocks=blocks)
     share, samples = sum(seconds) / report.window_seconds, len(seconds) * report.samples_per_step
-    measured = ("own_cpu_seconds", "host_cpu_seconds", "energy_joules")
+    measured = ("own_cpu_seconds", "host_cpu_seconds", "throttled_seconds", "energy_joules")
     scaled = {name: value * share for name in measured if (value := getattr(report, name)) is not None}
     return dataclasses.replace(
         report,

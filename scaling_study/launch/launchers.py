@@ -103,7 +103,12 @@ def deepspeed(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cl
     if over := cluster.hosts_of(trial):
         nodes = ["--hostfile", "{hostfile}", "--no_ssh", "--node_rank", "{node}", "--master_addr", over[0].name]
     else:
-        nodes = ["--num_gpus", str(trial.workers)]
+        # It reads a hostfile in a place of its own, unless one is named; and it passes over CUDA_VISIBLE_DEVICES.
+        visible = [word.strip() for word in cluster.visible_gpus.split(",")]
+        mine = ["--num_gpus", str(trial.workers)]
+        if trial.device == "cuda" and all(word.isdecimal() for word in visible):
+            mine = ["--include", f"localhost:{','.join(visible[: trial.workers])}"]
+        nodes = ["--hostfile", os.devnull, *mine]
     words = [*_on_each_host(trial, cluster), bin / "deepspeed", *nodes, "--master_port", port]
     return _command("deepspeed", words, program[1:], cluster)
 

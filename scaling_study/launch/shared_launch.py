@@ -35,10 +35,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from scaling_study import control_groups
 from scaling_study.launch.attempts import Attempt, Attempts
 from scaling_study.launch.launch_folders import FEWEST_BLOCKS, GroupRecord, GroupState, LaunchRecord, whole_blocks
 from scaling_study.launch.warm_group import GroupFailed, Interrupted, WarmGroup
-from scaling_study.processes import process
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
@@ -261,7 +261,7 @@ class Launch:
 
     def _room(self, built: Sequence[Built]) -> float:
         """The bytes that another group may have."""
-        most = MOST_MEMORY * min(self.memory_bytes, process.memory_limit_bytes())
+        most = MOST_MEMORY * min(self.memory_bytes, control_groups.memory_limit_bytes())
         return most - sum(each.resident_bytes for each in built)
 
     def _started(self, trials: Sequence[Trial], room: float) -> Built | None:

@@ -346,6 +346,7 @@ class Measurement:
             epochs=self.epochs.rows if self.epochs else [],
             own_cpu_seconds=self.quiet.own_cpu_seconds,
             host_cpu_seconds=self.quiet.host_cpu_seconds,
+            throttled_seconds=self.quiet.throttled_seconds,
             blocks=self.blocks,
         )
 

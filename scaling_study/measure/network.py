@@ -349,5 +349,6 @@ def network_report(
         energy_joules=None,
         own_cpu_seconds=quiet.own_cpu_seconds,
         host_cpu_seconds=quiet.host_cpu_seconds,
+        throttled_seconds=quiet.throttled_seconds,
         network=rows,
     )

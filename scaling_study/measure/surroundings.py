@@ -26,6 +26,7 @@ import pynvml
 import torch
 from torch import nn
 
+from scaling_study.control_groups import throttled_seconds
 from scaling_study.machine import DALI, boot_id, cpu_model, installed
 from scaling_study.measure.training import Loss, Step, Stopwatch, Training
 from scaling_study.ranks import Ranks
@@ -86,24 +87,28 @@ class QuietMeter:
     def __init__(self) -> None:
         self.own_cpu_seconds = 0.0  # of this process, all its threads, and all processes below it that are alive
         self.host_cpu_seconds = 0.0  # of every core of the host
-        self._before = (0.0, 0.0)
+        self.throttled_seconds = None if throttled_seconds() is None else 0.0  # that a CPU quota stopped processes for
+        self._before = (0.0, 0.0, 0.0)
 
     def start(self) -> None:
         self._before = self._seconds()
 
     def stop(self) -> None:
-        own, host = self._seconds()
-        self.own_cpu_seconds += own - self._before[0]
-        self.host_cpu_seconds += host - self._before[1]
+        own, host, throttled = (now - before for now, before in zip(self._seconds(), self._before, strict=True))
+        self.own_cpu_seconds += own
+        self.host_cpu_seconds += host
+        if self.throttled_seconds is not None:
+            self.throttled_seconds += throttled
 
-    def _seconds(self) -> tuple[float, float]:
-        """Of this process and those below it, and of all cores, since each began."""
+    def _seconds(self) -> tuple[float, float, float]:
+        """Of this process and those below it, of all cores, and of a quota that stopped them, since they began."""
         own = time.process_time()
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 own += sum(child.cpu_times()[:2])
         times = psutil.cpu_times()._asdict()
-        return own, float(sum(value for name, value in times.items() if name not in IDLE))
+        host = float(sum(value for name, value in times.items() if name not in IDLE))
+        return own, host, throttled_seconds() or 0.0
 
 
 LIBRARIES = (

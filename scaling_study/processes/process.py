@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import os
 import select
 import signal
@@ -300,15 +299,6 @@ def _memory_kills() -> int:
                 if line.startswith("oom_kill "):
                     return int(line.split()[1])
     return 0
-
-
-def memory_limit_bytes() -> float:
-    """That this process's control group, or one that it is in, may use; infinite where none is limited."""
-    limits = [math.inf]
-    for group in (_control_group(), *_control_group().parents):
-        with contextlib.suppress(OSError, ValueError):  # "max"
-            limits.append(float(int((group / "memory.max").read_text())))
-    return min(limits)
 
 
 def _control_group() -> Path:

@@ -144,6 +144,7 @@ class RankReport:
     learning_rate: float | None = None  # that the optimiser really had
     own_cpu_seconds: float | None = None  # CPU time of this process over the timed window
     host_cpu_seconds: float | None = None  # CPU time of all cores of its host over the same time
+    throttled_seconds: float | None = None  # of that time, in which a CPU quota stopped processes (control_groups.py)
     stages: list[Stage] = field(default_factory=list)  # of a pipeline, on this rank
     timeline: list[list[Any]] = field(default_factory=list)  # its instrumented steps' events (measure/training.py)
     epochs: list[Epoch] = field(default_factory=list)  # where whole ones were asked for
@@ -202,7 +203,8 @@ class Record:
     command: str = ""  # one shell line
     commit: str = ""  # of this project, "+changes" if the tree was not clean
     machine: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)  # variables that decide speed (settings.py)
+    environment: dict[str, str] = field(default_factory=dict)  # variables that decide speed (variables.py)
+    removed_variables: list[str] = field(default_factory=list)  # that its launcher did not get (variables.py)
     planned_repeats: int | None = None  # how many repeats were asked for before any was seen
     notes: list[str] = field(default_factory=list)
     ranks: list[RankReport] = field(default_factory=list)

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from scaling_study.errors import HostError
-from scaling_study.hosts.hosts import NOT_OF_A_JOB
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import Record
 from scaling_study.trial import STRICT
+from scaling_study.variables import JOB
 
 TIMEOUT_SECONDS = 60.0  # for one answer
 JOBS_PER_QUERY = 500  # command lines have a maximum length
@@ -76,7 +76,7 @@ def _sacct(selection: Sequence[str]) -> str:
 
 def _output(*command: str) -> str:
     """The output of a command. Raises SlurmUnavailable with its error message."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k in NOT_OF_A_JOB}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k in JOB.but}
     try:
         done = subprocess.run(
             command,

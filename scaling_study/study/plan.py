@@ -160,7 +160,7 @@ class Draft:
             if trial.configuration not in planned:
                 why_not = unsupported(trial, self.machine, self.cluster)
                 planned[trial.configuration] = Planned(trial, sweep.measure, why_not, seeds_of(trial, sweep))
-        notes = tuple(_notes(planned, len(self.trials) - len(planned), data))
+        notes = tuple(_notes(planned, len(self.trials) - len(planned), data, self.cluster))
         plan = Plan(self.study, self.machine, tuple(planned.values()), notes, cluster=self.cluster)
         _matching(self.study, "baseline", [configuration.trial for configuration in plan.configurations])
         plan = _with_sentinel(plan)
@@ -257,12 +257,20 @@ def _matching(study: Study, key: str, trials: Sequence[Trial], without: Sequence
     return matching
 
 
-def _notes(planned: Mapping[str, Planned], collapsed: int, data: Mapping[str, Data]) -> Iterator[str]:
+ONE_HOST = (  # said where several were given
+    "no trial of this study is spread over hosts, so all run on this one; its sweeps need a key like `hosts: [1, 2]` "
+    "(studies/two_hosts.yaml has it)"
+)
+
+
+def _notes(planned: Mapping[str, Planned], collapsed: int, data: Mapping[str, Data], cluster: Cluster) -> Iterator[str]:
     if collapsed:
         yield (
             f"{collapsed} combination(s) mean the same as another and run once "
             "(with one worker nothing is reduced, so its allreduce is none)"
         )
+    if len(cluster.hosts) > 1 and not any(each.trial.hosts for each in planned.values()):
+        yield ONE_HOST
     synthetic = {MODELS[p.trial.model].data for p in planned.values() if p.trial.data == "synthetic"}
     for name, source in data.items():
         if source.name == "synthetic" and name in synthetic:

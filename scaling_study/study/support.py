@@ -8,6 +8,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from scaling_study import variables
 from scaling_study.frameworks import CLIPPING_NEEDS_ALL_GRADIENTS, FLATTENS_WEIGHTS, FRAMEWORKS
 from scaling_study.hosts import hosts
 from scaling_study.hosts.hosts import Host
@@ -46,6 +47,7 @@ class Cluster:
     hosts: tuple[Host, ...] = ()
     file: MachineFile = field(default_factory=MachineFile)
     exports: tuple[str, ...] = ()  # variables of this environment that ranks on other hosts are to have (hosts.py)
+    visible_gpus: str = ""  # CUDA_VISIBLE_DEVICES of this process
     in_job: bool = False  # of Slurm: here, or where a job is to run what is planned
 
     def hosts_of(self, trial: Trial) -> tuple[Host, ...]:
@@ -78,7 +80,10 @@ class Cluster:
 
     def to_dict(self) -> dict[str, Any]:
         """For records: what was given, and nothing else."""
-        return self.file.model_dump(exclude_defaults=True, mode="json")
+        given: dict[str, Any] = self.file.model_dump(exclude_defaults=True, mode="json")
+        if "environment" in given:
+            given["environment"] = variables.without_secrets(given["environment"])
+        return given
 
 
 ALONE = Cluster()
@@ -274,5 +279,6 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
     need = workers * (1 if trial.device == "cuda" else trial.cores_per_worker or 1)
     if need > have and not trial.oversubscribe:
         each = "" if need == workers else f" of {trial.cores_per_worker} cores each"
-        return f"{workers} workers{each} need {need} {what}, {who} has {have}"
+        limit = f" ({machine.limited_by})" if machine.limited_by and what == "cores" and over == 1 else ""
+        return f"{workers} workers{each} need {need} {what}, {who} has {have}{limit}"
     return ""

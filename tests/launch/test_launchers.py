@@ -55,12 +55,33 @@ def trial(**keys: Any) -> Trial:
         (
             "deepspeed",
             {"framework": "deepspeed_zero"},
-            ["/venv/bin/deepspeed", "--num_gpus", "2", "--master_port", "23456", *PROGRAM[1:]],
+            ["/venv/bin/deepspeed", "--hostfile", "/dev/null", "--num_gpus", "2",
+             "--master_port", "23456", *PROGRAM[1:]],
         ),
     ],
 )  # fmt: skip
 def test_each_launchers_command_line(launcher: str, keys: dict[str, Any], argv: list[str]) -> None:
     assert LAUNCHERS[launcher](trial(**keys), PROGRAM, BIN, 23456) == Command(tuple(argv), {})
+
+
+@pytest.mark.parametrize(
+    ("device", "visible", "words"),
+    [
+        ("cuda", "2,3,5", ["--include", "localhost:2,3"]),
+        ("cuda", " 7 , 1", ["--include", "localhost:7,1"]),
+        ("cuda", "", ["--num_gpus", "2"]),
+        (
+            "cuda",
+            "GPU-1e2f,GPU-2e2f",
+            ["--num_gpus", "2"],
+        ),  # it knows no names: the ranks' reports are held against them
+        ("cpu", "2,3", ["--num_gpus", "2"]),
+    ],
+)
+def test_deepspeed_takes_the_gpus_that_all_others_take(device: str, visible: str, words: list[str]) -> None:
+    asked = trial(framework="deepspeed_zero", launcher="deepspeed", device=device)
+    made = launchers.deepspeed(asked, PROGRAM, BIN, 23456, Cluster(visible_gpus=visible))
+    assert list(made.argv[3:5]) == words and made.argv[1:3] == ("--hostfile", "/dev/null")
 
 
 STEP = ["--overlap", "--cpu-bind=none", "--mem=0", "--kill-on-bad-exit=1"]

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from scaling_study import control_groups
 from scaling_study.launch import shared_launch
 from scaling_study.launch.launch_folders import GroupRecord, GroupState, LaunchRecord
 from scaling_study.launch.shared_launch import Launch, Watch
 from scaling_study.launch.warm_group import GroupFailed
-from scaling_study.processes import process
 from scaling_study.records import store
 from scaling_study.records.results import Summary
 from scaling_study.study import groups
@@ -75,7 +75,7 @@ def test_groups_have_three_fifths_of_the_memory_together(
     limit_bytes: int, room_bytes: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the machine's, or of what a container may use."""
-    monkeypatch.setattr(process, "memory_limit_bytes", lambda: limit_bytes)
+    monkeypatch.setattr(control_groups, "memory_limit_bytes", lambda: limit_bytes)
     launch = Launch({}, {}, LaunchRecord(tmp_path, 1), 1000, SimpleNamespace(), Watch())  # type: ignore[arg-type]
     alive: list[Any] = [SimpleNamespace(resident_bytes=size) for size in (100, 50)]
     assert launch._room(alive) == pytest.approx(room_bytes)

@@ -118,16 +118,3 @@ def test_words_that_a_closed_terminal_still_had_to_come_change_no_exit_code() ->
     assert os.read(master, 5) == b"ready"
     os.close(master)
     assert child.wait(timeout=600) == 130
-
-
-def test_the_memory_that_a_container_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = tmp_path / "slice" / "job"
-    job.mkdir(parents=True)
-    monkeypatch.setattr(process, "_control_group", lambda: job)
-    assert process.memory_limit_bytes() == float("inf")
-    (job / "memory.max").write_text("max\n")
-    assert process.memory_limit_bytes() == float("inf")
-    (tmp_path / "slice" / "memory.max").write_text("8589934592\n")
-    assert process.memory_limit_bytes() == 8 << 30
-    (job / "memory.max").write_text("4294967296\n")
-    assert process.memory_limit_bytes() == 4 << 30
