@@ -17,12 +17,13 @@ from scaling_study.datasets import Data
 from scaling_study.errors import StudyError
 from scaling_study.estimate import Estimate
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.hosts.hosts import Host
 from scaling_study.machine import Machine
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study, support
 from scaling_study.study.plan import Plan
 from scaling_study.study.study import Study
-from scaling_study.study.support import too_old
+from scaling_study.study.support import Cluster, too_old
 from scaling_study.trial import Trial, Window
 
 DEFAULT_STUDY = CHECKOUT / "sweeps.yaml"
@@ -93,6 +94,18 @@ def test_one_worker_reduces_nothing_and_runs_once(plan_of):
         "1 combination(s) mean the same as another and run once "
         "(with one worker nothing is reduced, so its allreduce is none)",
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "noted"),
+    [("", 2, True), ("", 1, False), ("", 0, False), ("hosts: 2, ", 2, False), ("hosts: 1, ", 2, False)],
+)
+def test_hosts_that_no_trial_uses_are_noted(study_of, key, given, noted):
+    text = f"study: a\nsweeps:\n  - {{framework: torch_ddp, model: resnet8, workers: 2, {key}batch_per_worker: 8}}\n"
+    hosts = tuple(Host(f"h{number}", 2) for number in range(given))
+    machine = Machine(2, "Xeon", 8 << 30, (), {"torch": "2.15.0"})
+    made = plan.make(study_of(text, False), machine, cluster=Cluster(hosts))
+    assert any(plan.ONE_HOST in note for note in made.notes) == noted
 
 
 def test_in_rounds_what_can_be_and_the_plan_says_why_not_the_rest(plan_of):
