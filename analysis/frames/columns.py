@@ -284,6 +284,14 @@ TRIALS: tuple[Column, ...] = (  # results.csv
         doc="cores that other processes kept busy during the timed window",
     ),
     Column("max_batch", int, doc="of `find: max_batch`"),
+    Column(
+        "throttled_seconds",
+        float,
+        "s",
+        ranks=max,
+        repeats=max,
+        doc="of the timed window, in which a CPU quota stopped a rank's processes or others of their groups",
+    ),
 )
 BEFORE = (  # configurations.csv: what stands before the folds of TRIALS over repeats
     STUDY,

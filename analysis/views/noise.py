@@ -208,6 +208,9 @@ def _slope(places: Sequence[Values], series: Sequence[Values]) -> float:
     return float(np.expm1(np.median(np.concatenate(slopes))))
 
 
+MOST_THROTTLED = 0.01  # of the timed window
+
+
 def disturbances(evidence: Evidence) -> Iterator[Finding]:
     runs = evidence.runs
     others = runs.busy_elsewhere_cores
@@ -221,6 +224,16 @@ def disturbances(evidence: Evidence) -> Iterator[Finding]:
             "--retry ok."
         )
         yield findings.about("busy", "The machine was not quiet", text, DOUBT, rows)
+    throttled = runs[runs.throttled_seconds > MOST_THROTTLED * runs.steps * runs.step_seconds_mean]
+    if len(throttled):
+        names = set(throttled.configuration)
+        rows = [row for row in evidence.rows if row["configuration"] in names]
+        text = (
+            f"In {findings.count(len(throttled), 'run')} a CPU quota stopped processes for more than "
+            f"{MOST_THROTTLED:.0%} of the window, for {throttled.throttled_seconds.max():.1f} s at most. Give the "
+            "container, slice or job as many cores as there are workers, and run them again: --retry ok."
+        )
+        yield findings.about("throttled", "A CPU quota was in the numbers", text, DOUBT, rows)
     yield from _apart(evidence)
     if evidence.results.synthetic:
         rows = [row for row in evidence.rows if "synthetic" in str(row["data_source"])]

@@ -30,6 +30,7 @@ from analysis.statistics.ranking import holm
 from analysis.text import first_few
 from analysis.views.view import Detector, View
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.settings import NO_COMMIT
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 # Was the right thing timed, and often enough?
@@ -294,6 +295,9 @@ def mixed_versions(evidence: Evidence) -> Iterator[Finding]:
             "differ in what is timed, run the older trials again: --retry ok."
         )
         yield Finding("commits", "Several commits", text, NOTE)
+    if unknown := {commit: count for commit, count in commits.items() if commit.startswith(NO_COMMIT)}:
+        text = f"The program's commit is {_counted(Counter(unknown))}: which code was measured cannot be looked up."
+        yield Finding("commit-unknown", "An unknown program", text, NOTE)
 
 
 def _counted(counts: Counter[str]) -> str:

@@ -239,6 +239,13 @@ CASES = {
     "a machine that was not quiet": Case(
         "busy", DOUBT, [ONE, Flawed(TWO, {"own_cpu_seconds": 0.0, "host_cpu_seconds": 100.0})], "3 of 3 runs"
     ),
+    "a CPU quota": Case(
+        "throttled",
+        DOUBT,
+        [ONE, Flawed(TWO, {"throttled_seconds": 5.0})],
+        "In 3 runs",
+        [Flawed(ONE, {"throttled_seconds": 0.0}), Flawed(TWO, {"throttled_seconds": 0.001})],
+    ),
     "steps that the loss scaler left out": Case(
         "skipped steps",
         DOUBT,
@@ -259,6 +266,9 @@ CASES = {
         "torch 2.4.1 (3 trials), 2.5.0 (3 trials)",
     ),
     "several commits": Case("commits", NOTE, [Flawed(ONE, {}, {"commit": "aaa"}), Flawed(TWO, {}, {"commit": "bbb"})]),
+    "an unknown commit": Case(
+        "commit-unknown", NOTE, [ONE, Flawed(TWO, {}, {"commit": "unknown: git gave none"})], "git gave none (3 trials)"
+    ),
     # Both were run three times, one of them two hours later: after `--where`, an addition or extra repeats.
     "not measured in turns": Case(
         "apart", DOUBT, [ONE, Flawed(TWO, {}, {"started_at": "2026-01-31T12:03:00+00:00"})], "up to 120 minutes"
