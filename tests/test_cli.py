@@ -163,7 +163,11 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(tiny, arguments, said)
 def test_insisting_on_data_that_is_not_there_is_one_sentence_before_anything_runs(tiny):
     (tiny / "tiny.yaml").write_text(TINY.replace("synthetic", "cifar10"))
     no_network = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy")}
-    done = sweep("tiny.yaml", cwd=tiny, env={"DATA_ROOT": str(tiny / "no-data"), **no_network})
+    environment = {"DATA_ROOT": str(tiny / "no-data"), **no_network}
+    done = sweep("tiny.yaml", cwd=tiny, env=environment)
+    assert done.returncode == 1 and "no-data (the environment): there is no such folder" in error_of(done)
+    (tiny / "no-data").mkdir()
+    done = sweep("tiny.yaml", cwd=tiny, env=environment)
     assert done.returncode == 1
     assert "tiny.yaml requires data: cifar10, but CIFAR-10 is not in" in error_of(done)
     assert not (tiny / "results").exists()

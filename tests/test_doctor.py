@@ -126,12 +126,15 @@ def test_data_are_there_where_a_sweep_would_read_them(tmp_path, monkeypatch, fil
 
 @pytest.mark.slow
 def test_print_environment_prints_what_a_record_depends_on(monkeypatch, capsys):
-    monkeypatch.setenv("OMP_PROC_BIND", "true")
+    for name, value in {"OMP_NUM_THREADS": "2", "OMP_PROC_BIND": "true", "HOROVOD_SECRET_KEY": "s3cret"}.items():
+        monkeypatch.setenv(name, value)
     assert cli.run_sweep(["--print-environment"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    text = capsys.readouterr().out
+    printed = json.loads(text)
     assert printed["versions"]["torch"] == installed("torch")
     assert printed["machine"] == json.loads(json.dumps(this_machine().to_dict()))
-    assert printed["variables"]["OMP_PROC_BIND"] == "true"
+    assert printed["variables"]["OMP_NUM_THREADS"] == "2" and "s3cret" not in text
+    assert {"OMP_PROC_BIND", "HOROVOD_SECRET_KEY"} <= printed["variables_not_passed_to_trials"].keys()
     assert printed["launchers"]["python"] and printed["launchers"]["torchrun"]
     if installed("horovod"):
         assert printed["horovod"]["mpi"] or printed["horovod"]["gloo"]
