@@ -20,7 +20,6 @@ from sweeping import Sweep, SweepOf
 
 from scaling_study.settings import CHECKOUT
 
-pytestmark = pytest.mark.long
 MEMORY_BYTES = 1536 << 20  # of it torch takes half
 FITS, DOES_NOT, NEITHER = 4, 16_384, 32_768  # batches of resnet8
 ALL = tuple(studies.LAUNCHED)
@@ -67,6 +66,7 @@ def well_or_said(inject: Inject) -> Callable[..., None]:
     return check
 
 
+@pytest.mark.long
 def test_memory_that_runs_out_is_oom_and_speaks_for_larger_batches(sweep_of: SweepOf, inject: Inject) -> None:
     """Really reached: the kernel kills the rank. Ranks that train; --no-prune runs what was implied."""
     sweep = sweep_of(studies.batches([FITS, DOES_NOT, NEITHER]), checkout=CHECKOUT)
@@ -89,6 +89,7 @@ def test_memory_that_runs_out_is_oom_and_speaks_for_larger_batches(sweep_of: Swe
             pytest.skip(str(why))
 
 
+@pytest.mark.long
 def test_memory_of_a_gpu_that_runs_out_is_oom(sweep_of: SweepOf, inject: Inject, a_gpu: None) -> None:
     sweep = sweep_of(studies.batches([FITS, 1 << 22, 1 << 23]), checkout=CHECKOUT)
     with inject(sweep, "out of memory (GPU)", "environment") as hit:
@@ -100,6 +101,7 @@ def test_memory_of_a_gpu_that_runs_out_is_oom(sweep_of: SweepOf, inject: Inject,
         hit.all_gone()
 
 
+@pytest.mark.long
 def test_a_clock_that_is_stepped_back_changes_no_outcome(sweep_of: SweepOf, inject: Inject, shim: Path) -> None:
     """An hour, during a trial: what is measured is taken from the monotonic clock."""
     sweep = sweep_of(studies.quick(2, 3), PLANTED_SECONDS="0.5", LD_PRELOAD=str(shim))
@@ -116,6 +118,7 @@ def test_a_clock_that_is_stepped_back_changes_no_outcome(sweep_of: SweepOf, inje
         hit.goes_on(6)
 
 
+@pytest.mark.long
 def test_ports_that_are_taken_are_not_stumbled_over(sweep_of: SweepOf, goes_well: Check) -> None:
     """The one launcher that is told its port, with ranks that train: their store really listens there."""
     sweep = sweep_of(studies.launched({"deepspeed": 1}, window=SHORT), checkout=CHECKOUT)
@@ -130,6 +133,7 @@ def test_ports_that_are_taken_are_not_stumbled_over(sweep_of: SweepOf, goes_well
         goes_well(sweep, "port taken", 1, noted)
 
 
+@pytest.mark.long
 def test_a_host_whose_names_lead_astray(sweep_of: SweepOf, well_or_said: Check, namespace: Namespace) -> None:
     """Its own name is an address that nobody has, and localhost is the one of IPv6 only. Ranks that train."""
     sweep = sweep_of(studies.launched(dict.fromkeys(ALL, 1), window=SHORT), checkout=CHECKOUT, namespace=namespace)
@@ -139,6 +143,7 @@ def test_a_host_whose_names_lead_astray(sweep_of: SweepOf, well_or_said: Check, 
     well_or_said(sweep, "names resolved oddly", len(ALL), lambda: namespace.do("umount", "/etc/hosts"))
 
 
+@pytest.mark.long
 def test_no_room_for_shared_memory(sweep_of: SweepOf, well_or_said: Check, namespace: Namespace) -> None:
     """64 KiB, as in a careless container; ranks that train."""
     kinds = dict.fromkeys(("horovodrun --mpi", "torchrun"), 1)
@@ -148,6 +153,7 @@ def test_no_room_for_shared_memory(sweep_of: SweepOf, well_or_said: Check, names
 
 
 @pytest.mark.parametrize(("limit", "value"), [("nofile", 64), ("nproc", 40)])
+@pytest.mark.long
 def test_low_limits(limit: str, value: int, sweep_of: SweepOf, well_or_said: Check, nobody: Namespace) -> None:
     """As another user, since root has no limit of processes."""
     sweep = sweep_of(studies.launched({"mpirun": 1, "torchrun": 1}), namespace=nobody)
@@ -156,11 +162,13 @@ def test_low_limits(limit: str, value: int, sweep_of: SweepOf, well_or_said: Che
     well_or_said(sweep, f"ulimit of {value} {limit}", 2, lambda: setattr(sweep, "through", AS_NOBODY))
 
 
+@pytest.mark.long
 def test_no_home(sweep_of: SweepOf, goes_well: Check) -> None:
     sweep = sweep_of(studies.launched(dict.fromkeys(BOTH_KINDS, 1)))
     goes_well(sweep, "HOME not set", len(BOTH_KINDS), without=("HOME",))
 
 
+@pytest.mark.long
 def test_a_home_that_is_not_there(sweep_of: SweepOf, goes_well: Check, nobody: Namespace) -> None:
     """As a service's account has it: nobody may make it either."""
     sweep = sweep_of(studies.launched(dict.fromkeys(BOTH_KINDS, 1)), namespace=nobody, HOME="/nonexistent")
@@ -169,6 +177,7 @@ def test_a_home_that_is_not_there(sweep_of: SweepOf, goes_well: Check, nobody: N
     goes_well(sweep, "HOME is no folder", len(BOTH_KINDS))
 
 
+@pytest.mark.long
 def test_locale_c(sweep_of: SweepOf, goes_well: Check) -> None:
     """A study whose file and folders are written in letters that this locale does not have."""
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -177,6 +186,7 @@ def test_locale_c(sweep_of: SweepOf, goes_well: Check) -> None:
     assert (sweep.results / "study.yaml").read_text(encoding="utf-8") == text
 
 
+@pytest.mark.long
 def test_paths_with_spaces_and_other_letters(sweep_of: SweepOf, goes_well: Check, ground: Path) -> None:
     """Of checkout, study and results, under every launcher: some of them make a shell's line of it."""
     checkout = copied.planted(ground / "le projet d'été; $(touch pwned) & 日本")
@@ -187,6 +197,7 @@ def test_paths_with_spaces_and_other_letters(sweep_of: SweepOf, goes_well: Check
     shutil.rmtree(checkout)
 
 
+@pytest.mark.long
 def test_code_that_the_user_may_not_write(
     sweep_of: SweepOf, goes_well: Check, nobody: Namespace, checkout: Path
 ) -> None:
@@ -220,6 +231,7 @@ def test_a_full_disk_costs_at_most_the_running_trial(sweep_of: SweepOf, inject: 
         hit.goes_on(6)
 
 
+@pytest.mark.long
 def test_read_only_results_are_said(sweep_of: SweepOf, inject: Inject, namespace: Namespace) -> None:
     sweep = sweep_of(studies.quick(2, 1), namespace=namespace)
     assert sweep.run("--max-trials", "1").code == 0
@@ -231,6 +243,7 @@ def test_read_only_results_are_said(sweep_of: SweepOf, inject: Inject, namespace
         hit.goes_on(2)
 
 
+@pytest.mark.long
 def test_results_of_another_user_are_said(sweep_of: SweepOf, inject: Inject, nobody: Namespace) -> None:
     sweep = sweep_of(studies.quick(2, 1), namespace=nobody)
     assert sweep.run("--max-trials", "1").code == 0
@@ -242,6 +255,7 @@ def test_results_of_another_user_are_said(sweep_of: SweepOf, inject: Inject, nob
         hit.goes_on(2)
 
 
+@pytest.mark.long
 def test_slow_results_are_waited_for_and_never_half_there(sweep_of: SweepOf, inject: Inject, shim: Path) -> None:
     """Half a second for each write, fsync and rename; the driver is killed while a record is being written."""
     slow = {"LD_PRELOAD": str(shim), "SLOW_SECONDS": "0.3"}
@@ -269,6 +283,7 @@ def half_written(sweep: Sweep) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_results_that_vanish_are_said_and_found_again(sweep_of: SweepOf, inject: Inject) -> None:
     sweep = sweep_of(studies.quick(2, 3), PLANTED_SECONDS="0.6")
     driver = sweep.started_until(2)

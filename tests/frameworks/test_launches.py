@@ -23,7 +23,7 @@ from analysis.frames import measured
 from scaling_study.commands import doctor
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.launch import launchers
-from scaling_study.machine import Machine, installed, this_machine
+from scaling_study.machine import Machine, this_machine
 from scaling_study.measure.inspected import watchable
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome
@@ -153,8 +153,8 @@ def tried(examined: Examined, *asked: str | None) -> tuple[Trial, Sequence[RankR
         if (trial.framework, trial.launcher, trial.input) == (framework, launcher, None)
         and controller in (None, trial.controller)
     )
-    if absent := [name for name in doctor.needed(trial) if not installed(name)]:
-        pytest.skip(f"{absent[0]} is not installed")
+    if why := doctor.reason(trial, this_machine(), ALONE):
+        pytest.skip(why)
     result = examined.outcomes[doctor._name(trial)]
     assert (result.status, result.reason) == ("ok", "")
     return trial, result.ranks, examined.logs[doctor._name(trial)].read_text()
