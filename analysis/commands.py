@@ -305,9 +305,9 @@ def write_prediction(
     with opened(results, out) as source:
         read = frames.read(source.folder)
         forecast = predict.forecast(read, source.folder, asked)
-        table, to_target = prediction.listing(forecast, read), None
-        paths = write("prediction", table, predict.table(forecast))
-        for name, picture in prediction.draw(forecast, read).items():
+        table, to_target = prediction.forecast_listing(forecast, read), None
+        paths = write("prediction", table, predict.forecast_table(forecast))
+        for name, picture in prediction.forecast_figures(forecast, read).items():
             paths += figures.save(name, picture, source.out / "figures").paths
         if expected := prediction.expected(read, forecast.predictions):
             to_target = prediction.to_target_listing(expected, read)

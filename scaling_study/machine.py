@@ -86,7 +86,7 @@ def usable_cores() -> int:
 
 
 def core_limits() -> dict[str, int]:
-    """What limits the cores of this process, in words, and to how many: at least its affinity."""
+    """Each limit on the cores of this process, in words, and the number that it leaves: at least its affinity."""
     limits = {"its affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
     if quota := quota_cores():
         limits[f"a CPU quota of {control_groups.cpu_quota():g} cores"] = quota

@@ -1,4 +1,4 @@
-"""Which configurations of two results are the same, the ratio of each pair, and which changes are more than chance."""
+"""Pairs of configurations of two results, the ratio of each pair, and the changes that are more than chance."""
 
 from __future__ import annotations
 

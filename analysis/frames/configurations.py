@@ -296,7 +296,7 @@ def add(rows: Iterable[dict[Any, Any]]) -> None:
     """Enter COLUMNS in the rows (columns.of_configurations) of one study that shared launches."""
     shared = [row for row in rows if row["repeat_launches"]]
     # More than were planned were added because of the spread of these.
-    planned = launches.table([dict(islice(logs(row).items(), row["planned"])) for row in shared])
+    planned = launches.logs_by_launch([dict(islice(logs(row).items(), row["planned"])) for row in shared])
     for row, spread in zip(shared, launches.spreads(planned, [values_of(row, ALIKE) for row in shared]), strict=True):
         values = (math.sqrt(spread.variance), spread.freedom, math.sqrt(spread.processes), spread.processes_freedom)
         row |= dict(zip(COLUMNS, (*values, spread.members), strict=True))

@@ -185,7 +185,7 @@ EVENTS |= numbers("start_seconds", "end_seconds")
 
 
 def event_rows(record: Record) -> list[Row]:
-    """What a rank notes in two pieces, one right after the other, is one: a forward and its loss.
+    """Events with pieces joined that follow right after each other: a forward and its loss.
 
     Raises ValueError for an event that is none."""
     events: list[Row] = []

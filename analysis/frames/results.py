@@ -400,12 +400,12 @@ class Results:
 
 
 def probes_of(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Which rows of trials trained nothing, but measured the network."""
+    """True for rows of trials that trained nothing, but measured the network."""
     return (rows.model == NO_MODEL).fillna(False).astype(bool)
 
 
 def gates_of(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Which rows of trials are parity gates."""
+    """True for rows of trials that are parity gates."""
     return (rows["find"] == trials.GATE).fillna(False).astype(bool)
 
 

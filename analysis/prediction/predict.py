@@ -220,7 +220,7 @@ def tuned(fusion: Fusion, asked: Asked) -> Fusion:
     return fusion if asked.cycle_seconds is None else replace(fusion, cycle_seconds=asked.cycle_seconds)
 
 
-def table(forecast: Forecast) -> pd.DataFrame:
+def forecast_table(forecast: Forecast) -> pd.DataFrame:
     """A row a prediction. `baseline`: the one-worker configuration behind it; intervals as predict.py says; the last
     four where it was measured."""
     rows = [_row(prediction, forecast.measured.get(id(prediction))) for prediction in forecast.predictions]

@@ -222,7 +222,7 @@ COLUMNS = (
 )
 
 
-def table(results: Results) -> pd.DataFrame:
+def claims_table(results: Results) -> pd.DataFrame:
     """A row of COLUMNS for each published ratio that this study has too, and for each way in which it has it.
 
     `verdict`: whether the 95 % interval of the measured ratio contains the published one. `equal_work`: of an epoch,
@@ -291,9 +291,9 @@ VERDICTS = {
 }
 
 
-def listing(results: Results) -> list[Listing]:
+def claims_listings(results: Results) -> list[Listing]:
     """One table; without rows, and with a note, where the study measured no published configuration."""
-    claims = table(results)
+    claims = claims_table(results)
     title = f"Published beside measured ({results.heading})"
     if claims.empty:
         return [Listing(title, HEADER, (), (_nothing(results),))]

@@ -127,8 +127,8 @@ def _worth(results: Results) -> Iterator[Part]:
 
 def published_section(material: Material) -> Section:
     """The ratios and outcomes that five public studies claim, and the same ones here."""
-    claims = ratios.table(material.results)
-    grids = ratios.listing(material.results)
+    claims = ratios.claims_table(material.results)
+    grids = ratios.claims_listings(material.results)
     parts = _tables(material, "published")
     outcomes = bool(parts)
     parts += [of_listing(grid, "published.csv", claims) for grid in grids if grid.rows]

@@ -117,7 +117,7 @@ def frozen(row: ConfigurationRow) -> str:
     return str(freeze) if known(freeze) else NOTHING
 
 
-def table(results: Results) -> pd.DataFrame:
+def arm_pairs_table(results: Results) -> pd.DataFrame:
     """A row for each pair and figure of the test set. `difference`: ours less theirs."""
     return pd.DataFrame([row for pair in pairs(results) for row in _compared(results, pair)])
 

@@ -39,7 +39,7 @@ class Probe:
 def probes(results: Results) -> list[Probe]:
     """Every probe of the study that was measured, in the order of their names."""
     probes = []
-    for name, ours in table(results).groupby("configuration", sort=False):
+    for name, ours in probes_table(results).groupby("configuration", sort=False):
         configuration, about = str(name), ours.iloc[0]
         fits = {
             (str(collective), bool(busy)): _fitted(group, results, configuration)
@@ -53,7 +53,7 @@ def probes(results: Results) -> list[Probe]:
 
 
 def _fitted(sizes: pd.DataFrame, results: Results, configuration: str) -> AlphaBeta:
-    """`sizes`: the rows of `table` of one probe, collective and state of the cores."""
+    """`sizes`: the rows of `probes_table` of one probe, collective and state of the cores."""
     rows = results.details.network
     rows = rows[(rows.configuration == configuration) & (rows.collective == sizes.collective.iloc[0])]
     rows = rows[rows.busy == sizes.busy.iloc[0]]
@@ -111,7 +111,7 @@ COLUMNS = (
 )
 
 
-def table(results: Results) -> pd.DataFrame:
+def probes_table(results: Results) -> pd.DataFrame:
     """COLUMNS of every probe that is ok, by probe, state of the cores, collective and size.
 
     Intervals are 95 %: between the repeats with three or more, else within the runs, as `interval` says.

@@ -17,7 +17,7 @@ import pandas as pd
 from analysis.frames import configurations as launches
 from analysis.frames.results import Results
 from scaling_study.stats.intervals import student_t
-from scaling_study.stats.launches import fitted, table, variance_left
+from scaling_study.stats.launches import fitted, logs_by_launch, variance_left
 
 CONFIDENCE = 0.999  # with which a canary has changed
 
@@ -108,7 +108,7 @@ def levels(results: Results) -> Levels | None:
     processes = [spread.processes for spread in known if spread.processes_freedom]
     start_seconds, round_seconds = _costs(results)
     inner = blocks[blocks.steps > 1]
-    of_all = fitted(table([launches.logs(row) for row in shared]))[1]
+    of_all = fitted(logs_by_launch([launches.logs(row) for row in shared]))[1]
     return Levels(
         steps=math.sqrt(np.average(inner.step_variance, weights=inner.steps - 1)) if len(inner) else math.nan,
         rounds=math.sqrt(_between_rounds(blocks)),

@@ -210,7 +210,7 @@ def _at_once(row: ConfigurationRow) -> float:
 
 
 def _possible(ours: Steps, base: Steps, evidence: Evidence) -> set[int]:
-    """Which parts are shown though nothing was lost there: of these the phases were measured."""
+    """Parts that are shown though nothing was lost there: their phases were measured."""
     several = int(ours.row["workers"]) > 1
     can = {KERNELS, UPDATE if OPTIMIZER not in steps.communicates_in(ours.row) else WITHIN, UNKNOWN}
     can |= {INPUT} if ours.exposed[DATA] else set()

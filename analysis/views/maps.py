@@ -45,7 +45,7 @@ Shown = tuple[str, str, str, str, str | None]  # model, weights, freeze, configu
 
 
 def shown(results: Results) -> list[Shown]:
-    """What is shown: the arms' chosen configurations, where there are arms; else all that have maps."""
+    """The configurations that are shown: those that arms chose, where there are arms; else all that have maps."""
     having = set(results.maps.videos.configuration)
     chosen: dict[str, Shown] = {}
     for pair in of_weights(results):

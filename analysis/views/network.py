@@ -18,7 +18,7 @@ from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
 from analysis.statistics import network
-from analysis.statistics.network import Probe, table
+from analysis.statistics.network import Probe, probes_table
 from analysis.text import binary_size, byte_rate, duration, first_few, giga
 from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.records.store import BUSY_CORES
@@ -46,7 +46,7 @@ def listing(results: Results) -> Listing | None:
     if results.probes.empty:
         return None
     probes = network.probes(results)
-    sizes = table(results)
+    sizes = probes_table(results)
     rows = [_cells(probe, key, fitted, sizes) for probe in probes for key, fitted in probe.fits.items()]
     lines = [*_crooked(probes), *_failed(results), *_disturbed(results), *_legend(sizes), f"{notes.source(results)}."]
     return Listing(f"The network ({results.study.name})", HEADER, tuple(rows), tuple(lines))
@@ -143,7 +143,7 @@ SECONDS, BUS = "time of a call", "bus bandwidth"
 
 @dataclass(frozen=True)
 class Line:
-    """One probe's sizes (table.COLUMNS) of one collective, with its fit where there is one."""
+    """One probe's sizes (rows of probes_table) of one collective, with its fit where there is one."""
 
     name: str
     sizes: pd.DataFrame
@@ -164,7 +164,7 @@ class Line:
 
 def draw(results: Results) -> dict[str, Figure]:
     """`network`, where the study probed one."""
-    sizes, probes = network.table(results), network.probes(results)[:MOST_PROBES]
+    sizes, probes = network.probes_table(results), network.probes(results)[:MOST_PROBES]
     present = [name for name in COLLECTIVES if (sizes.collective == name).any()]
     if not present:
         return {}
@@ -268,6 +268,6 @@ def _footnote(results: Results, sizes: pd.DataFrame) -> list[str]:
 
 VIEW = View(
     "How fast is the network?",
-    (StudyTable("network", listing, table, brief=brief),),
+    (StudyTable("network", listing, probes_table, brief=brief),),
     (Drawing("network", draw, several=True),),
 )

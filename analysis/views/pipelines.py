@@ -36,7 +36,7 @@ OWN_SCHEDULE = {"naive_model_parallel": NAIVE, "fairscale_pipe": "gpipe"}  # the
 
 
 class Shape(NamedTuple):
-    """What of a configuration says how its model is cut and in which order its stages work."""
+    """The keys of a configuration that say how its model is cut and in which order its stages work."""
 
     schedule: str  # "": not known
     stages: int  # workers along one pipeline

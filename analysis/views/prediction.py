@@ -114,7 +114,7 @@ INTERVALS = (
 )
 
 
-def listing(forecast: Forecast, results: Results) -> Listing:
+def forecast_listing(forecast: Forecast, results: Results) -> Listing:
     """A row each, in the order given; with columns of what was measured where anything was."""
     several = len({prediction.target.row["model"] for prediction in forecast.predictions}) > 1
     measured = forecast.measured
@@ -333,7 +333,7 @@ ACROSS, MOST_COLUMNS = 3, 9  # panels of a row; of a model: tables/prediction.md
 EFFICIENCY, EXPOSED = "efficiency", "exposed share of a step"
 
 
-def draw(forecast: Forecast, results: Results) -> dict[str, Figure]:
+def forecast_figures(forecast: Forecast, results: Results) -> dict[str, Figure]:
     """prediction-<model> -> its figure."""
     with style.applied():
         return {

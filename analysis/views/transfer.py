@@ -45,7 +45,7 @@ SHOWN = (POINTING, CHOSEN_BY, *HEADS, "top5_ivt")
 
 def listing(results: Results) -> Listing | None:
     """None where no two trainings differ in the weights that they begin with, or in what is frozen, alone."""
-    rows = as_rows(arms.table(results))
+    rows = as_rows(arms.arm_pairs_table(results))
     if not rows:
         return None
     there = {row["figure"] for row in rows}
@@ -92,7 +92,7 @@ def _lines(results: Results) -> Iterator[str]:
 
 
 def _choice(arm: Arm) -> str:
-    """Which rate, of how many; and where another might have been better."""
+    """The chosen rate, of how many; and the arms in which another might have been better."""
     values = [(arms.rate(row), arm.validation[str(row["configuration"])]) for row in arm.rows]
     tried = "; ".join(f"{rate}: {number(value) if known(value) else 'not known'}" for rate, value in values)
     chosen = (
@@ -192,7 +192,7 @@ def _recognition_lines(results: Results) -> list[str]:
     ]
 
 
-VIEW = View("Does pre-training help?", (StudyTable("transfer", listing, arms.table),))
+VIEW = View("Does pre-training help?", (StudyTable("transfer", listing, arms.arm_pairs_table),))
 
 
 RECOGNITION = View(

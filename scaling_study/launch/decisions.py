@@ -218,7 +218,7 @@ def _of_ratios(
         for name in names
     ]
     whose = {name: groups.processes(planned.trial) for name, planned in shared.items()}
-    spreads = dict(zip(names, launches.spreads(launches.table(logs), list(whose.values())), strict=True))
+    spreads = dict(zip(names, launches.spreads(launches.logs_by_launch(logs), list(whose.values())), strict=True))
     counts = dict[str, int]()
     held = {name: planned for name, planned in shared.items() if name not in baseline}
     for other in set(baseline) & set(shared):

@@ -101,7 +101,7 @@ class QuietMeter:
             self.throttled_seconds += throttled
 
     def _seconds(self) -> tuple[float, float, float]:
-        """Of this process and those below it, of all cores, and of a quota that stopped them, since they began."""
+        """CPU time of this process and those below it, of all cores, and time stopped by a quota, since each began."""
         own = time.process_time()
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -88,7 +88,7 @@ def total(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return sum(variances), float(welch_satterthwaite(variances, freedoms))
 
 
-def table(logs: Sequence[Mapping[str, float]]) -> Values:
+def logs_by_launch(logs: Sequence[Mapping[str, float]]) -> Values:
     """(m, launches) values from those of each row by launch; nan where one was not measured. Any order of launches."""
     names = list(dict.fromkeys(name for row in logs for name in row))
     return np.array([[row.get(name, math.nan) for name in names] for row in logs]).reshape(len(logs), len(names))

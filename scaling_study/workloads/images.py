@@ -251,7 +251,7 @@ def _of_classes(folder: Path, names: tuple[str, ...]) -> Tree:
 
 @dataclass(frozen=True)
 class Splits:
-    """Which files are trained on and which judge: ids of `train`, and the test's own tree."""
+    """Files that are trained on, and files that judge: ids of `train`, and the test's own tree."""
 
     train: Tree
     test: Tree

@@ -147,7 +147,7 @@ MIDDLE = View(lambda width, height: _square(width, height, 0.5, 0.5))
 
 
 def views_of(reading: Reading, epoch: int, ids: torch.Tensor) -> Sequence[View]:
-    """What is seen of each of the samples `ids`, (b,), in an epoch."""
+    """The view of each of the samples `ids`, (b,), in an epoch."""
     if reading.whole or reading.augmentation == "none":
         return [WHOLE if reading.whole else MIDDLE] * len(ids)
     numbers = (uniform(reading.seed, epoch, ids, number).tolist() for number in range(5))

@@ -96,7 +96,7 @@ def test_several_probes_have_to_be_told_apart(folder: Path) -> None:
 def test_no_probe_has_no_fit(folder: Path) -> None:
     read = results.read(folder)
     assert lines_of(read) == {} and network_module.listing(read) is None and network_module.brief(read) is None
-    assert network.table(read).empty
+    assert network.probes_table(read).empty
 
 
 # --- table ---
@@ -104,7 +104,7 @@ def test_no_probe_has_no_fit(folder: Path) -> None:
 
 def test_three_repeats_have_an_interval_between_them(folder: Path) -> None:
     plant_probe(folder, repeats=3, between=0.05)
-    made = network.table(results.read(folder))
+    made = network.probes_table(results.read(folder))
     assert set(made.interval) == {network.BETWEEN} and (made.repeats == 3).all() and (made.calls == 180).all()
     assert (made.seconds_low < made.seconds).all() and (made.seconds < made.seconds_high).all()
 

@@ -173,7 +173,7 @@ def test_no_text_of_the_figure_covers_another_or_leaves_the_sheet(
     folder = plant(tmp_path, planted)
     read = results.read(folder)
     made = forecast(read, folder, Asked(workers, network=WIDE, check=True))
-    for title, drawn in prediction.draw(made, read).items():
+    for title, drawn in prediction.forecast_figures(made, read).items():
         found = texts(drawn)
         for text, box in found:
             inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= drawn.bbox.width and box.y1 <= drawn.bbox.height

@@ -13,10 +13,9 @@ from planted import Planted, plant
 from analysis.frames import results
 from analysis.prediction import inputs
 from analysis.prediction import predict as forecast
-from analysis.prediction import predict as table
 from analysis.prediction.inputs import OneWorker, Target
 from analysis.prediction.network import Link, Network
-from analysis.prediction.predict import Asked, predict
+from analysis.prediction.predict import Asked, forecast_table, predict
 from analysis.prediction.simulate import AFTERWARDS, BUCKETS, DDP, HOROVOD
 from analysis.statistics.network import Probe
 from scaling_study.records.store import Phases, read_record, write_record
@@ -249,7 +248,7 @@ def test_a_run_is_checked_on_as_many_hosts_as_it_had(tmp_path: Path) -> None:
     assert here.samples_per_second == pytest.approx(600) and there.samples_per_second == pytest.approx(300)
     assert here.prediction is there.prediction
     assert there.samples_per_second * (1 + there.error) < here.samples_per_second * (1 + here.error)
-    frame = table.table(made)
+    frame = forecast_table(made)
     assert frame.measured_samples_per_second.tolist() == pytest.approx([600])
 
 

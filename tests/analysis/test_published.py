@@ -54,7 +54,7 @@ def test_every_claim_names_known_flaws_of_its_study() -> None:
 
 
 def test_speedup_stands_beside_speedup_and_gain_beside_gain(tmp_path: Path) -> None:
-    made = ratios.table(results.read(plant(tmp_path, [ONE, TWO, HALF]))).set_index("what")
+    made = ratios.claims_table(results.read(plant(tmp_path, [ONE, TWO, HALF]))).set_index("what")
     assert set(made.index) == {
         "horovod, resnet18, batch 32: 2 workers, fp32 / 1 worker",
         "horovod, resnet18, batch 32: 2 workers, fp16 / 1 worker",
@@ -68,25 +68,25 @@ def test_speedup_stands_beside_speedup_and_gain_beside_gain(tmp_path: Path) -> N
 
 def test_only_what_is_otherwise_the_same_is_divided(tmp_path: Path) -> None:
     other = replace(TWO, keys=(("controller", "mpi"),))
-    assert ratios.table(results.read(plant(tmp_path / "a", [ONE, other]))).empty
+    assert ratios.claims_table(results.read(plant(tmp_path / "a", [ONE, other]))).empty
     plant(tmp_path / "b", [ONE, TWO, replace(TWO, keys=(("compile", True),))])
-    assert len(ratios.table(results.read(tmp_path / "b"))) == 1
+    assert len(ratios.claims_table(results.read(tmp_path / "b"))) == 1
 
 
 def test_what_may_not_be_compared_is_left_out(tmp_path: Path) -> None:
     plant(tmp_path, [ONE, TWO])
     plant_gates(tmp_path, [TWO], {"horovod": "gradients: summed"})
-    assert ratios.table(results.read(tmp_path)).empty
+    assert ratios.claims_table(results.read(tmp_path)).empty
 
 
 def test_too_few_repeats_stand_there_without_a_verdict(tmp_path: Path) -> None:
-    (row,) = ratios.table(results.read(plant(tmp_path, [replace(ONE, repeats=1), TWO]))).to_dict("records")
+    (row,) = ratios.claims_table(results.read(plant(tmp_path, [replace(ONE, repeats=1), TWO]))).to_dict("records")
     assert row["verdict"] == ratios.NO_INTERVAL and row["measured_low"] is None
 
 
 def test_the_whole_published_study_finds_every_ratio_that_it_ran(tmp_path: Path) -> None:
     planted, about = published_study()
-    made = ratios.table(results.read(plant(tmp_path, planted, **about)))
+    made = ratios.claims_table(results.read(plant(tmp_path, planted, **about)))
     ours = [claim for claim in published() if claim.of["framework"] == "horovod" and "resnet" in claim.of["model"]]
     ran = {(one.model, one.batch_per_worker, one.workers, one.allreduce) for one in planted if one.status == "ok"}
 
@@ -99,6 +99,6 @@ def test_the_whole_published_study_finds_every_ratio_that_it_ran(tmp_path: Path)
 
 
 def test_an_epoch_is_told_with_its_ratio_at_equal_work() -> None:
-    (row,) = ratios.table(results.read(example("distributed_dl_pipeline"))).to_dict("records")
+    (row,) = ratios.claims_table(results.read(example("distributed_dl_pipeline"))).to_dict("records")
     assert row["published"] == 12 and row["flaws"] == ("F9", "F10")
     assert row["measured"] > 10 > 1.5 > row["equal_work"]

@@ -213,7 +213,7 @@ def breaks(*_: object, **__: object) -> None:
         ("analysis.show.notes.under_speedup", "speed-up of resnet18"),
         ("analysis.report.sections.bottlenecks", "the bottlenecks"),
         ("analysis.report.sections.suggestions", "what is most worth measuring"),
-        ("analysis.report.sections.ratios.table", "Published beside measured"),
+        ("analysis.report.sections.ratios.claims_table", "Published beside measured"),
         ("analysis.report.sections._samples", "Provenance"),
     ],
 )

@@ -230,4 +230,4 @@ def test_rounds_are_not_predicted_and_one_line_says_why(tmp_path: Path, capsys: 
     made = forecast(results.read(folder), folder, asked)
     assert {one.target.row["framework"] for one in made.predictions} == {"torch_ddp"}
     (said,) = made.wrong
-    assert said in layout.markdown(prediction.listing(made, results.read(folder)))
+    assert said in layout.markdown(prediction.forecast_listing(made, results.read(folder)))

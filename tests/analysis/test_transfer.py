@@ -34,7 +34,7 @@ def test_each_arm_takes_its_best_rate_on_validation_data_and_not_on_the_test(tmp
 
 def test_arms_that_differ_in_one_thing_alone_are_compared_seed_by_seed(study) -> None:
     """Seeds differ by 0.05, which all arms share; what is left of a difference is 0.01."""
-    rows = arms.table(study)
+    rows = arms.arm_pairs_table(study)
     names = ["varied", "weights", "freeze", "other_weights", "other_freeze"]
     compared = list(rows[names].drop_duplicates().itertuples(index=False, name=None))
     assert compared == [
@@ -61,7 +61,7 @@ def test_less_is_better_of_a_loss_and_too_few_seeds_claim_nothing(tmp_path: Path
     interval = arms.between_repeats([0.1, 0.11, 0.12])
     assert arms.verdict(interval, "loss") == arms.HARMS and arms.verdict(interval, "ap_i") == arms.HELPS
     two = plant_arms(tmp_path, [replace(one, seeds=(1, 2), pointing=None) for one in (PRE, RANDOM)])
-    assert set(arms.table(two).verdict) == {arms.TOO_FEW}
+    assert set(arms.arm_pairs_table(two).verdict) == {arms.TOO_FEW}
     assert "too few seeds" in markdown(transfer.listing(two))
 
 
