@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from analysis.prediction import network as quantities
-from analysis.prediction.network import ALGORITHMS, CannotPredict, Link, Network
+from analysis.prediction.network import ALGORITHMS, CannotPredict, Link, ModelledNetwork
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -371,7 +371,7 @@ def network(
     per_host: int | None,
     local_bandwidth: float | None,
     local_latency: float | None,
-) -> Network | None:
+) -> ModelledNetwork | None:
     """The network that the command line describes, in bytes per second and seconds; None where it says nothing.
 
     Raises CannotPredict where half of one is given.
@@ -388,7 +388,7 @@ def network(
         problem = "a link within hosts needs to know how many workers share one: --per-host is missing"
     if problem:
         raise CannotPredict(problem)
-    return Network(between, within, per_host or 1) if between else None
+    return ModelledNetwork(between, within, per_host or 1) if between else None
 
 
 def _link(bandwidth: float | None, latency: float | None, *flags: str) -> Link | None:

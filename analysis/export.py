@@ -70,7 +70,7 @@ class AlreadyThere(Exception):
 
 
 @dataclass(frozen=True)
-class Point:
+class ExportedPoint:
     """The metrics of one repeat. `at`: Unix seconds."""
 
     repeat: int
@@ -79,7 +79,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Run:
+class ExportedRun:
     """One configuration: `name` is its id, `title` how a person says it, `group` its model."""
 
     name: str
@@ -90,10 +90,10 @@ class Run:
     parameters: Mapping[str, str | Number | bool]
     tags: Mapping[str, str]
     metrics: Mapping[str, Number]
-    points: Sequence[Point]
+    points: Sequence[ExportedPoint]
 
 
-def runs(results: Results) -> list[Run]:
+def runs(results: Results) -> list[ExportedRun]:
     """One for each configuration, also of those that failed: they have tags and no metrics."""
     trials: dict[str, list[Row]] = {}
     for trial in as_rows(results.runs):
@@ -102,9 +102,9 @@ def runs(results: Results) -> list[Run]:
     return [_run(row, trials[str(row["configuration"])], about) for row in results.rows]
 
 
-def _run(row: Row, trials: Sequence[Row], about: Mapping[str, str]) -> Run:
+def _run(row: Row, trials: Sequence[Row], about: Mapping[str, str]) -> ExportedRun:
     good = sorted((t for t in trials if t["status"] == "ok"), key=lambda trial: int(trial["repeat"]))
-    return Run(
+    return ExportedRun(
         name=str(row["configuration"]),
         title=f"{row['model']}, {row['series']}, batch {row['batch']}",
         group=str(row["model"]),
@@ -113,7 +113,7 @@ def _run(row: Row, trials: Sequence[Row], about: Mapping[str, str]) -> Run:
         parameters={key: _plain(row[key]) for key in KEYS if known(row[key])},
         tags={**about, **{key: str(row[key]) for key in TAGS if known(row[key]) and row[key] != ""}},
         metrics=_numbers(row, METRICS),
-        points=[Point(int(t["repeat"]), seconds(t["started_at"]), _numbers(t, OF_A_REPEAT)) for t in good],
+        points=[ExportedPoint(int(t["repeat"]), seconds(t["started_at"]), _numbers(t, OF_A_REPEAT)) for t in good],
     )
 
 
@@ -148,7 +148,7 @@ def _new(folder: Path, study: str) -> Path:
 # Event files are written by TensorBoard's own package, which needs neither TensorFlow nor torch.
 
 
-def write_tensorboard(runs: Sequence[Run], study: str, folder: Path) -> Path:
+def write_tensorboard(runs: Sequence[ExportedRun], study: str, folder: Path) -> Path:
     """A folder of its own for each run, in folder/<study>; returns that. Raises ImportError, AlreadyThere, OSError."""
     from tensorboard.compat.proto import event_pb2, summary_pb2
     from tensorboard.plugins.hparams import summary_v2 as hparams
@@ -178,7 +178,7 @@ MOST_AT_ONCE = 1000  # metrics that MLflow takes in one call
 LONGEST, LONGEST_NAME = 5000, 250  # characters of a tag or parameter; of a name
 
 
-def write_mlflow(runs: Sequence[Run], study: str, folder: Path) -> Path:
+def write_mlflow(runs: Sequence[ExportedRun], study: str, folder: Path) -> Path:
     """Into folder/mlflow.db, which is made or added to; returns it. Raises ImportError, AlreadyThere, OSError."""
     import alembic  # noqa: F401  # what mlflow-skinny leaves out, and a database needs
     from mlflow.exceptions import MlflowException
@@ -195,7 +195,7 @@ def write_mlflow(runs: Sequence[Run], study: str, folder: Path) -> Path:
     return database
 
 
-def _add(runs: Sequence[Run], study: str, folder: Path, database: Path) -> None:
+def _add(runs: Sequence[ExportedRun], study: str, folder: Path, database: Path) -> None:
     """A new experiment in `database` with these runs."""
     from mlflow.entities import Metric, Param, RunTag
     from mlflow.tracking import MlflowClient
@@ -227,7 +227,7 @@ def _add(runs: Sequence[Run], study: str, folder: Path, database: Path) -> None:
 WANDB_LONGEST = 128  # characters of a name
 
 
-def write_wandb(runs: Sequence[Run], study: str, folder: Path) -> Path:
+def write_wandb(runs: Sequence[ExportedRun], study: str, folder: Path) -> Path:
     """Offline runs in folder/<study>/wandb; returns that. Raises ImportError, AlreadyThere, OSError."""
     import wandb
 
@@ -242,7 +242,7 @@ def write_wandb(runs: Sequence[Run], study: str, folder: Path) -> Path:
     return place / "wandb"
 
 
-def _leave(runs: Sequence[Run], study: str, place: Path) -> None:
+def _leave(runs: Sequence[ExportedRun], study: str, place: Path) -> None:
     """An offline run for each, under `place`."""
     import wandb
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from analysis.prediction import inputs
-from analysis.prediction.inputs import OneWorker, Target
-from analysis.prediction.network import Link, Network
+from analysis.prediction.inputs import OneWorker, TrainingTarget
+from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.predict import Prediction, predict
 from analysis.prediction.simulate import BUCKETS, CYCLES, WHOLE, Fusion
 from benchmarks.simulated_cluster import Cluster, Run, Wire, alone, true_step
@@ -89,7 +89,7 @@ def case(cluster: Cluster, seed: int) -> Case:
     fusion = Fusion(cluster.policy, cluster.most_bytes, cycle_seconds=cluster.cycle)
     row = {"precision": "fp32", "batch_per_worker": 32}
     network = measured_network(cluster, seed)
-    made = predict(Target(row, "", one, fusion, ("fp32",)), "fp32", cluster.algorithm, cluster.workers, network)
+    made = predict(TrainingTarget(row, "", one, fusion, ("fp32",)), "fp32", cluster.algorithm, cluster.workers, network)
     samples = 32 * cluster.workers
     return Case(cluster, samples / true_step(cluster, TRUE_STEPS, seed + 10_000), made)
 
@@ -110,13 +110,13 @@ def measured_alone(cluster: Cluster, seed: int) -> OneWorker:
     return one
 
 
-def measured_network(cluster: Cluster, seed: int) -> Network:
+def measured_network(cluster: Cluster, seed: int) -> ModelledNetwork:
     """Both links as probes of two workers find them."""
     between = measured_link(replace(cluster, workers_per_host=1), cluster.between, 100 * seed + 50)
     if cluster.workers_per_host == 1:
-        return Network(between)
+        return ModelledNetwork(between)
     within = measured_link(replace(cluster, workers_per_host=1), cluster.within, 100 * seed + 51)
-    return Network(between, within, cluster.workers_per_host)
+    return ModelledNetwork(between, within, cluster.workers_per_host)
 
 
 def measured_link(cluster: Cluster, wire: Wire, seed: int) -> Link:

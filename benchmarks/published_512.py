@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis.prediction import simulate as stragglers
-from analysis.prediction.network import Link, Network
+from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.simulate import CYCLES, MIB, Fusion, Step, simulate
 from scaling_study.stats.intervals import Interval
 
@@ -57,7 +57,7 @@ def efficiency(model: str, gpus: int, inputs: Inputs = Inputs()) -> float:
     """Throughput of so many GPUs over theirs alone, by a ring over all of them, as NCCL 2 made it then."""
     step = one_gpu(model, inputs.speed)
     within = Link(5e-6, 1 / 10e9)
-    network = Network(Link(inputs.latency_seconds, 8 / (25e9 * inputs.bandwidth)), within, GPUS_PER_SERVER)
+    network = ModelledNetwork(Link(inputs.latency_seconds, 8 / (25e9 * inputs.bandwidth)), within, GPUS_PER_SERVER)
     slowest = step.scaled(stragglers.slowdown(gpus, inputs.variation))
     return step.seconds / simulate(slowest, gpus, "ring", network, OLD_HOROVOD).step_seconds
 

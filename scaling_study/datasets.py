@@ -75,7 +75,7 @@ class NoData(Exception):
 
 
 @dataclass(frozen=True)
-class Data:
+class DataSource:
     """The data that `data: auto` means here, and why."""
 
     name: str  # cifar10, cola, wikitext2, wikitext2_bpe, images, cholect45, surgical_scenes or synthetic
@@ -269,7 +269,7 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")  # some systems leave ._1.png beside 1.png
 
 
-def available() -> dict[str, Data]:
+def available() -> dict[str, DataSource]:
     """The meaning of `data: auto` for each data set, without downloading or checking anything.
 
     One that is not in the answer takes a download to know.
@@ -277,16 +277,16 @@ def available() -> dict[str, Data]:
     root, text = data_root(), wikitext2_file()
     images = (root / CIFAR10_FOLDER).is_dir() or (root / CIFAR10_ARCHIVE).is_file()
     files = {"cifar10": images, "cola": cola_file(), "wikitext2": text, "wikitext2_bpe": text}
-    there = {name: Data(name, f"in {root}") for name, found in files.items() if found}
-    there[SCENES] = Data(SCENES, f"in {scenes_folder()}")
+    there = {name: DataSource(name, f"in {root}") for name, found in files.items() if found}
+    there[SCENES] = DataSource(SCENES, f"in {scenes_folder()}")
     surgery = surgery_folder()
-    there["cholect45"] = Data("cholect45", f"in {surgery}") if surgery else Data(SCENES, NO_SURGERY)
+    there["cholect45"] = DataSource("cholect45", f"in {surgery}") if surgery else DataSource(SCENES, NO_SURGERY)
     if path := data_path():
-        return there | ({"images": Data("images", f"in {path}")} if (path / "train").is_dir() else {})
-    return there | ({"images": Data("cifar10", NO_TREE)} if "cifar10" in there else {})
+        return there | ({"images": DataSource("images", f"in {path}")} if (path / "train").is_dir() else {})
+    return there | ({"images": DataSource("cifar10", NO_TREE)} if "cifar10" in there else {})
 
 
-def prepare(names: Sequence[str]) -> dict[str, Data]:
+def prepare(names: Sequence[str]) -> dict[str, DataSource]:
     """Make data ready before any clock runs: verify and pack it once, download it if it is not there.
 
     Raises HostError. A subprocess does it, so that the driver never imports torch.
@@ -300,11 +300,13 @@ def prepare(names: Sequence[str]) -> dict[str, Data]:
         if name in names and lacking[name]:
             ready = prepare([one for one in names if one not in (name, other)] + [other])
             instead = ready[other]
-            ready[name] = Data(instead.name, why if instead.name == other else f"{why}, and {instead.why}")
+            ready[name] = DataSource(instead.name, why if instead.name == other else f"{why}, and {instead.why}")
             return {one: ready[one] for one in names}
-    ready = {name: Data(name, f"in {data_root()}") for name in names if name in PACKED and PACKED[name]().exists()}
+    ready = {
+        name: DataSource(name, f"in {data_root()}") for name in names if name in PACKED and PACKED[name]().exists()
+    }
     if SCENES in names and (scenes_folder() / SCENES_MARK).is_file():
-        ready[SCENES] = Data(SCENES, f"in {scenes_folder()}")
+        ready[SCENES] = DataSource(SCENES, f"in {scenes_folder()}")
     if open_ := [name for name in names if name not in ready]:
         shown = SCENES in open_ and sys.stderr.isatty()  # its progress: drawing them takes most of a minute
         done = subprocess.run(
@@ -320,5 +322,5 @@ def prepare(names: Sequence[str]) -> dict[str, Data]:
         answer = json.loads(done.stdout.splitlines()[-1])
         for name, entry in answer.items():
             where = {"images": data_path(), "cholect45": data_path(), SCENES: scenes_folder()}.get(name, data_root())
-            ready[name] = Data(entry["data"], entry.get("why", f"in {where}"))
+            ready[name] = DataSource(entry["data"], entry.get("why", f"in {where}"))
     return ready

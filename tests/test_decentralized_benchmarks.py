@@ -143,7 +143,7 @@ def test_without_a_curve_samples_per_second_decide(rounds: dict[int, list[float]
 def test_every_way_of_the_study_reaches_the_same_target_batches(small: bool) -> None:
     asked = study.load(CHECKOUT / "studies/decentralized.yaml", small)
     over = Cluster(hosts.parse_option("a:1,b:1"))
-    data = {"cifar10": datasets.Data("cifar10", "")}
+    data = {"cifar10": datasets.DataSource("cifar10", "")}
     made = plan.make(asked, MACHINE, data, ALONE if small else over)
     assert not {planned.unsupported for planned in made.configurations} - {""}
     trials = [planned.trial for planned in made.configurations]

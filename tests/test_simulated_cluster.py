@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analysis.prediction import network as collectives
-from analysis.prediction.network import Link, Network
+from analysis.prediction.network import Link, ModelledNetwork
 from benchmarks import published_512
 from benchmarks.prediction_on_clusters import WORKERS, case, drawn_for
 from benchmarks.simulated_cluster import Cluster, Run, Wire
@@ -24,7 +24,7 @@ QUIET = Cluster(
 def test_messages_that_do_not_vary_add_up_to_the_closed_form(algorithm: str, workers: int, per_host: int) -> None:
     cluster = replace(QUIET, workers=workers, workers_per_host=per_host, algorithm=algorithm)
     between, within = Link(1e-5, 1e-9), Link(1e-6, 1e-10)
-    network = Network(between, within, per_host) if per_host > 1 else Network(between)
+    network = ModelledNetwork(between, within, per_host) if per_host > 1 else ModelledNetwork(between)
     took = Run(cluster, 0).reduced(np.zeros(workers), 1e7)
     # A ring over hosts waits for its slowest link in every step; what is on the fast ones is there already.
     assert float(took.max()) == pytest.approx(collectives.seconds(algorithm, workers, 1e7, network), rel=1e-9)

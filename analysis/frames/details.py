@@ -18,7 +18,7 @@ import pandas as pd
 from analysis.frames import measured, training
 from analysis.frames.measured import PHASES, Row, communicator, who
 from analysis.frames.rows import WHO, numbers, typed, whole
-from analysis.frames.training import Training
+from analysis.frames.training import TrainingRecord
 from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.store import RankReport, Record
@@ -156,7 +156,7 @@ def fact_rows(record: Record) -> list[Row]:
             max((rank.skipped_steps for rank in ranks if rank.skipped_steps is not None), default=None),
             printable(record.commit),
             ", ".join(f"{printable(name)} {printable(version)}" for name, version in versions),
-            tuple(Training.of(rank.training) for rank in ranks if rank.training),
+            tuple(TrainingRecord.of(rank.training) for rank in ranks if rank.training),
         )
     ]
 

@@ -54,7 +54,7 @@ WORDS = ("logged_loss", "selected_on", "layout", "resumed_layout", "one_order")
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingRecord:
     """`training` of one rank. What is not known is empty."""
 
     groups: tuple[tuple[str, int, float], ...] = ()  # name, parameters, learning rate of each group of the optimiser
@@ -75,7 +75,7 @@ class Training:
     shown_maps: Mapping[str, str] = field(default_factory=dict)  # of class activation: whose "channels", which "class"
 
     @classmethod
-    def of(cls, training: Mapping[str, Any]) -> Training:
+    def of(cls, training: Mapping[str, Any]) -> TrainingRecord:
         """From a record. Raises ValueError, TypeError, KeyError or AttributeError for what is of no right shape."""
         groups = _list(training, "groups")
         seconds = float(dict(_map(training, "seconds")).get("train", 0.0))

@@ -18,7 +18,7 @@ from analysis.frames.configurations import KEYS, known, same, values_of
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow
-from analysis.prediction.network import Link, Network
+from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.simulate import AFTERWARDS, DDP, HOROVOD, Fusion, Gradient, Step
 from analysis.statistics import network
 from analysis.statistics.network import Probe
@@ -63,7 +63,7 @@ Row = ConfigurationRow
 
 
 @dataclass(frozen=True)
-class Target:
+class TrainingTarget:
     """A prediction's target: a framework's way of sharing the gradients of one worker's step, on each of `wires`."""
 
     row: Row  # the trial keys, of one of the framework's own configurations where the study has any
@@ -78,7 +78,7 @@ class Target:
         return WIRE_BITS[allreduce] / width if allreduce != "fp32" else 1.0
 
 
-def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[list[Target], list[str]]:
+def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[list[TrainingTarget], list[str]]:
     """(what can be predicted, in the order of the tables, one sentence for each thing that cannot).
 
     `asked`: precisions of the allreduce; without any, those that the study ran with several workers, else fp32.
@@ -109,7 +109,9 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
         if isinstance(one := bases[name], str):
             wrong.append(f"{name}: {one}")
         else:
-            chosen.append(Target(way, _label(way, results), one, policy(way), tuple(asked) or _wires(way, every)))
+            chosen.append(
+                TrainingTarget(way, _label(way, results), one, policy(way), tuple(asked) or _wires(way, every))
+            )
     return chosen, list(dict.fromkeys(wrong))
 
 
@@ -362,7 +364,7 @@ def hosts_of(row: Mapping[str, object]) -> int:
     return int(str(row["hosts"])) if known(row["hosts"]) else 1
 
 
-def network_of(row: Row, among: Sequence[Probed]) -> Network:
+def network_of(row: Row, among: Sequence[Probed]) -> ModelledNetwork:
     """The network that a framework's configuration runs on, from probes(), of which there is at least one.
 
     Each link is that of the nearest probe: within a host of one that ran on one host, between hosts of one that ran on
@@ -378,8 +380,10 @@ def network_of(row: Row, among: Sequence[Probed]) -> Network:
     else:
         source = f"between hosts by {wide.name}" + (f", within a host by {local.name}" if local else "")
 
-    def of(kind: tuple[str, bool]) -> Network:
-        return Network(wide.link(kind), local.link(kind) if local else None, per_host, source=f"measured {source}")
+    def of(kind: tuple[str, bool]) -> ModelledNetwork:
+        return ModelledNetwork(
+            wide.link(kind), local.link(kind) if local else None, per_host, source=f"measured {source}"
+        )
 
     measured_busy = all(BUSY in part.probe.fits for part in (wide, local) if part)
     return replace(of(IDLE), busy=of(BUSY) if measured_busy else None)

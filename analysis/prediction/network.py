@@ -102,7 +102,7 @@ def _parted(text: str, what: str, such_as: str) -> tuple[float, str]:
 # (NCCL's tree lets the two overlap, which saves latency; what its segments cost instead nobody has published.)
 
 
-def ring(workers: int, size: float, network: Network) -> float:
+def ring(workers: int, size: float, network: ModelledNetwork) -> float:
     """A host's link to the next carries each byte once each way, however many workers are on the host."""
     return around(workers, size, network.across(workers))
 
@@ -117,7 +117,7 @@ def half_way(n: int, size: float, link: Link) -> float:
     return (n - 1) * (link.latency_seconds + size / n * link.seconds_per_byte)
 
 
-def halving_doubling(workers: int, size: float, network: Network) -> float:
+def halving_doubling(workers: int, size: float, network: ModelledNetwork) -> float:
     """Vectors halve while distances double: the nearest neighbours exchange the most, so hosts keep it to themselves.
 
     Workers beyond a power of two hand all they have to one of the others first, and are given the result.
@@ -134,7 +134,7 @@ def halving_doubling(workers: int, size: float, network: Network) -> float:
     return seconds
 
 
-def tree(workers: int, size: float, network: Network) -> float:
+def tree(workers: int, size: float, network: ModelledNetwork) -> float:
     """Double binary tree: reduce, then broadcast. Neighbours in rank are neighbours in the tree, as in a ring."""
     link, height = network.across(workers), math.ceil(math.log2(workers))
     alpha, whole = link.latency_seconds, size * link.seconds_per_byte
@@ -144,7 +144,7 @@ def tree(workers: int, size: float, network: Network) -> float:
     return 2 * (whole + 2 * height * alpha + 2 * math.sqrt(2 * height * alpha * whole))
 
 
-def hierarchical(workers: int, size: float, network: Network) -> float:
+def hierarchical(workers: int, size: float, network: ModelledNetwork) -> float:
     """Reduce-scatter within each host, a ring between the hosts for each share, all-gather within.
 
     The shares of a host's workers travel at the same time over the one link of the host: all of the data passes it.
@@ -153,7 +153,7 @@ def hierarchical(workers: int, size: float, network: Network) -> float:
     return inside + around(network.hosts(workers), size, network.between)
 
 
-ALGORITHMS: Mapping[str, Callable[[int, float, Network], float]] = {
+ALGORITHMS: Mapping[str, Callable[[int, float, ModelledNetwork], float]] = {
     "ring": ring,
     "tree": tree,
     "halving_doubling": halving_doubling,
@@ -161,7 +161,7 @@ ALGORITHMS: Mapping[str, Callable[[int, float, Network], float]] = {
 }
 
 
-def seconds(algorithm: str, workers: int, size: float, network: Network) -> float:
+def seconds(algorithm: str, workers: int, size: float, network: ModelledNetwork) -> float:
     """Seconds of one allreduce of `size` bytes, by one of ALGORITHMS."""
     return 0.0 if workers == 1 else ALGORITHMS[algorithm](workers, size, network)
 
@@ -212,13 +212,13 @@ def slower(a: Link, b: Link) -> Link:
 
 
 @dataclass(frozen=True)
-class Network:
+class ModelledNetwork:
     """Hosts of `workers_per_host`, filled one after the other. Without `within` each worker is a host of its own."""
 
     between: Link
     within: Link | None = None
     workers_per_host: int = 1
-    busy: Network | None = None  # the same while every worker's cores compute; None: it makes no difference
+    busy: ModelledNetwork | None = None  # the same while every worker's cores compute; None: it makes no difference
     source: str = field(default=GIVEN, compare=False)  # where it is from, in words
 
     def hosts(self, workers: int) -> int:
@@ -239,14 +239,14 @@ class Network:
             return self.inside
         return self.between if self.local(workers) == 1 else slower(self.between, self.inside)
 
-    def placed(self, workers: int, hosts: int) -> Network:
+    def placed(self, workers: int, hosts: int) -> ModelledNetwork:
         """The network with so many workers spread over so many hosts, where links within and between them are known."""
         if self.within is None:
             return self
         busy = self.busy.placed(workers, hosts) if self.busy else None
         return replace(self, workers_per_host=-(-workers // hosts), busy=busy)
 
-    def scaled(self, latency: float, byte: float) -> Network:
+    def scaled(self, latency: float, byte: float) -> ModelledNetwork:
         """Every link with its times multiplied, busy ones likewise."""
         return replace(
             self,

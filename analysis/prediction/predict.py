@@ -17,9 +17,9 @@ from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow
 from analysis.frames.study import workers_text
 from analysis.prediction import inputs
-from analysis.prediction.inputs import ALIKE, KNOBS, OneWorker, Target, hosts_of
-from analysis.prediction.network import ALGORITHMS, CannotPredict, Network
-from analysis.prediction.simulate import Fusion, Outcome, simulate, slowdown
+from analysis.prediction.inputs import ALIKE, KNOBS, OneWorker, TrainingTarget, hosts_of
+from analysis.prediction.network import ALGORITHMS, CannotPredict, ModelledNetwork
+from analysis.prediction.simulate import Fusion, SimulatedStep, simulate, slowdown
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 # Throughput, efficiency and exposed communication of n workers, each with what the measurements leave open.
@@ -49,8 +49,8 @@ class Bounds:
 class Prediction:
     """A predicted step of `workers`: throughput in samples a second over all of them, efficiency against one worker."""
 
-    target: Target
-    network: Network
+    target: TrainingTarget
+    network: ModelledNetwork
     allreduce: str
     algorithm: str
     workers: int
@@ -73,11 +73,11 @@ class Doubt:
 
 
 def predict(
-    target: Target,
+    target: TrainingTarget,
     allreduce: str,
     algorithm: str,
     workers: int,
-    network: Network,
+    network: ModelledNetwork,
     straggle: bool = True,
     crowding: float = 1.0,
 ) -> Prediction:
@@ -85,7 +85,7 @@ def predict(
     crowded = crowding if network.local(workers) > 1 else 1.0
     slowest = slowdown(workers, worker.variation) if straggle else 1.0
 
-    def ran(doubt: Doubt) -> Outcome:
+    def ran(doubt: Doubt) -> SimulatedStep:
         links = network.scaled(doubt.latency, doubt.byte)
         step = worker.step.scaled(doubt.compute * crowded * slowest)
         return simulate(step, workers, algorithm, links, target.fusion, wire)
@@ -109,7 +109,7 @@ def predict(
     )
 
 
-def doubts(worker: OneWorker, network: Network) -> tuple[Doubt, ...]:
+def doubts(worker: OneWorker, network: ModelledNetwork) -> tuple[Doubt, ...]:
     """Draws of the inputs; none where one worker was measured too few times to say how sure its step is."""
     if worker.repeats < FEWEST_REPEATS:
         return ()
@@ -152,7 +152,7 @@ class Asked:
     workers: Sequence[int]
     algorithms: Sequence[str] = ()
     allreduce: Sequence[str] = ()
-    network: Network | None = None
+    network: ModelledNetwork | None = None
     fusion_bytes: int | None = None
     cycle_seconds: float | None = None
     straggle: bool = True

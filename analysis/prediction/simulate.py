@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from analysis.prediction.network import Network, seconds
+from analysis.prediction.network import ModelledNetwork, seconds
 
 # Which gradients travel together, and when they may leave.
 #
@@ -131,7 +131,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulatedStep:
     """One simulated step. `exposed_seconds`: what communication adds; `communication_seconds`: the wire was in use."""
 
     step_seconds: float
@@ -166,10 +166,12 @@ class Backward:
         self.communicated += self.wall - began
 
 
-def simulate(step: Step, workers: int, algorithm: str, network: Network, policy: Fusion, wire: float = 1.0) -> Outcome:
+def simulate(
+    step: Step, workers: int, algorithm: str, network: ModelledNetwork, policy: Fusion, wire: float = 1.0
+) -> SimulatedStep:
     """One step of `workers`; `wire`: bytes on the wire for each byte of gradients."""
     if workers == 1:
-        return Outcome(step.seconds, 0.0, 0.0, 0)
+        return SimulatedStep(step.seconds, 0.0, 0.0, 0)
     backward = Backward(step.backward_seconds)
 
     @cache
@@ -191,13 +193,13 @@ def simulate(step: Step, workers: int, algorithm: str, network: Network, policy:
     calls = SCHEDULES[policy.kind](backward, step.gradients, policy, wire, call, agreeing(workers, network))
     ended = max(backward.wall, backward.when(backward.total))
     exposed = ended - step.backward_seconds
-    return Outcome(step.seconds + exposed, exposed, backward.communicated, calls)
+    return SimulatedStep(step.seconds + exposed, exposed, backward.communicated, calls)
 
 
 Call = Callable[[Iterable[float]], int]
 
 
-def agreeing(workers: int, network: Network) -> float:
+def agreeing(workers: int, network: ModelledNetwork) -> float:
     """Seconds in which all workers find out what all of them have: a few bytes, up a binary tree and down again."""
     return 2 * math.ceil(math.log2(workers)) * network.across(workers).latency_seconds
 

@@ -62,7 +62,7 @@ METRICS = {  # of outcomes.csv -> (the figure, by what it is multiplied)
 
 
 @dataclass(frozen=True)
-class Training:
+class PublishedTraining:
     """One published training. `keys`: trial keys and values of the same configuration here."""
 
     study: str
@@ -74,7 +74,7 @@ class Training:
 
 
 @cache
-def published() -> tuple[Training, ...]:
+def published() -> tuple[PublishedTraining, ...]:
     """All of them, study by study."""
     reasons: dict[tuple[str, str], dict[str, str]] = {}
     for row in ratios.read_file("training_flaws.csv", text=True).to_dict("records"):
@@ -82,7 +82,7 @@ def published() -> tuple[Training, ...]:
     table = ratios.read_file("trainings.csv", text=True)
     names = [str(name) for name in table.columns]
     return tuple(
-        Training(
+        PublishedTraining(
             row["study"],
             row["training"],
             row["machine"],
@@ -94,7 +94,7 @@ def published() -> tuple[Training, ...]:
     )
 
 
-def of_study(name: str) -> tuple[Training, ...]:
+def of_study(name: str) -> tuple[PublishedTraining, ...]:
     """The trainings of the published study of this name (hyphens for underscores); none for another name."""
     same = re.sub(r"[^a-z0-9]+", "_", name.lower())
     return tuple(training for training in published() if training.study == same)
@@ -177,7 +177,7 @@ def measured(results: Results, configuration: str) -> dict[str, Interval]:
     }
 
 
-def _nearest(training: Training, results: Results) -> list[tuple[ConfigurationRow, Mapping[str, str]]]:
+def _nearest(training: PublishedTraining, results: Results) -> list[tuple[ConfigurationRow, Mapping[str, str]]]:
     """The trained configurations of its framework that differ from it in the fewest keys, and in which."""
     if "model" not in training.keys:
         return []
@@ -191,7 +191,7 @@ def _nearest(training: Training, results: Results) -> list[tuple[ConfigurationRo
     return [(row, found) for row, found in alike if len(found) == fewest]
 
 
-def differences(training: Training, row: Mapping[str, Any]) -> dict[str, str]:
+def differences(training: PublishedTraining, row: Mapping[str, Any]) -> dict[str, str]:
     """Key -> `2 workers instead of 3 workers`, for each key that was published and is otherwise here."""
     found = {}
     for key, theirs in training.keys.items():
@@ -222,7 +222,7 @@ def _value(key: str, row: Mapping[str, Any]) -> Any:
 
 
 def _beside(
-    training: Training,
+    training: PublishedTraining,
     row: ConfigurationRow | None,
     found: Mapping[str, str],
     ours: Mapping[str, Interval],
@@ -304,7 +304,7 @@ def _cells(row: Mapping[Any, Any], first: bool) -> dict[str, str]:
     }
 
 
-def _lines(results: Results, trainings: tuple[Training, ...], rows: list[dict[Any, Any]]) -> Iterator[str]:
+def _lines(results: Results, trainings: tuple[PublishedTraining, ...], rows: list[dict[Any, Any]]) -> Iterator[str]:
     machines = ", ".join(dict.fromkeys(training.machine for training in trainings))
     yield (
         f"Seconds are never compared: theirs are of {machines}, of whole runs; ours of "
@@ -326,7 +326,7 @@ def _lines(results: Results, trainings: tuple[Training, ...], rows: list[dict[An
     yield notes.source(results)
 
 
-def _selection(results: Results, trainings: tuple[Training, ...]) -> Iterator[str]:
+def _selection(results: Results, trainings: tuple[PublishedTraining, ...]) -> Iterator[str]:
     """A sentence on what a validation split changes that selects the model (F18)."""
     if not any("F18" in training.flaws for training in trainings):
         return

@@ -42,7 +42,7 @@ from analysis.statistics.scaling_laws import comparisons
 from analysis.text import first_of
 from analysis.views import catalog, view
 from analysis.views.bottleneck import bottlenecks
-from analysis.views.figures import Drawn
+from analysis.views.figures import DrawnFigure
 from analysis.views.scaling import suggestions
 from analysis.views.view import ModelTable, StudyTable
 from scaling_study.errors import printable, shortened
@@ -299,7 +299,7 @@ def write(
     results: Results,
     origins: Origins,
     folder: Path,
-    drawn: Sequence[Drawn],
+    drawn: Sequence[DrawnFigure],
     salvage: Salvage = NOTHING,
     named: str | None = None,
 ) -> list[Path]:

@@ -140,7 +140,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class BatchRecipe:
     """`samples`: to the target at each global batch that tells. `borrowed`: those that send nothing, at home
     elsewhere."""
 
@@ -169,7 +169,7 @@ class Recipe:
 
 
 @once
-def recipes(results: Results) -> list[Recipe]:
+def recipes(results: Results) -> list[BatchRecipe]:
     """Every recipe that was trained to a target, in the order of the configurations."""
     whole = results.details.trained
     ours = whole[(whole.target != "") & (whole.samples > 0) & (whole.train_seconds > 0)]
@@ -195,7 +195,7 @@ def recipes(results: Results) -> list[Recipe]:
 
 def _recipe(
     at_home: tuple[Trained, ...], borrowed: tuple[Trained, ...], runs: pd.DataFrame, every: dict[str, float]
-) -> Recipe:
+) -> BatchRecipe:
     batches = {str(one.row["configuration"]): one.batch for one in (*at_home, *borrowed)}
     runs = runs.assign(batch=runs.configuration.map(batches))
     needed = needed_by(runs)
@@ -207,7 +207,7 @@ def _recipe(
         if (estimate := estimates.of_censored(mean)) is not None:
             samples[batch] = estimate
     model, target = str(at_home[0].row["model"]), str(runs.target.iloc[0])
-    return Recipe(model, target, at_home, borrowed, tuple(needed), samples, fit(needed))
+    return BatchRecipe(model, target, at_home, borrowed, tuple(needed), samples, fit(needed))
 
 
 def needed_by(runs: pd.DataFrame) -> list[Needed]:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from analysis.frames.results import Results, once
-from analysis.statistics.scaling_laws import Comparison, Curves, Family, Vector, comparisons, curves
+from analysis.statistics.scaling_laws import Curves, Family, LawComparison, Vector, comparisons, curves
 from scaling_study.stats.intervals import FEWEST_REPEATS, student_t, welch_satterthwaite
 
 # The interval at a count that was not run holds all laws that are tied. Each law is fitted to 400 sets of means as
@@ -39,7 +39,7 @@ class DrawnLaw:
 class Extrapolation:
     """Throughput at counts that were not run, by the tied laws of one comparison."""
 
-    def __init__(self, compared: Comparison) -> None:
+    def __init__(self, compared: LawComparison) -> None:
         self.compared = compared
 
     @cached_property
@@ -86,7 +86,7 @@ def extrapolations(results: Results) -> list[Extrapolation]:
     return [
         Extrapolation(comparison)
         for comparison in comparisons(results)
-        if isinstance(comparison, Comparison) and not comparison.why
+        if isinstance(comparison, LawComparison) and not comparison.why
     ]
 
 

@@ -281,7 +281,7 @@ class RepeatNoise:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LawComparison:
     """All laws on one family, the smallest held-out error first; the first `alike` are not told apart."""
 
     family: Family
@@ -323,12 +323,12 @@ class Declined:
 
 
 @once
-def comparisons(results: Results) -> list[Comparison | Declined]:
+def comparisons(results: Results) -> list[LawComparison | Declined]:
     """The comparison of every family of the study, in their order."""
     return [compare(family) for family in families(results)]
 
 
-def compare(family: Family) -> Comparison | Declined:
+def compare(family: Family) -> LawComparison | Declined:
     """Every law, or why there is none."""
     workers = family.workers
     if len(workers) < FEWEST_COUNTS:
@@ -342,7 +342,7 @@ def compare(family: Family) -> Comparison | Declined:
         (fitted(law, workers, spent, noise) for law in (alpha_beta, AMDAHL, USL, EXTRA_P)), key=lambda fit: fit.error
     )
     alike = sum(fit.error <= fits[0].error + noise.half_width for fit in fits)
-    return Comparison(family, tuple(fits), alike, noise)
+    return LawComparison(family, tuple(fits), alike, noise)
 
 
 def fitted(law: Law, workers: Vector, spent: Vector, noise: RepeatNoise) -> Fitted:

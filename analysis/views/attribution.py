@@ -50,7 +50,7 @@ from analysis.views.steps import (
     OPTIMIZER,
     UNATTRIBUTED,
     Fixed,
-    Mean,
+    MeanStep,
     Neighbours,
     Steps,
     Vector,
@@ -115,7 +115,7 @@ class Attribution:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class LossEvidence:
     """Facts beside the two means: how much slower forward became elsewhere, and what is fixed of a step."""
 
     row: ConfigurationRow
@@ -146,12 +146,12 @@ def attributions(results: Results) -> list[Attribution]:
         clean = steps.clean(row) or steps.cut(row)
         batches = (_at_once(row), _at_once(other))
         slower, line = None if clean else neighbours.slower(row), lines.get(str(row["baseline"]))
-        evidence = Evidence(row, slower, line, batches, steps.communicates_in(other))
+        evidence = LossEvidence(row, slower, line, batches, steps.communicates_in(other))
         attributed.append(attribute(ours, base, evidence))
     return attributed
 
 
-def attribute(ours: Steps, base: Steps, evidence: Evidence) -> Attribution:
+def attribute(ours: Steps, base: Steps, evidence: LossEvidence) -> Attribution:
     """The parts of one configuration, each with its interval where both sides have three repeats."""
     whole, before = ours.mean(), base.mean()
     lost = parts(whole, before, evidence)
@@ -163,7 +163,7 @@ def attribute(ours: Steps, base: Steps, evidence: Evidence) -> Attribution:
     return Attribution(ours.row, str(base.row["configuration"]), efficiency, tuple(shown), disturbance)
 
 
-def parts(ours: Mean, base: Mean, evidence: Evidence) -> Vector:
+def parts(ours: MeanStep, base: MeanStep, evidence: LossEvidence) -> Vector:
     """(PARTS,) shares of our worker-seconds; they add up to 1 - base / ours."""
     row = evidence.row
     grown = np.array([ours.spent(phase) - base.spent(phase) for phase in range(len(ours.shares))])
@@ -197,7 +197,7 @@ def _take(lost: Vector, most: float, places: Sequence[int], to: int) -> None:
         lost[place], lost[to], most = lost[place] - taken, lost[to] + taken, most - taken
 
 
-def _smaller(evidence: Evidence) -> float:
+def _smaller(evidence: LossEvidence) -> float:
     """Worker-seconds of a sample that the baseline's own fixed cost adds, shared by fewer samples at a time."""
     ours, base = evidence.batches
     return evidence.fixed.seconds * (1 / ours - 1 / base) if evidence.fixed and ours < base else 0.0
@@ -209,7 +209,7 @@ def _at_once(row: ConfigurationRow) -> float:
     return float(row["batch_per_worker"]) / math.prod(parts)
 
 
-def _possible(ours: Steps, base: Steps, evidence: Evidence) -> set[int]:
+def _possible(ours: Steps, base: Steps, evidence: LossEvidence) -> set[int]:
     """Parts that are shown though nothing was lost there: their phases were measured."""
     several = int(ours.row["workers"]) > 1
     can = {KERNELS, UPDATE if OPTIMIZER not in steps.communicates_in(ours.row) else WITHIN, UNKNOWN}
@@ -222,7 +222,7 @@ def _possible(ours: Steps, base: Steps, evidence: Evidence) -> set[int]:
 
 
 def _bounds(
-    ours: Steps, base: Steps, evidence: Evidence, lost: Vector
+    ours: Steps, base: Steps, evidence: LossEvidence, lost: Vector
 ) -> list[tuple[float, float] | tuple[None, None]]:
     """(low, high) of each part, 95 %; (None, None) with fewer than 3 repeats on a side."""
     counts = [len(ours.rates), len(base.rates)]

@@ -26,8 +26,8 @@ from analysis.statistics import estimates
 from analysis.statistics.batch_size import (
     RECIPE_KEYS,
     SPEED_KEYS,
+    BatchRecipe,
     Curve,
-    Recipe,
     Trained,
     predicted_efficiency,
     recipes,
@@ -85,7 +85,7 @@ def efficiency_table(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _row(one: Trained, recipe: Recipe, number: int) -> dict[str, Any]:
+def _row(one: Trained, recipe: BatchRecipe, number: int) -> dict[str, Any]:
     made: dict[str, Any] = {name: one.row[name] for name in ABOUT}
     made |= {"target": recipe.target, "recipe": number, "seeds": one.seeds, "reached": one.reached}
     made |= {"noise_unknown": one.unknown, "noise_rows": one.noise.rows if one.noise else 0}
@@ -122,13 +122,13 @@ def _bounded(name: str, estimate: LogEstimate) -> dict[str, Any]:
     return bounded(name, estimate.value, *estimate.bounds())
 
 
-def predicted_from(recipe: Recipe) -> tuple[int, ...]:
+def predicted_from(recipe: BatchRecipe) -> tuple[int, ...]:
     """The smallest global batches that reached the target and whose noise scale is known."""
     there = [batch for batch in sorted(recipe.samples) if recipe.noise_at(batch)]
     return tuple(there[:PREDICTED_FROM]) if len(there) >= PREDICTED_FROM else ()
 
 
-def predicted(recipe: Recipe, sources: Sequence[int], batch: int) -> LogEstimate | None:
+def predicted(recipe: BatchRecipe, sources: Sequence[int], batch: int) -> LogEstimate | None:
     """Samples to the target at `batch`; None without sources."""
     if not sources:
         return None
@@ -164,7 +164,7 @@ FALSE_ALARMS = 0.05
 
 
 @dataclass(frozen=True)
-class Best:
+class BestBatch:
     """`tied`: other worker counts that may be as good; `unsure`: those of which too few seeds tell."""
 
     of: Trained
@@ -177,12 +177,12 @@ class Paying:
     """The best worker counts of one framework: by seconds, by worker-hours, and by throughput alone."""
 
     framework: str
-    seconds: Best
-    hours: Best
+    seconds: BestBatch
+    hours: BestBatch
     throughput: Trained
 
 
-def paying(recipe: Recipe) -> Iterator[Paying]:
+def paying(recipe: BatchRecipe) -> Iterator[Paying]:
     """For each way of sharing the work that was trained with, or beside, another number of workers."""
     there = [one for one in (*recipe.trained, *recipe.borrowed) if one.batch in recipe.samples]
     ways: dict[tuple[Any, ...], list[Trained]] = {}
@@ -200,7 +200,7 @@ def paying(recipe: Recipe) -> Iterator[Paying]:
             yield Paying(str(ours[-1].row["framework"]), by_seconds, by_hours, fastest)
 
 
-def _best(ours: Sequence[Trained], recipe: Recipe, priced: bool) -> Best:
+def _best(ours: Sequence[Trained], recipe: BatchRecipe, priced: bool) -> BestBatch:
     """`priced`: each second costs as much as there are workers."""
 
     best = min(ours, key=lambda one: _cost(one, recipe, priced).log)
@@ -213,14 +213,14 @@ def _best(ours: Sequence[Trained], recipe: Recipe, priced: bool) -> Best:
             unsure.add(int(one.row["workers"]))
         elif low <= 1:
             tied.add(int(one.row["workers"]))
-    return Best(best, tuple(sorted(tied)), tuple(sorted(unsure - tied)))
+    return BestBatch(best, tuple(sorted(tied)), tuple(sorted(unsure - tied)))
 
 
-def _cost(one: Trained, recipe: Recipe, priced: bool) -> LogEstimate:
+def _cost(one: Trained, recipe: BatchRecipe, priced: bool) -> LogEstimate:
     return recipe.samples[one.batch] / one.speed * _price(one, priced)
 
 
-def _ratio(one: Trained, other: Trained, recipe: Recipe, priced: bool) -> LogEstimate:
+def _ratio(one: Trained, other: Trained, recipe: BatchRecipe, priced: bool) -> LogEstimate:
     """The cost of `one` over that of `other`."""
     if one.batch == other.batch:
         return other.speed / one.speed * (_price(one, priced) / _price(other, priced))
@@ -276,7 +276,7 @@ def listing(results: Results) -> Listing | None:
     return Listing.from_rows(title, cells, _lines(results, rows, found))
 
 
-def name(recipe: Recipe, results: Results) -> str:
+def name(recipe: BatchRecipe, results: Results) -> str:
     """`resnet8 to accuracy=0.6`, with what else tells this study's recipes apart."""
     row = recipe.trained[0].row
     others = [other.trained[0].row for other in recipes(results) if other.model == recipe.model]
@@ -327,7 +327,7 @@ def _signed(share: float) -> str:
     return f"{100 * share:+.0f} %"
 
 
-def _lines(results: Results, rows: pd.DataFrame, found: list[Recipe]) -> Iterator[str]:
+def _lines(results: Results, rows: pd.DataFrame, found: list[BatchRecipe]) -> Iterator[str]:
     yield from METHOD
     yield from notes.how_it_differs(results.among(rows.configuration))
     for recipe in found:
@@ -344,7 +344,7 @@ def _lines(results: Results, rows: pd.DataFrame, found: list[Recipe]) -> Iterato
     yield notes.source(results)
 
 
-def _of_recipe(recipe: Recipe, title: str) -> Iterator[str]:
+def _of_recipe(recipe: BatchRecipe, title: str) -> Iterator[str]:
     curve = recipe.curve
     if isinstance(curve, str):
         yield f"{title}: no critical batch size, as {curve}."
@@ -366,7 +366,7 @@ def _of_recipe(recipe: Recipe, title: str) -> Iterator[str]:
         )
 
 
-def _best_in_words(best: Best) -> str:
+def _best_in_words(best: BestBatch) -> str:
     """`2 workers (batch 128; tied: 1 worker)`."""
     tied, unsure = (" and ".join(map(workers_text, counts)) for counts in (best.tied, best.unsure))
     parts = [f"batch {best.of.batch}"]
@@ -404,7 +404,7 @@ def draw(results: Results) -> dict[str, Figure]:
     return figures
 
 
-def _figure(results: Results, model: str, rows: pd.DataFrame, found: Sequence[Recipe]) -> Figure:
+def _figure(results: Results, model: str, rows: pd.DataFrame, found: Sequence[BatchRecipe]) -> Figure:
     names = list(dict.fromkeys(rows.series))
     labels = [_short_name(recipe, results, found) for recipe in found]
     layout = style.Layout(
@@ -472,7 +472,7 @@ def _bars(axis: Axes, at: pd.Series, rows: pd.DataFrame, column: str, colour: st
             axis.plot([x, x], [low, high], color=colour, linewidth=1.0)
 
 
-def _samples(axis: Axes, recipe: Recipe, label: str, colour: str, several: bool) -> list[EndLabel]:
+def _samples(axis: Axes, recipe: BatchRecipe, label: str, colour: str, several: bool) -> list[EndLabel]:
     """Points, the fitted curve, and vertical lines at the critical batch and the noise scale. The labels to write."""
     batches = sorted(recipe.samples)
     for batch in batches:
@@ -494,7 +494,7 @@ def _samples(axis: Axes, recipe: Recipe, label: str, colour: str, several: bool)
     return [EndLabel(batches[-1], values[-1], label, colour)]
 
 
-def _vertical(axis: Axes, recipe: Recipe, colour: str, several: bool) -> None:
+def _vertical(axis: Axes, recipe: BatchRecipe, colour: str, several: bool) -> None:
     """The critical batch size and the gradient noise scale, with what they are in the panel's legend."""
     curve = recipe.curve
     if isinstance(curve, Curve) and curve.critical is not None:
@@ -522,7 +522,7 @@ def _vertical(axis: Axes, recipe: Recipe, colour: str, several: bool) -> None:
         )
 
 
-def _short_name(recipe: Recipe, results: Results, found: Sequence[Recipe]) -> str:
+def _short_name(recipe: BatchRecipe, results: Results, found: Sequence[BatchRecipe]) -> str:
     """The words that tell it apart from the other recipes of its model."""
     start = f"{recipe.model} to {recipe.target}"
     others = name(recipe, results).removeprefix(start).removeprefix(", ")

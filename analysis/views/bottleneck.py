@@ -20,7 +20,7 @@ from analysis.show.layout import Listing
 from analysis.text import file_name, number, percent, three_digits
 from analysis.views import allreduce_gain, attribution, steps
 from analysis.views.attribution import Attribution
-from analysis.views.memory import Family, families
+from analysis.views.memory import BatchFamily, families
 from analysis.views.roofline import Utilisation, utilisations
 from analysis.views.steps import (
     AVERAGING,
@@ -305,7 +305,7 @@ def remedies_of(
     return sorted(found, key=lambda remedy: remedy.gain, reverse=True)
 
 
-def _larger(row: ConfigurationRow, memory: Family | None) -> str:
+def _larger(row: ConfigurationRow, memory: BatchFamily | None) -> str:
     """Words on twice the batch, where the study tried it."""
     if memory is None:
         return ""

@@ -115,7 +115,7 @@ ON, PERHAPS, BEATEN = "on the front", "perhaps on the front", "beaten"
 
 
 @dataclass(frozen=True)
-class Point:
+class CostPoint:
     """One configuration of a model: `cost` in money where all of its model have a price, else in worker-hours."""
 
     of: Cost
@@ -128,14 +128,14 @@ class Point:
         return self.of.row
 
 
-def points(results: Results, model: str, price: float | None = None) -> list[Point]:
+def points(results: Results, model: str, price: float | None = None) -> list[CostPoint]:
     """Every configuration of a model, the fastest first; of one that does several kinds of work, the most frequent."""
     ours = {str(cost.row["configuration"]): cost for cost in costs(results, price) if cost.row["model"] == model}
     same = next(iter(ranking.by_work(candidate.row for candidate in ours.values())), [])
     return placed([ours[str(row["configuration"])] for row in same])
 
 
-def placed(among: Sequence[Cost]) -> list[Point]:
+def placed(among: Sequence[Cost]) -> list[CostPoint]:
     """The fastest first. With a price for some only, all are counted in worker-hours."""
     priced = all(candidate.money is not None for candidate in among)
     cost = {
@@ -149,12 +149,14 @@ def placed(among: Sequence[Cost]) -> list[Point]:
         beating = [other for other in front if cost[id(other)] <= cost[id(candidate)]]
         if not beating:
             front.append(candidate)
-            placed_points.append(Point(candidate, cost[id(candidate)], ON))
+            placed_points.append(CostPoint(candidate, cost[id(candidate)], ON))
             continue
         sure = next((other for other in beating if _surely(other, candidate, cost)), None)
         by = (sure or beating[-1]).row
         placed_points.append(
-            Point(candidate, cost[id(candidate)], BEATEN if sure else PERHAPS, f"{by['series']}, batch {by['batch']}")
+            CostPoint(
+                candidate, cost[id(candidate)], BEATEN if sure else PERHAPS, f"{by['series']}, batch {by['batch']}"
+            )
         )
     return placed_points
 
@@ -254,7 +256,7 @@ def draw(results: Results) -> Figure | None:
     )
 
 
-def _panel(axis: Axes, layout: style.Layout, ours: Sequence[Point]) -> None:
+def _panel(axis: Axes, layout: style.Layout, ours: Sequence[CostPoint]) -> None:
     blue = style.style_colours(1)[0]
     scale, _ = _unit(ours)
     times = [point.of.seconds / scale for point in ours]
@@ -279,7 +281,7 @@ def _panel(axis: Axes, layout: style.Layout, ours: Sequence[Point]) -> None:
     style.end_labels(axis, ends, layout.panel_height)
 
 
-def _unit(ours: Sequence[Point]) -> tuple[float, str]:
+def _unit(ours: Sequence[CostPoint]) -> tuple[float, str]:
     """(seconds, name) of the unit in which the slowest has at least 2."""
     slowest = max(point.of.seconds for point in ours)
     return next((unit for unit in UNITS if slowest >= 2 * unit[0]), UNITS[-1])
@@ -293,17 +295,17 @@ def _scale(axis: Axes, which: Literal["x", "y"], values: Sequence[float]) -> Non
     style.value_axis(axis, which, logarithmic, limits, 6 if logarithmic else 5)
 
 
-def _labelled(ours: Sequence[Point]) -> list[Point]:
+def _labelled(ours: Sequence[CostPoint]) -> list[CostPoint]:
     """The front, and who may be on it where names have room beside each other."""
     front, perhaps = ([point for point in ours if point.place == place] for place in (ON, PERHAPS))
     return (front + perhaps if len(front) + len(perhaps) <= ROOM else front)[:MOST_LABELS]
 
 
-def _name(point: Point) -> str:
+def _name(point: CostPoint) -> str:
     return f"{point.row['series']}, batch {point.row['batch']}"
 
 
-def _footnote(panels: Sequence[tuple[str, Sequence[Point]]], results: Results) -> list[str]:
+def _footnote(panels: Sequence[tuple[str, Sequence[CostPoint]]], results: Results) -> list[str]:
     what = (
         "Of a million samples. Filled, with the line: nothing is both faster and cheaper. Hollow: what beats it is "
         "tied with it (95 %). Small and grey: beaten."

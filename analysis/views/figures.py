@@ -60,7 +60,7 @@ FAST = {"compress_level": 3}  # of PNG: figures are no larger for it than with t
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnFigure:
     """One figure on disk: its name, its files, its title, and all that is written around its panels."""
 
     name: str
@@ -69,9 +69,9 @@ class Drawn:
     text: str
 
 
-def write(results: Results, folder: Path, salvage: Salvage = NOTHING) -> list[Drawn]:
+def write(results: Results, folder: Path, salvage: Salvage = NOTHING) -> list[DrawnFigure]:
     """Every figure of the study, in the order in which they are looked at. Raises OSError."""
-    drawn: list[Drawn] = []
+    drawn: list[DrawnFigure] = []
     with style.applied():
         for kind, make in figure_kinds(results):
             figures = figures_of_kind(kind, make, results, salvage)
@@ -79,7 +79,7 @@ def write(results: Results, folder: Path, salvage: Salvage = NOTHING) -> list[Dr
     return drawn
 
 
-def save(name: str, figure: Figure, folder: Path) -> Drawn:
+def save(name: str, figure: Figure, folder: Path) -> DrawnFigure:
     """As PNG, for looking at, and as SVG, for a paper."""
     with style.applied():
         across, up = figure.get_size_inches()
@@ -89,7 +89,7 @@ def save(name: str, figure: Figure, folder: Path) -> Drawn:
             replaced(folder / f"{name}.png", png, durable=False),
             replaced(folder / f"{name}.svg", partial(_vectors, figure), durable=False),
         )
-    return Drawn(name, paths, *style.words(figure))
+    return DrawnFigure(name, paths, *style.words(figure))
 
 
 def _vectors(figure: Figure, path: Path) -> None:
@@ -103,5 +103,5 @@ def _rounded(tag: re.Match[bytes]) -> bytes:
     return GEOMETRY.sub(lambda place: FURTHER.sub(rb"\1", place[0]), tag[0])
 
 
-def paths(drawn: Iterable[Drawn]) -> list[Path]:
+def paths(drawn: Iterable[DrawnFigure]) -> list[Path]:
     return [path for figure in drawn for path in figure.paths]

@@ -234,7 +234,7 @@ EDGED: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Model:
+class ScoredModel:
     """One trained model: the columns of a figure that are its."""
 
     title: str
@@ -249,7 +249,7 @@ def draw_maps(results: Results) -> dict[str, Figure]:
     about, own = results.maps.about, COLUMNS.index(f"{OWN}_mask")
     for model, freeze, trials in sides(results):
         models = [
-            Model(title, about[trial], results.maps.pictures(trial), results.maps.rows[trial][:, own])
+            ScoredModel(title, about[trial], results.maps.pictures(trial), results.maps.rows[trial][:, own])
             for title, trial in trials
         ]
         if all("frame" in one.pictures and len(one.pictures["frame"]) for one in models):
@@ -298,7 +298,7 @@ def chosen_rows(hits: Sequence[NDArray[np.bool_]], instruments: NDArray[np.int64
     return sorted(drawn, key=lambda row: order.index(drawn[row]))
 
 
-def _sheet(results: Results, title: str, models: Sequence[Model]) -> Figure:
+def _sheet(results: Results, title: str, models: Sequence[ScoredModel]) -> Figure:
     first = models[0].pictures
     hits = [one.pictures["hits"][:, METHODS.index(OWN)] >= 0.5 for one in models]
     rows = chosen_rows(hits, first["instrument"])
@@ -323,7 +323,7 @@ def _sheet(results: Results, title: str, models: Sequence[Model]) -> Figure:
     return sheet.figure
 
 
-def _heading(sheet: style.Sheet, models: Sequence[Model]) -> None:
+def _heading(sheet: style.Sheet, models: Sequence[ScoredModel]) -> None:
     names = ["frame", "masks", *(list(CAM_NAMES.values()) * len(models))]
     for axis, name in zip(sheet.axes[0], names, strict=True):
         axis.set_axis_off()
@@ -333,7 +333,7 @@ def _heading(sheet: style.Sheet, models: Sequence[Model]) -> None:
         axis.text(0.0, 0.62, model.title, fontsize=style.SIZE, weight="bold", va="bottom", transform=axis.transAxes)
 
 
-def _row(axes: Sequence[Axes], models: Sequence[Model], row: int, hits: Sequence[NDArray[np.bool_]]) -> None:
+def _row(axes: Sequence[Axes], models: Sequence[ScoredModel], row: int, hits: Sequence[NDArray[np.bool_]]) -> None:
     first, names = models[0].pictures, models[0].about.instruments
     frame = frame_pixels(first, row)
     under, mask, instrument = grey(frame), first["mask"][row], int(first["instrument"][row])
@@ -366,7 +366,7 @@ def _show(axis: Axes, pixels: Pixels, title: str = "") -> None:
     axis.text(0.0, 1.03, title, fontsize=TINY, va="bottom", transform=axis.transAxes)
 
 
-def _recognised(model: Model, row: int, instrument: int) -> str:
+def _recognised(model: ScoredModel, row: int, instrument: int) -> str:
     """`grasper 0.93, hook 0.71 (not there); misses clipper 0.12`."""
     probability, present = model.pictures["probability"][row], model.pictures["present"][row]
     names, threshold = model.about.instruments, model.about.threshold
@@ -390,7 +390,7 @@ def _point(
         axis.plot([x], [y], marker=HIT if hit else MISS, linestyle="", alpha=1.0 if drawn else 0.6, **EDGED)
 
 
-def _legend(sheet: style.Sheet, model: Model) -> None:
+def _legend(sheet: style.Sheet, model: ScoredModel) -> None:
     """In the last row, over its whole width."""
     for axis in sheet.axes[-1][1:]:
         axis.remove()
@@ -420,7 +420,7 @@ def _legend(sheet: style.Sheet, model: Model) -> None:
     )
 
 
-def _footnote(results: Results, models: Sequence[Model]) -> list[str]:
+def _footnote(results: Results, models: Sequence[ScoredModel]) -> list[str]:
     about = models[0].about
     return [
         "A row is one instrument in one test frame. Own class maps: of every instrument that is recognised "
@@ -432,7 +432,7 @@ def _footnote(results: Results, models: Sequence[Model]) -> list[str]:
     ]
 
 
-def _often(models: Sequence[Model]) -> str:
+def _often(models: Sequence[ScoredModel]) -> str:
     """Sentences on how often each model's own class map hits, among all scored rows."""
     if len({len(one.hits) for one in models}) > 1:
         return ""

@@ -166,7 +166,7 @@ AS_LARGE = tuple(key for key in ALIKE if key != "warm")  # a search has launches
 
 
 @dataclass(frozen=True)
-class Family:
+class BatchFamily:
     """Configurations that differ in the size of the batch only. Batches are of one worker, in ascending order."""
 
     rows: tuple[ConfigurationRow, ...]  # measured, with a peak
@@ -221,7 +221,7 @@ class Family:
 
 
 @once
-def families(results: Results, model: str | None = None) -> list[Family]:
+def families(results: Results, model: str | None = None) -> list[BatchFamily]:
     """Families of one model or all, in the order of their series; those without a known memory are left out."""
     rows = results.rows if model is None else results.rows_of(model)
     ordered = sorted(rows, key=lambda row: (row["series_order"], row["batch_per_worker"]))
@@ -230,11 +230,11 @@ def families(results: Results, model: str | None = None) -> list[Family]:
     return [family for family in (_family(ours, searches) for ours in groups) if family.rows or family.out]
 
 
-def _family(rows: Sequence[ConfigurationRow], searches: Sequence[ConfigurationRow]) -> Family:
+def _family(rows: Sequence[ConfigurationRow], searches: Sequence[ConfigurationRow]) -> BatchFamily:
     about = rows[0]
     out = [row for row in rows if not row["n"] and row["status"] == OOM]
     alike = [trial["max_batch"] for trial in searches if values_of(trial, AS_LARGE) == values_of(about, AS_LARGE)]
-    return Family(
+    return BatchFamily(
         tuple(row for row in rows if row["n"] and known(row["peak_memory_bytes"])),
         tuple(int(row["batch_per_worker"]) for row in out if not configurations.implied(row)),
         tuple(int(row["batch_per_worker"]) for row in out if configurations.implied(row)),
@@ -279,7 +279,7 @@ def draw(results: Results) -> Figure | None:
 
 
 def _panel(
-    axis: Axes, layout: style.Layout, families: Sequence[Family], look: dict[str, Look], named: list[str]
+    axis: Axes, layout: style.Layout, families: Sequence[BatchFamily], look: dict[str, Look], named: list[str]
 ) -> None:
     batches = sorted({batch for family in families for batch in (*family.batches, *family.out, *family.implied)})
     span = max(math.log2(batches[-1] / batches[0]), 1.0)
@@ -321,7 +321,7 @@ def _panel(
     style.end_labels(axis, labels, layout.panel_height)
 
 
-def _scale(axis: Axes, shown: Sequence[Family]) -> None:
+def _scale(axis: Axes, shown: Sequence[BatchFamily]) -> None:
     """From 0, unless that would press the small ones together."""
     needed = [family.bytes_at(family.smallest_out) or 0.0 for family in shown if family.smallest_out is not None]
     most = max([peak for family in shown for peak in family.peaks] + needed) / 1e6
@@ -331,7 +331,7 @@ def _scale(axis: Axes, shown: Sequence[Family]) -> None:
     style.value_axis(axis, "y", logarithmic, limits, 8 if logarithmic else 6)
 
 
-def _named(families: Sequence[Family]) -> list[str]:
+def _named(families: Sequence[BatchFamily]) -> list[str]:
     """Series that are labelled: all, or those of most and least memory."""
     names = [family.series for family in families if family.rows]
     if len(names) <= MOST_LABELS:
@@ -340,7 +340,7 @@ def _named(families: Sequence[Family]) -> list[str]:
     return [by_peak[0][1], by_peak[-1][1]]
 
 
-def _failures(families: Sequence[Family], look: dict[str, Look]) -> list[Failure]:
+def _failures(families: Sequence[BatchFamily], look: dict[str, Look]) -> list[Failure]:
     failures = []
     for family in families:
         places = [("oom", math.log2(batch), batch) for batch in family.out]
@@ -350,7 +350,7 @@ def _failures(families: Sequence[Family], look: dict[str, Look]) -> list[Failure
     return failures
 
 
-def _footnote(every: dict[str, list[Family]], results: Results) -> list[str]:
+def _footnote(every: dict[str, list[BatchFamily]], results: Results) -> list[str]:
     shown = [family for families in every.values() for family in families]
     what = "Points: the largest peak of a worker over the repeats. Lines: fixed + per sample x batch, fitted."
     if any(family.smallest_out is not None for family in shown):
@@ -419,7 +419,7 @@ def frontier_listing(results: Results) -> Listing | None:
     return notes.study_listing(results, "Memory against batch", rows, lines, signs=True)
 
 
-def _growth_text(family: Family) -> str:
+def _growth_text(family: BatchFamily) -> str:
     """`+39 % [+35, +43] from 64 to 128`; empty of one size."""
     if family.growth is None:
         return ""

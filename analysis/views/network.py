@@ -142,7 +142,7 @@ SECONDS, BUS = "time of a call", "bus bandwidth"
 
 
 @dataclass(frozen=True)
-class Line:
+class FittedLine:
     """One probe's sizes (rows of probes_table) of one collective, with its fit where there is one."""
 
     name: str
@@ -185,18 +185,18 @@ def draw(results: Results) -> dict[str, Figure]:
     return {"network": sheet.figure}
 
 
-def _lines(sizes: pd.DataFrame, probes: Sequence[network.Probe]) -> list[Line]:
+def _lines(sizes: pd.DataFrame, probes: Sequence[network.Probe]) -> list[FittedLine]:
     colours = zip(probes, style.style_colours(len(probes)), strict=True)
     lines = []
     for (probe, colour), busy in product(colours, (False, True)):
         ours = sizes[(sizes.configuration == probe.configuration) & (sizes.busy == busy)]
         if len(ours):
             name = ", ".join(filter(None, (probe.name, state_text(probe, busy))))
-            lines.append(Line(name, ours, probe.fits.get((str(ours.collective.iloc[0]), busy)), colour, busy))
+            lines.append(FittedLine(name, ours, probe.fits.get((str(ours.collective.iloc[0]), busy)), colour, busy))
     return lines
 
 
-def _panel(axis: Axes, lines: Sequence[Line], kind: str, layout: style.Layout) -> None:
+def _panel(axis: Axes, lines: Sequence[FittedLine], kind: str, layout: style.Layout) -> None:
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     labels = []

@@ -281,7 +281,7 @@ HEADINGS = ("median", "1 in 100")
 
 
 @dataclass(frozen=True)
-class Spread:
+class RepeatSpread:
     """One configuration: its median step in seconds, and each repeat's quantiles against it, (repeats, quantiles)."""
 
     row: ConfigurationRow
@@ -307,14 +307,14 @@ def draw_distributions(results: Results) -> dict[str, Figure]:
     return figures
 
 
-def spread(results: Results, row: ConfigurationRow) -> Spread | None:
+def spread(results: Results, row: ConfigurationRow) -> RepeatSpread | None:
     """None where no repeat has timed steps."""
     ours = _steps(results).get(str(row["configuration"]))
     if ours is None:
         return None
     median = float(ours.p50_seconds.median())
     quantiles = ours.filter(like="_seconds") / median - 1
-    return Spread(row, median, quantiles.rename(columns=lambda name: name.removesuffix("_seconds")))
+    return RepeatSpread(row, median, quantiles.rename(columns=lambda name: name.removesuffix("_seconds")))
 
 
 @once
@@ -324,7 +324,7 @@ def _steps(results: Results) -> dict[str, pd.DataFrame]:
     return {str(name): rows for name, rows in every.groupby("configuration", sort=False)}
 
 
-def _figure(model: str, batch: int, every: Sequence[Spread], of: int, results: Results) -> Figure:
+def _figure(model: str, batch: int, every: Sequence[RepeatSpread], of: int, results: Results) -> Figure:
     shown = every[:MOST_ROWS]
     names = [str(one.row["series"]) for one in shown]
     texts = [(f"{three_digits(1000 * one.median_seconds)} ms", f"{100 * one.slow:+.0f} %") for one in shown]
@@ -359,7 +359,7 @@ def _figure(model: str, batch: int, every: Sequence[Spread], of: int, results: R
     return sheet.figure
 
 
-def _bounds(shown: Sequence[Spread]) -> tuple[float, float]:
+def _bounds(shown: Sequence[RepeatSpread]) -> tuple[float, float]:
     """Where the axis begins and ends: every repeat's 5 to 99 %, if that is within WIDEST."""
     every = pd.concat([one.repeats for one in shown])
     least, most = float(every.p5.min()), float(every.p99.max())
@@ -367,7 +367,7 @@ def _bounds(shown: Sequence[Spread]) -> tuple[float, float]:
     return max(WIDEST[0], least - room), min(WIDEST[1], most + room)
 
 
-def _lines(axis: Axes, shown: Sequence[Spread], high: float) -> None:
+def _lines(axis: Axes, shown: Sequence[RepeatSpread], high: float) -> None:
     """Lines from 5 to 95 %, boxes from 25 to 75 %, a tick at the median; the slowest hundredth and the slowest."""
     repeats = [one.repeats.iloc[:MOST_REPEATS] for one in shown]
     offsets = [0.66 * ((np.arange(len(ours)) + 0.5) / len(ours) - 0.5) for ours in repeats]
@@ -410,7 +410,7 @@ def _beside(
         )
 
 
-def _footnote(shown: Sequence[Spread], every: Sequence[Spread], of: int, results: Results) -> list[str]:
+def _footnote(shown: Sequence[RepeatSpread], every: Sequence[RepeatSpread], of: int, results: Results) -> list[str]:
     what = (
         "A line a repeat: 5 to 95 % of its timed steps, of the slowest rank; thick: 25 to 75 %; tick: the median; "
         "grey: from the 99th percentile to the slowest. 1 in 100: how much that percentile is above the median, "

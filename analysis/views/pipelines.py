@@ -370,7 +370,7 @@ LEAST_BOX = 0.02  # inches, below which an edge would hide the box
 
 
 @dataclass(frozen=True)
-class Panel:
+class TimelinePanel:
     """One step of one replica. `step`: details.Event with seconds since the step's first event."""
 
     title: str
@@ -407,7 +407,7 @@ def draw(results: Results) -> dict[str, Figure]:
     return figures
 
 
-def _panels(results: Results) -> list[Panel]:
+def _panels(results: Results) -> list[TimelinePanel]:
     rows = [row for row in as_rows(pipelines_table(results)) if known(row["bubble"])]
     names = [file_name(row) for row in rows]
     cuts, batches = ({row[key] for row in rows} for key in ("stage_cut", "global_batch"))
@@ -420,11 +420,11 @@ def _panels(results: Results) -> list[Panel]:
         step = step.assign(start_seconds=step.start_seconds - zero, end_seconds=step.end_seconds - zero)
         unique = name if names.count(name) == 1 else f"{name}-{str(row['configuration']).rpartition('-')[2]}"
         title = f"{words}: bubble {100 * row['bubble']:.0f} % ({should})"
-        panels.append(Panel(title, unique, str(row["model"]), step, row["replicas"]))
+        panels.append(TimelinePanel(title, unique, str(row["model"]), step, row["replicas"]))
     return panels
 
 
-def _figure(panels: Sequence[Panel], title: str, results: Results) -> Figure:
+def _figure(panels: Sequence[TimelinePanel], title: str, results: Results) -> Figure:
     """Panels below each other on one scale of time, which stands under the last."""
     alone, shown = len(panels) == 1, panels[:MOST_PANELS]
     longest = max(panel.seconds for panel in shown)
@@ -452,7 +452,7 @@ def _figure(panels: Sequence[Panel], title: str, results: Results) -> Figure:
     return sheet.figure
 
 
-def _footnote(panels: Sequence[Panel], shown: Sequence[Panel], results: Results) -> list[str]:
+def _footnote(panels: Sequence[TimelinePanel], shown: Sequence[TimelinePanel], results: Results) -> list[str]:
     what = "One instrumented step of the first repeat, the median one by makespan; numbers are micro-batches."
     if len(shown) > 1:
         what += " All on one scale of time."
@@ -463,7 +463,7 @@ def _footnote(panels: Sequence[Panel], shown: Sequence[Panel], results: Results)
     return [what, f"{notes.source(results)}."]
 
 
-def _panel(axis: Axes, panel: Panel, milliseconds: float) -> None:
+def _panel(axis: Axes, panel: TimelinePanel, milliseconds: float) -> None:
     axis.set_xlim(0, milliseconds)
     places = panel.places()
     inch = WIDTH / milliseconds
@@ -503,7 +503,7 @@ def _panel(axis: Axes, panel: Panel, milliseconds: float) -> None:
     axis.spines["left"].set_visible(False)
 
 
-def _labels(panel: Panel) -> list[str]:
+def _labels(panel: TimelinePanel) -> list[str]:
     """`stage 0`, or `worker 0: stage 3` where a worker has several."""
     held = dict(zip(panel.step.stage.astype(int), panel.step.worker.astype(int), strict=True))
     several = len(held) > len(set(held.values()))

@@ -16,14 +16,14 @@ from analysis.frames.configurations import same
 from analysis.frames.results import Results
 from analysis.frames.rows import bounded as with_bounds
 from analysis.prediction import predict
-from analysis.prediction.network import Link, Network
+from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.predict import Bounds, Checked, Forecast, Prediction
 from analysis.prediction.simulate import BUCKETS, CYCLES, MIB, Fusion
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
 from analysis.statistics import batch_size
-from analysis.statistics.batch_size import Curve, Recipe, recipes
+from analysis.statistics.batch_size import BatchRecipe, Curve, recipes
 from analysis.statistics.estimates import LogEstimate, between, exactly
 from analysis.text import file_name, number
 from analysis.views import batch_efficiency
@@ -45,7 +45,7 @@ class Expected:
     whether the global batch lies within those that the curve was fitted to."""
 
     prediction: Prediction
-    recipe: Recipe
+    recipe: BatchRecipe
     batch: int
     samples: LogEstimate
     seconds: LogEstimate
@@ -82,7 +82,7 @@ def expected(results: Results, predictions: Sequence[Prediction]) -> list[Expect
     return made
 
 
-def _alike(recipe: Recipe, prediction: Prediction) -> bool:
+def _alike(recipe: BatchRecipe, prediction: Prediction) -> bool:
     row, other = recipe.trained[0].row, prediction.target.row
     narrow = [str(one.row["allreduce"]) for one in recipe.trained if one.row["allreduce"] not in ("none", "fp32")]
     wire = narrow[0] if narrow else "fp32"
@@ -97,7 +97,7 @@ def _speed(prediction: Prediction) -> LogEstimate:
     return between(speed.mean, speed.low, speed.high, prediction.target.alone.repeats - 1)
 
 
-def _measured(recipe: Recipe, prediction: Prediction, batch: int) -> LogEstimate | None:
+def _measured(recipe: BatchRecipe, prediction: Prediction, batch: int) -> LogEstimate | None:
     if batch not in recipe.samples:
         return None
     for one in recipe.trained:
@@ -215,7 +215,7 @@ def fusion_text(fusion: Fusion) -> str:
     return f"Sent when backward is over, at most {most} a call"
 
 
-def network_text(network: Network) -> str:
+def network_text(network: ModelledNetwork) -> str:
     """`Between hosts 5 us and 25 Gbit/s; within a host of 4 workers 3 us and 80 Gbit/s`."""
     if network.within is None:
         text = f"Between workers {link_text(network.between)}"

@@ -22,7 +22,7 @@ from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
 from analysis.statistics import ranking
 from analysis.statistics.knee import FARTHEST, SHARE, Extrapolation, Knee, Returned, extrapolations, knee, returns
-from analysis.statistics.scaling_laws import FEWEST_COUNTS, Comparison, Declined, Family, comparisons
+from analysis.statistics.scaling_laws import FEWEST_COUNTS, Declined, Family, LawComparison, comparisons
 from analysis.text import file_name
 from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS
@@ -45,7 +45,7 @@ def laws_table(results: Results) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for comparison in comparisons(results):
         about = _keys(comparison.family)
-        if not isinstance(comparison, Comparison):
+        if not isinstance(comparison, LawComparison):
             rows.append(about | {"why": comparison.why})
             continue
         for place, fit in enumerate(comparison.fits):
@@ -101,7 +101,7 @@ def laws_listing(results: Results) -> Listing | None:
     if not every:
         return None
     rows = []
-    for comparison in (comparison for comparison in every if isinstance(comparison, Comparison)):
+    for comparison in (comparison for comparison in every if isinstance(comparison, LawComparison)):
         for place, fit in enumerate(comparison.fits):
             name = comparison.family.name if place == 0 else ""
             verdict = "best" if place == 0 else "tied (95 %)" if place < comparison.alike else ""
@@ -299,7 +299,7 @@ class Suggestion:
     keys: dict[str, Any]
 
 
-def suggestions(results: Results, compared: Sequence[Comparison | Declined]) -> list[Suggestion]:
+def suggestions(results: Results, compared: Sequence[LawComparison | Declined]) -> list[Suggestion]:
     """The measurements most worth making, the most urgent first; may be empty."""
     chosen = [winner for model in results.models if (winner := _winner(results, model))]
     laws = [beyond for beyond in extrapolations(results) if beyond.compared.noise.errors is not None]

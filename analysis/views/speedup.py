@@ -61,7 +61,7 @@ def _speedup_text(row: ConfigurationRow) -> str:
 
 
 @dataclass(frozen=True)
-class Line:
+class SpeedupLine:
     """One line of a panel: its configurations, one-worker ones included, in the order of workers."""
 
     name: str
@@ -79,14 +79,14 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Column:
+class WorkersColumn:
     """A panel of speed-ups and one of efficiencies under it: a framework, with the precisions that share them."""
 
     title: str
     rows: pd.DataFrame
     precisions: tuple[str, ...]
 
-    def lines(self, batches: list[int]) -> Iterator[Line]:
+    def lines(self, batches: list[int]) -> Iterator[SpeedupLine]:
         """One for each precision and batch size; one worker reduces nothing and belongs to every precision."""
         several = len(self.precisions) > 1
         shades = dict(zip(batches, style.shades(len(batches)), strict=True))
@@ -97,16 +97,16 @@ class Column:
                 dashes = DASHES.get(precision, "-") if several else "-"
                 look = Look(shade, style.MARKERS[index % len(style.MARKERS)], dashes)
                 if len(rows):
-                    yield Line(f"batch {batch}" + (f", {precision}" if several else ""), look, rows)
+                    yield SpeedupLine(f"batch {batch}" + (f", {precision}" if several else ""), look, rows)
 
 
-def arrange(data: pd.DataFrame, names: Sequence[str], together: bool) -> list[Column]:
+def arrange(data: pd.DataFrame, names: Sequence[str], together: bool) -> list[WorkersColumn]:
     """A column for each series without its worker count; with `together`, without its allreduce precision too.
 
     `names`: the keys that tell series apart.
     """
     others = [name for name in names if name not in ("workers", "allreduce")]
-    columns: dict[str, Column] = {}
+    columns: dict[str, WorkersColumn] = {}
     apart = [*others] if together else [*others, "allreduce"]
     for row in as_rows(data[data.workers > 1].sort_values("series_order").drop_duplicates(apart)):
         alike = pd.Series(True, index=data.index)
@@ -119,7 +119,7 @@ def arrange(data: pd.DataFrame, names: Sequence[str], together: bool) -> list[Co
         wired = [] if len(precisions) > 1 or precisions == ("none",) else [f"{precisions[0]} allreduce"]
         rest = words(row, (name for name in others if name != "framework"))
         title = ", ".join([str(row["framework"]), *wired, *rest])
-        columns.setdefault(title, Column(title, rows, precisions))
+        columns.setdefault(title, WorkersColumn(title, rows, precisions))
     return list(columns.values())
 
 
@@ -161,7 +161,7 @@ def draw(results: Results, model: str) -> Figure | None:
     footnote = style.footnote(results, everything, what, RATIO, intervals, drawn="Not shown: what is not comparable.")
     across = min(len(columns), 4 if many else 3)
 
-    def panel(column: Column, names: tuple[str, str, str]) -> style.Panel:
+    def panel(column: WorkersColumn, names: tuple[str, str, str]) -> style.Panel:
         of = list(column.lines(batches))
         ideal = [count / alone for count in workers] if names is SPEEDUP else [1.0] * len(workers)
         top = _top(data, names, ideal[-1])
@@ -195,7 +195,7 @@ def _top(data: pd.DataFrame, names: tuple[str, str, str], ideal: float) -> float
 def _panel(
     axis: Axes,
     layout: style.Layout,
-    lines: list[Line],
+    lines: list[SpeedupLine],
     names: tuple[str, str, str],
     workers: list[int],
     ideal: list[float],
@@ -239,7 +239,7 @@ def _panel(
     style.end_labels(axis, labels, layout.panel_height)
 
 
-def _failures(lines: list[Line], logarithmic: bool) -> list[Failure]:
+def _failures(lines: list[SpeedupLine], logarithmic: bool) -> list[Failure]:
     place = math.log2 if logarithmic else float
     return [
         style.failure(

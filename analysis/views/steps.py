@@ -41,7 +41,7 @@ COMPUTING = (FORWARD, BACKWARD)
 
 
 @dataclass(frozen=True)
-class Mean:
+class MeanStep:
     """Over repeats. `shares`: (phases,) of the step, adding up to 1 - idle."""
 
     worker_seconds: float  # of a sample
@@ -72,13 +72,13 @@ class Steps:
         """(repeats,) of one optimiser step."""
         return np.asarray(samples_of_step(self.row) / self.rates, dtype=np.float64)
 
-    def mean(self, without: int | None = None) -> Mean:
+    def mean(self, without: int | None = None) -> MeanStep:
         """Over all repeats, or all but one."""
         kept = np.arange(len(self.rates)) != without
         workers = float(self.row["workers"])
         rate, lag = float(self.rates[kept].mean()), float(self.lags[kept].mean())
         idle = 0.0 if self.idle is None else float(self.idle[kept].mean())
-        return Mean(workers / rate, self.shares[kept].mean(axis=0), lag, idle)
+        return MeanStep(workers / rate, self.shares[kept].mean(axis=0), lag, idle)
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ def clean(row: Row) -> bool:
     return not (cut(row) or one_process(row) or FORWARD in communicates_in(row))
 
 
-def slower(ours: Mean, base: Mean) -> float | None:
+def slower(ours: MeanStep, base: MeanStep) -> float | None:
     """How many times as long forward takes of a sample as the baseline's does; None where one has none."""
     before, after = base.spent(FORWARD), ours.spent(FORWARD)
     return after / before if before > 0 and after > 0 else None

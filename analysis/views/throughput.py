@@ -119,7 +119,7 @@ NAMES = ("samples_per_second", "interval_low", "interval_high")
 
 
 @dataclass(frozen=True)
-class Lines:
+class ThroughputLines:
     """The configurations of one panel, its title, and what their labels need not say because the title does."""
 
     title: str
@@ -175,7 +175,7 @@ def draw(results: Results) -> Figure | None:
     )
 
 
-def _panels(results: Results, many: bool) -> list[Lines]:
+def _panels(results: Results, many: bool) -> list[ThroughputLines]:
     """One panel a model, or, where lines are many, one a model and framework.
 
     A framework that only ever has one worker is a reference to the others, and shown with each of them.
@@ -187,11 +187,13 @@ def _panels(results: Results, many: bool) -> list[Lines]:
     for model, framework in product(results.models, frameworks if many and len(frameworks) > 1 else ()):
         rows = data[(data.model == model) & data.framework.isin([framework, *alone])]
         if (rows.framework == framework).any():
-            panels.append(Lines(f"{model}, {framework}", rows, f"{framework}, "))
-    return panels or [Lines(model, results.frame_of(model)) for model in results.models]
+            panels.append(ThroughputLines(f"{model}, {framework}", rows, f"{framework}, "))
+    return panels or [ThroughputLines(model, results.frame_of(model)) for model in results.models]
 
 
-def _panel(axis: Axes, layout: style.Layout, panel: Lines, look: dict[str, Look], model: pd.DataFrame) -> None:
+def _panel(
+    axis: Axes, layout: style.Layout, panel: ThroughputLines, look: dict[str, Look], model: pd.DataFrame
+) -> None:
     """`model`: all of its configurations, as its panels have one scale."""
     _scale(axis, model)
     rows = panel.rows
@@ -235,7 +237,7 @@ def _scale(axis: Axes, rows: pd.DataFrame) -> None:
         axis.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
 
 
-def _failures(panel: Lines, look: dict[str, Look]) -> list[Failure]:
+def _failures(panel: ThroughputLines, look: dict[str, Look]) -> list[Failure]:
     bad = panel.rows[panel.rows.status != "ok"].sort_values(["series_order", "batch"])
     bad = bad.assign(word=configurations.words(bad))
     return [

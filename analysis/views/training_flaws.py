@@ -12,11 +12,11 @@ from typing import Any
 
 from analysis import findings
 from analysis.findings import DOUBT, WRONG, Evidence, Finding, Row
-from analysis.frames.training import Training
+from analysis.frames.training import TrainingRecord
 from analysis.views.view import Detector, View
 from scaling_study.records.maps import RIGHT
 
-Ranks = tuple[Training, ...]  # of one run
+Ranks = tuple[TrainingRecord, ...]  # of one run
 TEST = "test"
 CHANCE = 0.01  # of published texts some passages recur: 2 of WikiText-2's 6,127 windows
 

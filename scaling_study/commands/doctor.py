@@ -315,7 +315,7 @@ def _name(trial: Trial) -> str:
 def _data(machine: Machine) -> Iterator[Answer]:
     """Check that each data set is there and whole; none is downloaded for that."""
     there = [name for name in datasets.FOLDERS if name in datasets.available()]
-    ready: dict[str, datasets.Data] = {}
+    ready: dict[str, datasets.DataSource] = {}
     if "torch" in machine.libraries:
         with contextlib.suppress(HostError):  # one process looks at all; what is wrong is then found one by one
             ready = datasets.prepare(there)

@@ -158,7 +158,7 @@ class Trials:
 
 
 @dataclass(frozen=True)
-class Place:
+class PlaceOptions:
     """The hosts that trials run over."""
 
     hosts: Hosts = ""

@@ -15,7 +15,7 @@ from rich.markup import escape
 from scaling_study import datasets
 from scaling_study.commands import doctor, options, profiling, progress
 from scaling_study.commands import slurm as on_slurm
-from scaling_study.commands.options import INTERRUPTED, OK, SOME_FAILED, Place, Selection, Trials, exit_code
+from scaling_study.commands.options import INTERRUPTED, OK, SOME_FAILED, PlaceOptions, Selection, Trials, exit_code
 from scaling_study.errors import StudyError
 from scaling_study.estimate import Estimate
 from scaling_study.launch import inspection
@@ -81,7 +81,7 @@ def run(
     dry_run: options.DryRun = False,
     trials: Trials,
     how: How,
-    place: Place,
+    place: PlaceOptions,
     instead: Instead,
     results: options.Results = Path("results"),
     output: Output,

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from scaling_study.commands import options
-from scaling_study.commands.options import OK, SOME_FAILED, Place, Selection, Trials, exit_code
+from scaling_study.commands.options import OK, SOME_FAILED, PlaceOptions, Selection, Trials, exit_code
 from scaling_study.machine import this_machine
 from scaling_study.slurm import collect as slurm_jobs
 from scaling_study.slurm import submit as slurm_submit
@@ -33,7 +33,7 @@ def submit_command(
     per_trial: options.PerTrial = False,
     print_only: options.PrintOnly = False,
     trials: Trials,
-    place: Place,
+    place: PlaceOptions,
     results: options.Results = Path("results"),
     as_json: options.Json = False,
 ) -> int:

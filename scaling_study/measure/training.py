@@ -225,7 +225,7 @@ class Training:
     weights: Callable[[], Weights] | None = None  # gathers the whole model's, called by all ranks; None: state_dict
     held: Callable[[], Held] | None = None  # state kept outside both, and buckets (measure/memory.py)
     timeline: Timeline | None = None  # of a pipeline: what each stage does when
-    stages: Sequence[store.Stage] = ()  # of a pipeline: what its stages on this rank are
+    stages: Sequence[store.StageRecord] = ()  # of a pipeline: what its stages on this rank are
     forward: torch.nn.Module | None = None  # the model as it is called where nothing is trained; None: the workload's
     whole: Callable[[], torch.nn.Module] | None = None  # of a pipeline, called by all ranks: the model to evaluate
     norm: Norm | None = None  # of all gradients, by which they are clipped; None: torch's own, of the optimiser's

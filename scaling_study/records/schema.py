@@ -61,7 +61,7 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageRecord:
     """One stage of a pipeline."""
 
     __pydantic_config__ = STRICT
@@ -145,7 +145,7 @@ class RankReport:
     own_cpu_seconds: float | None = None  # CPU time of this process over the timed window
     host_cpu_seconds: float | None = None  # CPU time of all cores of its host over the same time
     throttled_seconds: float | None = None  # of that time, in which a CPU quota stopped processes (control_groups.py)
-    stages: list[Stage] = field(default_factory=list)  # of a pipeline, on this rank
+    stages: list[StageRecord] = field(default_factory=list)  # of a pipeline, on this rank
     timeline: list[list[Any]] = field(default_factory=list)  # its instrumented steps' events (measure/training.py)
     epochs: list[Epoch] = field(default_factory=list)  # where whole ones were asked for
     network: list[Transfer] = field(default_factory=list)  # of a probe of the network

@@ -34,27 +34,27 @@ UNSAFE_IN_DIRECTIVE = re.compile(r"[\x00-\x1f\x7f\"'\\%]")  # in a path: Slurm w
 GPU_RESOURCE = re.compile(r"gpu:(?:([A-Za-z0-9_.-]+):)?(\d+)")  # of a node's generic resources: gpu:a100:4(S:0-1)
 
 
-class Kind(NamedTuple):
+class OptionKind(NamedTuple):
     """The form of an option's value."""
 
     pattern: str
     example: str  # in words
 
 
-WORDS = Kind(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(,[A-Za-z0-9_][A-Za-z0-9_.-]*)*", "a name, like gpu")
-COUNT = Kind(r"[1-9]\d{0,5}", "a whole number above 0, like 4")
-SIZE = Kind(r"(0|[1-9]\d{0,8})[KMGT]?", "a size with its unit, like 64G (0: all of a node's)")
-TIME = Kind(
+WORDS = OptionKind(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(,[A-Za-z0-9_][A-Za-z0-9_.-]*)*", "a name, like gpu")
+COUNT = OptionKind(r"[1-9]\d{0,5}", "a whole number above 0, like 4")
+SIZE = OptionKind(r"(0|[1-9]\d{0,8})[KMGT]?", "a size with its unit, like 64G (0: all of a node's)")
+TIME = OptionKind(
     r"[1-9]\d{0,6}|\d{1,6}:\d{2}|\d{1,5}:\d{2}:\d{2}|\d{1,4}-\d{1,2}(:\d{2}(:\d{2})?)?",
     "minutes, hours:minutes:seconds or days-hours, like 2:00:00",
 )
-HOSTS = Kind(r"[A-Za-z0-9_.-]+(\[[0-9,-]+\])?(,[A-Za-z0-9_.-]+(\[[0-9,-]+\])?)*", "hosts, like node[1-4]")
-FEATURES = Kind(r"[A-Za-z0-9_.:-]([A-Za-z0-9_.:&|*()\[\],-]*)", "features, like a100 or a100|h100")
-GPUS = Kind(r"([A-Za-z0-9_.-]+:)?[1-9]\d{0,3}", "a number, also with its kind, like 4 or a100:4")
-RESOURCE = Kind(r"[a-z0-9_]+(:[A-Za-z0-9_.-]+)?(:[1-9]\d{0,3})?", "a resource, like gpu:a100:4")
-YES = Kind(r"yes|no", "yes or no")
+HOSTS = OptionKind(r"[A-Za-z0-9_.-]+(\[[0-9,-]+\])?(,[A-Za-z0-9_.-]+(\[[0-9,-]+\])?)*", "hosts, like node[1-4]")
+FEATURES = OptionKind(r"[A-Za-z0-9_.:-]([A-Za-z0-9_.:&|*()\[\],-]*)", "features, like a100 or a100|h100")
+GPUS = OptionKind(r"([A-Za-z0-9_.-]+:)?[1-9]\d{0,3}", "a number, also with its kind, like 4 or a100:4")
+RESOURCE = OptionKind(r"[a-z0-9_]+(:[A-Za-z0-9_.-]+)?(:[1-9]\d{0,3})?", "a resource, like gpu:a100:4")
+YES = OptionKind(r"yes|no", "yes or no")
 
-KEYS: Mapping[str, Kind] = {
+KEYS: Mapping[str, OptionKind] = {
     "partition": WORDS,
     "account": WORDS,
     "qos": WORDS,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from scaling_study.datasets import Data
+from scaling_study.datasets import DataSource
 from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
@@ -119,7 +119,9 @@ class Plan:
         return order
 
 
-def make(study: Study, machine: Machine, data: Mapping[str, Data] | None = None, cluster: Cluster = ALONE) -> Plan:
+def make(
+    study: Study, machine: Machine, data: Mapping[str, DataSource] | None = None, cluster: Cluster = ALONE
+) -> Plan:
     """Expand and resolve; `data` says what `auto` means for each real data set, `machine` what every host is.
 
     Raises StudyError for what is wrong on every machine, with file, line and both values.
@@ -148,7 +150,7 @@ class Draft:
         names = {model_named(model).data if data == "auto" else data for data, model in pairs}
         return {name for name in names if name and name != "synthetic"}
 
-    def plan(self, data: Mapping[str, Data]) -> Plan:
+    def plan(self, data: Mapping[str, DataSource]) -> Plan:
         """The plan with these data sets. Raises StudyError where baseline or sentinel match no trial."""
         planned: dict[str, Planned] = {}
         alone_on_gpus = groups.alone_on_gpus(trial for trial, _ in self.trials)
@@ -263,7 +265,9 @@ ONE_HOST = (  # said where several were given
 )
 
 
-def _notes(planned: Mapping[str, Planned], collapsed: int, data: Mapping[str, Data], cluster: Cluster) -> Iterator[str]:
+def _notes(
+    planned: Mapping[str, Planned], collapsed: int, data: Mapping[str, DataSource], cluster: Cluster
+) -> Iterator[str]:
     if collapsed:
         yield (
             f"{collapsed} combination(s) mean the same as another and run once "

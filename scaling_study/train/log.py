@@ -34,7 +34,7 @@ PARTS = ("train", "evaluate", "save", "log", "test")  # of a training's seconds
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """How far a training is: what a checkpoint says of it beside the state of its model."""
 
     steps: int = 0
@@ -75,7 +75,7 @@ class Progress:
 class Intervals:
     """Seconds of a loop that is not ours: from one mark to the next, less what our loop counted itself meanwhile."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: TrainingProgress) -> None:
         self.progress, self.since, self.counted = progress, math.nan, 0.0
 
     def begin(self, at: float) -> None:

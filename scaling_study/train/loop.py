@@ -30,8 +30,8 @@ from scaling_study.train.log import (
     SIGNS,
     Log,
     Moved,
-    Progress,
     Resources,
+    TrainingProgress,
     finite,
     groups,
     last_sign,
@@ -126,7 +126,7 @@ class Loop:
         if trial.train_loop == "native" and (why := no_native_loop(trial.framework)):
             raise SystemExit(why)
         self.rates = [group.get("initial_lr", group["lr"]) for group in training.optimizer.param_groups]
-        self.progress, self.step_seconds = Progress(), list[float]()
+        self.progress, self.step_seconds = TrainingProgress(), list[float]()
         self.losses: list[torch.Tensor] = []  # since the last evaluation, on the device
         self.orders, self.reading = list[str](), hashlib.sha256()  # of whole epochs, and of the one that is read
         self.layout = training.layout or layout_of(training.whole() if training.whole else workload.model)
@@ -354,7 +354,7 @@ class Loop:
             self.best.begin()
         else:
             self.step_seconds, self.resumed_layout = self.checkpoints.load(path), saved["about"]["weights"]
-            self.progress = Progress(**saved["progress"])
+            self.progress = TrainingProgress(**saved["progress"])
             self.noise.go_on(self.progress.noise)
             if self.training.scaler and saved["scaler"]:
                 self.training.scaler.load_state_dict(saved["scaler"])

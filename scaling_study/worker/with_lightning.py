@@ -36,7 +36,7 @@ from scaling_study.measure.clock import Stopwatch
 from scaling_study.measure.training import now, share_buffers
 from scaling_study.ranks import Ranks
 from scaling_study.targets import METRICS, logs
-from scaling_study.train.log import Intervals, Progress, wandb_settings
+from scaling_study.train.log import Intervals, TrainingProgress, wandb_settings
 from scaling_study.train.loop import ON, PATIENCE, batches, reduced
 from scaling_study.trial import Trial
 from scaling_study.workloads import Batch, Workload
@@ -143,7 +143,7 @@ class LightningCheckpoints(ModelCheckpoint):
         super().__init__(folder / "checkpoints", save_on_train_epoch_end=False, **best)
         self.follower = follower
 
-    def go_on(self, progress: Progress) -> None:
+    def go_on(self, progress: TrainingProgress) -> None:
         """Know the best model of a training that this one goes on from."""
         if progress.best_file:
             best = {"best_model_path": progress.best_file, "best_model_score": torch.tensor(progress.best)}

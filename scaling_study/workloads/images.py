@@ -250,7 +250,7 @@ def _of_classes(folder: Path, names: tuple[str, ...]) -> Tree:
 
 
 @dataclass(frozen=True)
-class Splits:
+class TreeSplits:
     """Files that are trained on, and files that judge: ids of `train`, and the test's own tree."""
 
     train: Tree
@@ -282,10 +282,10 @@ def root(ranks: Ranks) -> Tree:
     return tree
 
 
-def splits(train: Tree, trial: Trial) -> Splits:
+def splits(train: Tree, trial: Trial) -> TreeSplits:
     """The splits of a training. Raises SystemExit where the tree has nothing to test on, or another's classes."""
     test = listed_test(train.folder.parent, train)
-    return Splits(train, test, *stratified(train.labels, validation_share(trial)))
+    return TreeSplits(train, test, *stratified(train.labels, validation_share(trial)))
 
 
 def of_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Data:

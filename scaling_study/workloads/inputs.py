@@ -31,9 +31,9 @@ from scaling_study.workloads.views import (
     PAD,
     SQUARE,
     WHOLE,
+    ImageView,
     Reading,
     Samples,
-    View,
     decoded,
     opened,
     uniform,
@@ -99,13 +99,13 @@ class Decoder:
         pinned = self.reading.device.type == "cuda"
         return torch.empty(images, self.height, self.width, 3, dtype=torch.uint8, pin_memory=pinned)
 
-    def begin(self, files: Sequence[Path], views: Sequence[View]) -> Begun:
+    def begin(self, files: Sequence[Path], views: Sequence[ImageView]) -> Begun:
         samples = self.room(len(files))
         rows = samples.numpy()  # filled by numpy: torch would start threads of its own in each of ours
         jobs = zip(rows, files, views, strict=True)
         return Begun(samples, [self.pool.submit(self.fill, row, file, view) for row, file, view in jobs])
 
-    def fill(self, row: np.ndarray, file: Path, view: View = WHOLE) -> None:
+    def fill(self, row: np.ndarray, file: Path, view: ImageView = WHOLE) -> None:
         """Make one row of a batch: black where the file is damaged and the trial goes on."""
         try:
             row[:] = decoded(file, self.height, self.width, view)

@@ -31,7 +31,7 @@ PAD = 4  # pixels around an image, of which a window is cut (He et al., arXiv 15
 
 
 @dataclass(frozen=True)
-class Kind:
+class Augmentation:
     """One way to augment. Without `area`: a window of its own size in the padded image, or a square of an image file;
     else a rectangle, resized."""
 
@@ -40,13 +40,13 @@ class Kind:
     aspect: tuple[float, float] = (1.0, 1.0)  # width over height, its logarithm uniform
 
 
-KINDS: Mapping[str, Kind] = {
-    "crop_flip": Kind(0.5),
-    "resized_crop": Kind(0.5, (0.25, 1.0), (3 / 4, 4 / 3)),
-    "near_square_crop": Kind(0.3, (0.25, 1.0), (0.9, 1.1)),  # as the published DeepSpeed study had DALI do it
+KINDS: Mapping[str, Augmentation] = {
+    "crop_flip": Augmentation(0.5),
+    "resized_crop": Augmentation(0.5, (0.25, 1.0), (3 / 4, 4 / 3)),
+    "near_square_crop": Augmentation(0.3, (0.25, 1.0), (0.9, 1.1)),  # as the published DeepSpeed study had DALI do it
 }
 # Files of any size are read: ImageNet's rectangles are smaller (Szegedy et al., arXiv 1409.4842, section 6).
-OF_FILES: Mapping[str, Kind] = {**KINDS, "resized_crop": Kind(0.5, (0.08, 1.0), (3 / 4, 4 / 3))}
+OF_FILES: Mapping[str, Augmentation] = {**KINDS, "resized_crop": Augmentation(0.5, (0.08, 1.0), (3 / 4, 4 / 3))}
 SQUARE = 7 / 8  # of the shorter side of a file's image: ImageNet's 224 of 256 pixels
 
 
@@ -64,7 +64,7 @@ def augmented(kind: str, images: torch.Tensor, seed: int, epoch: int, ids: torch
     return resized(images, flip, *sides(KINDS[kind], draw[1], draw[2]), *draw[3:])
 
 
-def sides(kind: Kind, area: torch.Tensor, ratio: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def sides(kind: Augmentation, area: torch.Tensor, ratio: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(width, height) of rectangles, as shares of the image's own, from numbers in [0, 1)."""
     assert kind.area is not None
     (least, most), (narrow, wide) = kind.area, map(math.log, kind.aspect)
@@ -112,12 +112,12 @@ Box = tuple[float, float, float, float]  # left, upper, right, lower, in pixels
 
 
 @dataclass(frozen=True)
-class View:
+class ImageView:
     box: Callable[[int, int], Box]  # width, height of the image
     mirrored: bool = False
 
 
-def _drawn(kind: Kind, flip: float, a: float, b: float, x: float, y: float) -> View:
+def _drawn(kind: Augmentation, flip: float, a: float, b: float, x: float, y: float) -> ImageView:
     """From five numbers in [0, 1), used as `augmented` uses them."""
 
     def box(width: int, height: int) -> Box:
@@ -129,7 +129,7 @@ def _drawn(kind: Kind, flip: float, a: float, b: float, x: float, y: float) -> V
         # Cut where it is wider or higher than the image; torchvision draws such a one again.
         return _placed(width, height, min(across, width), min(down, height), x, y)
 
-    return View(box, flip < kind.mirrored)
+    return ImageView(box, flip < kind.mirrored)
 
 
 def _square(width: int, height: int, x: float, y: float) -> Box:
@@ -142,11 +142,11 @@ def _placed(width: int, height: int, across: float, down: float, x: float, y: fl
     return left, upper, min(left + across, width), min(upper + down, height)  # min: of a rounding
 
 
-WHOLE = View(lambda width, height: (0, 0, width, height))
-MIDDLE = View(lambda width, height: _square(width, height, 0.5, 0.5))
+WHOLE = ImageView(lambda width, height: (0, 0, width, height))
+MIDDLE = ImageView(lambda width, height: _square(width, height, 0.5, 0.5))
 
 
-def views_of(reading: Reading, epoch: int, ids: torch.Tensor) -> Sequence[View]:
+def views_of(reading: Reading, epoch: int, ids: torch.Tensor) -> Sequence[ImageView]:
     """The view of each of the samples `ids`, (b,), in an epoch."""
     if reading.whole or reading.augmentation == "none":
         return [WHOLE if reading.whole else MIDDLE] * len(ids)
@@ -196,7 +196,7 @@ class Samples:
         return self.folder / self.files[id]
 
 
-def decoded(file: Path, height: int, width: int, view: View = WHOLE) -> np.ndarray:
+def decoded(file: Path, height: int, width: int, view: ImageView = WHOLE) -> np.ndarray:
     """(height, width, 3) uint8, as PIL decodes and resizes what is seen of it. Raises SystemExit that names a damaged
     file."""
     image = opened(file)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from planted import Planted, plant, record
 
-from scaling_study.records.store import Phases, RankReport, Record, Stage, write_record
+from scaling_study.records.store import Phases, RankReport, Record, StageRecord, write_record
 
 Event = tuple[str, int, int]  # kind, stage, micro-batch
 Order = dict[int, list[Event]]
@@ -146,7 +146,7 @@ def report(one: Pipeline, rank: RankReport) -> RankReport:
         if alone or w == worker
     ]
     stages = [
-        Stage(s, one.p * one.v, [f"layers.{s}"], 100 * (s + 1), 10 if one.waits_in == "communication" else 0)
+        StageRecord(s, one.p * one.v, [f"layers.{s}"], 100 * (s + 1), 10 if one.waits_in == "communication" else 0)
         for s in mine
     ]
     last = one.p * one.v - 1 in mine

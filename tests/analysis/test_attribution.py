@@ -19,7 +19,7 @@ from analysis.frames import results
 from analysis.frames.details import PHASE_COLUMNS
 from analysis.frames.measured import PHASES
 from analysis.views import steps
-from analysis.views.attribution import Attribution, Evidence, attribute, attributions
+from analysis.views.attribution import Attribution, LossEvidence, attribute, attributions
 from analysis.views.bottleneck import bottlenecks
 from analysis.views.steps import Steps
 
@@ -199,7 +199,7 @@ def a_configuration(draw: st.DrawFn, framework: str, workers: int) -> Steps:
     slower=st.none() | st.floats(0.5, 2.0),
 )
 def test_parts_add_up_to_what_was_lost(base: Steps, ours: Steps, slower: float | None) -> None:
-    made = attribute(ours, base, Evidence(ours.row, slower, None, (32.0, 32.0)))
+    made = attribute(ours, base, LossEvidence(ours.row, slower, None, (32.0, 32.0)))
     scale = 1 + sum(abs(part.lost) for part in made.parts)
     assert sum(part.lost for part in made.parts) == pytest.approx(made.lost, abs=1e-12 * scale)
     for part in made.parts:
@@ -226,7 +226,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     count = 400
     for _ in range(count):
         ours, base = measured(0.02, 2), measured(0.0, 1)
-        made = attribute(ours, base, Evidence(ours.row, None, None, (32.0, 32.0)))
+        made = attribute(ours, base, LossEvidence(ours.row, None, None, (32.0, 32.0)))
         part = next(part for part in made.parts if part.name == "exposed")
         assert part.low is not None and part.high is not None
         hits += part.low <= truth <= part.high

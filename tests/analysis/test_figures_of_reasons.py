@@ -16,7 +16,7 @@ from planted_reasons import PEAKS, STUDIES, plant_reasons
 
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.statistics.scaling_laws import Comparison, comparisons
+from analysis.statistics.scaling_laws import LawComparison, comparisons
 from analysis.views import attribution, bottleneck, cost, memory, roofline, scaling
 from analysis.views.attribution import attributions
 from analysis.views.bottleneck import bottlenecks
@@ -124,7 +124,7 @@ def test_the_front_is_the_line() -> None:
 
 def test_law_ideal_points_and_knee_are_those_of_the_tables() -> None:
     read, made = planted("data parallel")
-    families = [one for one in comparisons(read) if isinstance(one, Comparison)]
+    families = [one for one in comparisons(read) if isinstance(one, LawComparison)]
     turns = {beyond.compared.family.label: found for beyond, found in knees(read)}
     panels = {axis.get_title(loc="left"): axis for axis in made["scaling-law-resnet18"].axes}
     assert set(panels) <= {one.family.label for one in families} and len(panels) > 1

@@ -21,7 +21,7 @@ from analysis import findings, terminal
 from analysis.findings import DOUBT, NOTE, WRONG, Evidence, Finding
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.frames.training import Training
+from analysis.frames.training import TrainingRecord
 from analysis.views import catalog, work
 from analysis.views.view import Detector, View
 from scaling_study.records.store import Phases
@@ -464,7 +464,7 @@ def test_f27_ranks_that_claim_unlike_figures(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_training_of_no_right_shape_is_refused(said: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
-        Training.of(said)
+        TrainingRecord.of(said)
 
 
 def test_a_record_whose_training_has_no_right_shape_is_skipped_by_name(tmp_path: Path) -> None:

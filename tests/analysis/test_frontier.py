@@ -13,7 +13,7 @@ from planted_phases import STEP, Phased, plant_phased
 
 from analysis.frames import results
 from analysis.views import catalog, memory
-from analysis.views.memory import Family, families
+from analysis.views.memory import BatchFamily, families
 from scaling_study.records import store
 from scaling_study.records.store import write_record
 
@@ -30,7 +30,7 @@ def out(batch: int, implied_by: int | None = None) -> Planted:
     return replace(ONE, batch_per_worker=batch, status="oom", speed=None, repeats=1, reason=reason)
 
 
-def only(folder: Path, planted: list[Planted]) -> Family:
+def only(folder: Path, planted: list[Planted]) -> BatchFamily:
     (made,) = families(results.read(plant(folder, planted)))
     return made
 

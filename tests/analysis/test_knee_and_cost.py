@@ -17,7 +17,7 @@ from planted_phases import STEP, Phased, plant_phased
 from analysis.frames import results
 from analysis.statistics import knee
 from analysis.statistics.knee import Extrapolation, Knee, returns
-from analysis.statistics.scaling_laws import Comparison, compare, comparisons
+from analysis.statistics.scaling_laws import LawComparison, compare, comparisons
 from analysis.views import cost, scaling
 from analysis.views.cost import FREE, NO_PRICE, SEVERAL_PRICES, Cost, cheapest, costs
 from analysis.views.scaling import repeats_apart, suggestions
@@ -27,7 +27,7 @@ COUNTS = (1, 2, 4, 8, 16, 32)
 
 def of(name: str, counts: tuple[int, ...] = COUNTS, share: float = 0.5, **more: Any) -> Knee:
     made = compare(family(WEAK[name], counts, **more))
-    assert isinstance(made, Comparison)
+    assert isinstance(made, LawComparison)
     return knee.knee(Extrapolation(made), share)
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.prediction.network import ALGORITHMS, Link, Network, seconds, slower
+from analysis.prediction.network import ALGORITHMS, Link, ModelledNetwork, seconds, slower
 
 ALPHA, BETA = 5e-6, 1e-9
-FLAT = Network(Link(ALPHA, BETA))
-HOSTS = Network(Link(ALPHA, BETA), Link(1e-6, 1e-10), 4)
+FLAT = ModelledNetwork(Link(ALPHA, BETA))
+HOSTS = ModelledNetwork(Link(ALPHA, BETA), Link(1e-6, 1e-10), 4)
 
 workers = st.integers(1, 100_000)
 # Nothing at all, or what a link can have: next to zero the products of floating point lose their digits.
@@ -21,7 +21,7 @@ alphas = st.just(0.0) | st.floats(1e-12, 1e-2)
 betas = st.just(0.0) | st.floats(1e-15, 1e-6)
 links = st.builds(Link, alphas, betas)
 networks = st.one_of(
-    st.builds(Network, links), st.builds(Network, links, links, st.sampled_from([1, 2, 4, 8]))
+    st.builds(ModelledNetwork, links), st.builds(ModelledNetwork, links, links, st.sampled_from([1, 2, 4, 8]))
 )  # fmt: skip
 algorithms = st.sampled_from(list(ALGORITHMS))
 
@@ -71,7 +71,7 @@ def test_the_trees_segments_are_the_best_there_are() -> None:
 
 @given(algorithms, workers, sizes, networks, st.floats(1, 10))
 def test_more_bytes_alpha_or_beta_never_cost_less(
-    algorithm: str, n: int, size: float, network: Network, factor: float
+    algorithm: str, n: int, size: float, network: ModelledNetwork, factor: float
 ) -> None:
     base = seconds(algorithm, n, size, network)
     for more in (
@@ -85,7 +85,7 @@ def test_more_bytes_alpha_or_beta_never_cost_less(
 @given(algorithms, st.integers(2, 100_000), sizes, links)
 def test_nothing_beats_the_bounds(algorithm: str, n: int, size: float, link: Link) -> None:
     least = max(2 * (n - 1) / n * size * link.seconds_per_byte, math.ceil(math.log2(n)) * link.latency_seconds)
-    assert seconds(algorithm, n, size, Network(link)) >= least * (1 - 1e-9)
+    assert seconds(algorithm, n, size, ModelledNetwork(link)) >= least * (1 - 1e-9)
 
 
 @given(st.integers(1, 16), st.sampled_from([1, 2, 4, 8]), st.floats(1, 1e9), links)
@@ -93,16 +93,16 @@ def test_hierarchy_over_links_that_are_alike_is_no_better_than_the_ring_in_bytes
     hosts: int, per_host: int, size: float, link: Link
 ) -> None:
     beta = Link(0.0, link.seconds_per_byte)
-    n, network = hosts * per_host, Network(beta, beta, per_host)
-    assert seconds("hierarchical", n, size, network) >= seconds("ring", n, size, Network(beta)) * (1 - 1e-9)
+    n, network = hosts * per_host, ModelledNetwork(beta, beta, per_host)
+    assert seconds("hierarchical", n, size, network) >= seconds("ring", n, size, ModelledNetwork(beta)) * (1 - 1e-9)
 
 
 @given(algorithms, st.integers(2, 1000), sizes, links, links, st.sampled_from([2, 4, 8]))
 def test_a_faster_link_within_hosts_never_hurts(
     algorithm: str, n: int, size: float, between: Link, within: Link, per_host: int
 ) -> None:
-    slow = Network(between, slower(within, between), per_host)
-    fast = Network(between, within, per_host)
+    slow = ModelledNetwork(between, slower(within, between), per_host)
+    fast = ModelledNetwork(between, within, per_host)
     assert seconds(algorithm, n, size, fast) <= seconds(algorithm, n, size, slow) * (1 + 1e-9)
 
 
@@ -115,4 +115,4 @@ def test_hosts_are_filled_one_after_the_other() -> None:
     assert [HOSTS.hosts(n) for n in (1, 4, 5, 8, 9)] == [1, 1, 2, 2, 3]
     assert [HOSTS.local(n) for n in (1, 3, 4, 9)] == [1, 3, 4, 4]
     assert HOSTS.across(4) == HOSTS.within and HOSTS.across(5) == Link(ALPHA, BETA)
-    assert Network(Link(1e-6, 1e-10), Link(ALPHA, 1e-12), 4).across(8) == Link(ALPHA, 1e-10)
+    assert ModelledNetwork(Link(1e-6, 1e-10), Link(ALPHA, 1e-12), 4).across(8) == Link(ALPHA, 1e-10)

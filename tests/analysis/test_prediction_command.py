@@ -18,7 +18,7 @@ from planted_networks import ALPHA, BETA, BUSY, plant_probe
 from analysis.__main__ import main
 from analysis.frames import results
 from analysis.prediction import predict
-from analysis.prediction.network import Link, Network
+from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.predict import Asked, forecast
 from analysis.views import prediction
 from scaling_study.settings import CHECKOUT
@@ -47,7 +47,7 @@ def test_it_writes_a_table_and_a_figure_a_model(tmp_path: Path, capsys: pytest.C
 
 def test_a_hundred_thousand_workers_take_a_second(tmp_path: Path) -> None:
     folder = plant(tmp_path, [ONE])
-    read, network = results.read(folder), Network(Link(5e-6, 1 / 3e9))
+    read, network = results.read(folder), ModelledNetwork(Link(5e-6, 1 / 3e9))
     forecast(read, folder, Asked((2,), ("ring",), network=network))  # what is imported on the way is paid once
     started = time.process_time()
     forecast(read, folder, Asked((100_000,), ("ring",), network=network))
@@ -76,7 +76,7 @@ def test_the_errors_behind_a_median_are_counted_and_the_worst_is_named(
     said = " ".join(capsys.readouterr().out.split())
     assert "1 of 5 beyond it; worst: horovod, batch 64, fp32, 2 " in said
     made = forecast(
-        results.read(folder), folder, Asked((2,), ("ring",), network=Network(Link(5e-6, 8 / 25e9)), check=True)
+        results.read(folder), folder, Asked((2,), ("ring",), network=ModelledNetwork(Link(5e-6, 8 / 25e9)), check=True)
     )
     (worst,) = [one for one in made.checked if one.beyond_noise]
     points = f"{100 * worst.error:+.1f} % ({100 * worst.beyond_noise:.1f} points beyond the noise)"
@@ -161,7 +161,7 @@ def test_it_starts_without_torch_or_pandas() -> None:
 
 
 BATCHES = [replace(one, batch_per_worker=batch) for one in (ONE, TWO) for batch in (32, 64, 128, 256)]
-WIDE = Network(Link(5e-6, 1 / 3e9), Link(1e-6, 1e-10), 8)
+WIDE = ModelledNetwork(Link(5e-6, 1 / 3e9), Link(1e-6, 1e-10), 8)
 
 
 @pytest.mark.long

@@ -13,20 +13,20 @@ from planted import Planted, plant
 from analysis.frames import results
 from analysis.prediction import inputs
 from analysis.prediction import predict as forecast
-from analysis.prediction.inputs import OneWorker, Target
-from analysis.prediction.network import Link, Network
+from analysis.prediction.inputs import OneWorker, TrainingTarget
+from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.predict import Asked, forecast_table, predict
 from analysis.prediction.simulate import AFTERWARDS, BUCKETS, DDP, HOROVOD
 from analysis.statistics.network import Probe
 from scaling_study.records.store import Phases, read_record, write_record
 from scaling_study.stats.network import AlphaBeta
 
-GIVEN = Network(Link(5e-6, 1 / 3.125e9))
+GIVEN = ModelledNetwork(Link(5e-6, 1 / 3.125e9))
 ONE, TWO = Planted("horovod", speed=320.0), Planted("horovod", workers=2, allreduce="fp32", speed=600.0)
 GRADIENTS = [[4_000_000.0, 0.010], [1_000_000.0, 0.020], [100.0, 0.040]]
 
 
-def targets(folder: Path, *asked: str) -> tuple[list[Target], list[str]]:
+def targets(folder: Path, *asked: str) -> tuple[list[TrainingTarget], list[str]]:
     return inputs.targets(results.read(folder), folder, asked)
 
 
@@ -114,9 +114,9 @@ def one_worker(**changes: Any) -> OneWorker:
     return replace(OneWorker("horovod-x", step, 32, 5, 0.01, 0.02, True), **changes)
 
 
-def target(**changes: Any) -> Target:
+def target(**changes: Any) -> TrainingTarget:
     row = {"framework": "horovod", "model": "resnet18", "precision": "fp32", "batch_per_worker": 32}
-    return Target(row, "horovod, batch 32", one_worker(**changes), HOROVOD, ("fp32",))
+    return TrainingTarget(row, "horovod, batch 32", one_worker(**changes), HOROVOD, ("fp32",))
 
 
 def test_one_worker_is_predicted_as_measured() -> None:
@@ -128,14 +128,14 @@ def test_one_worker_is_predicted_as_measured() -> None:
 
 def test_an_interval_is_that_of_its_inputs() -> None:
     """With no network to speak of it is Student's t over the repeats: 2.776 standard errors with 5 of them."""
-    free = Network(Link(0.0, 0.0))
+    free = ModelledNetwork(Link(0.0, 0.0))
     late = replace(target(), fusion=AFTERWARDS)  # no cycles, in which a step may end sooner or later by chance
     made = predict(late, "fp32", "ring", 1000, free, straggle=False).samples_per_second
     assert made.low == pytest.approx(made.mean * (1 - 2.776 * 0.01), rel=3e-3)
     assert made.high == pytest.approx(made.mean * (1 + 2.776 * 0.01), rel=3e-3)
     sure = predict(target(log_error=0.0), "fp32", "ring", 64, GIVEN).samples_per_second
     assert sure.low == pytest.approx(sure.mean) == pytest.approx(sure.high)
-    vague = Network(Link(5e-6, 1e-8, 0.1, 0.1))
+    vague = ModelledNetwork(Link(5e-6, 1e-8, 0.1, 0.1))
     unsure = predict(target(log_error=0.0), "fp32", "ring", 64, vague).samples_per_second
     assert unsure.high - unsure.low > 0.05 * unsure.mean
 
@@ -146,7 +146,7 @@ def test_no_interval_without_three_repeats() -> None:
 
 
 def test_stragglers_and_crowding_slow_all_of_computing() -> None:
-    free, two = Network(Link(0.0, 0.0)), Network(Link(0.0, 0.0), Link(0.0, 0.0), 2)
+    free, two = ModelledNetwork(Link(0.0, 0.0)), ModelledNetwork(Link(0.0, 0.0), Link(0.0, 0.0), 2)
     base = predict(target(), "fp32", "ring", 8, free, straggle=False)
     slow = predict(target(), "fp32", "ring", 8, free)
     assert slow.waiting_seconds == pytest.approx(0.1 * 0.02 * 1.4236, rel=1e-3)
@@ -239,7 +239,7 @@ def test_a_run_is_checked_on_as_many_hosts_as_it_had(tmp_path: Path) -> None:
     """Two workers on one host and on two: each beside its own prediction, and the table shows the first."""
     far = replace(TWO, speed=300.0, noise=0.0, keys=(("hosts", 2),))
     folder = noted(plant(tmp_path, [replace(ONE, noise=0.0), replace(TWO, noise=0.0), far]))
-    slow = Network(Link(0.0, 5e-9), Link(0.0, 1e-12), 2)
+    slow = ModelledNetwork(Link(0.0, 5e-9), Link(0.0, 1e-12), 2)
     made = forecast.forecast(
         results.read(folder), folder, Asked((2,), ("ring",), network=slow, crowding=1.0, check=True)
     )
@@ -267,7 +267,7 @@ def test_an_error_owes_nothing_to_the_run_it_is_measured_by(tmp_path: Path) -> N
     """Crowding of the checked run itself would explain away its slowness."""
     slow = replace(TWO, speed=320.0, noise=0.0)
     folder = noted(plant(tmp_path, [replace(ONE, noise=0.0), slow]))
-    shared = Network(Link(0.0, 0.0), Link(0.0, 0.0), 2)
+    shared = ModelledNetwork(Link(0.0, 0.0), Link(0.0, 0.0), 2)
     made = forecast.forecast(results.read(folder), folder, Asked((2,), ("ring",), network=shared, check=True))
     assert made.crowding == pytest.approx(2, rel=0.01) and made.crowding_pairs == 1
     assert made.predictions[0].samples_per_second.mean == pytest.approx(320, rel=0.05)  # it knows the run

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from analysis.prediction import simulate as fusion
 from analysis.prediction import simulate as stragglers
-from analysis.prediction.network import ALGORITHMS, Link, Network
+from analysis.prediction.network import ALGORITHMS, Link, ModelledNetwork
 from analysis.prediction.simulate import AFTERWARDS, BUCKETS, CYCLES, DDP, HOROVOD, WHOLE, Fusion, Step, simulate
 
 MB = 1e6
 STEP = Step(0.030, 0.060, 0.010, ((10 * MB, 0.020), (10 * MB, 0.040), (10 * MB, 0.060)))
-TEN_MS = Network(Link(0.0, 1e-9))  # of two workers: 10 MB take 10 ms
+TEN_MS = ModelledNetwork(Link(0.0, 1e-9))  # of two workers: 10 MB take 10 ms
 NOW = Fusion(CYCLES, 1, cycle_seconds=0.0)  # each gradient by itself, at once
 
 
@@ -37,7 +37,7 @@ fusions = st.one_of(
     st.sampled_from([HOROVOD, DDP, AFTERWARDS]),
 )  # fmt: skip
 networks = st.builds(
-    Network, st.builds(Link, st.just(0.0) | st.floats(1e-12, 1e-3), st.just(0.0) | st.floats(1e-15, 1e-8))
+    ModelledNetwork, st.builds(Link, st.just(0.0) | st.floats(1e-12, 1e-3), st.just(0.0) | st.floats(1e-15, 1e-8))
 )
 counts = st.integers(1, 100_000)
 algorithms = st.sampled_from(list(ALGORITHMS))
@@ -53,7 +53,7 @@ def test_what_backward_hides_and_what_it_does_not() -> None:
 
 def test_one_collective_at_a_time_is_on_the_wire() -> None:
     """At 30 ms each they queue: 20 to 50, 50 to 80, 80 to 110, of which 60 lie in backward."""
-    made = simulate(STEP, 2, "ring", Network(Link(0.0, 3e-9)), NOW)
+    made = simulate(STEP, 2, "ring", ModelledNetwork(Link(0.0, 3e-9)), NOW)
     assert made.exposed_seconds == pytest.approx(0.050)
 
 
@@ -88,7 +88,7 @@ def test_ddp_fills_its_buckets_with_gradients_not_with_what_it_makes_of_them() -
 
 def test_communication_that_needs_the_cores_gains_nothing_by_overlapping() -> None:
     """On cores that compute a call takes twice its time, half of which computing loses: as if it came afterwards."""
-    shared = replace(TEN_MS, busy=Network(Link(0.0, 2e-9)))
+    shared = replace(TEN_MS, busy=ModelledNetwork(Link(0.0, 2e-9)))
     made = simulate(STEP, 2, "ring", shared, NOW)
     assert made.exposed_seconds == pytest.approx(0.030)
 
@@ -97,7 +97,7 @@ def test_communication_that_only_waits_its_turn_takes_little_from_computing() ->
     """Ten times as slow on busy cores, of which it needs a tenth: the first call takes 10 ms from backward, the second
     comes when the cores are idle."""
     step = replace(STEP, backward_seconds=0.300, gradients=((10 * MB, 0.020), (10 * MB, 0.300)))
-    waiting = replace(TEN_MS, busy=Network(Link(0.0, 10e-9)))
+    waiting = replace(TEN_MS, busy=ModelledNetwork(Link(0.0, 10e-9)))
     made = simulate(step, 2, "ring", waiting, NOW)
     assert made.exposed_seconds == pytest.approx(0.010 + 0.010)
     assert made.communication_seconds == pytest.approx(0.100 + 0.010)
@@ -105,14 +105,14 @@ def test_communication_that_only_waits_its_turn_takes_little_from_computing() ->
 
 def test_communication_that_leaves_the_cores_alone_is_hidden_however_slow_it_is() -> None:
     """As slow on busy cores as on idle ones: it was the network's time, not the cores'."""
-    slow = Network(Link(0.0, 2e-9), busy=Network(Link(0.0, 2e-9)))
+    slow = ModelledNetwork(Link(0.0, 2e-9), busy=ModelledNetwork(Link(0.0, 2e-9)))
     made = simulate(STEP, 2, "ring", slow, NOW)
-    assert made.exposed_seconds == simulate(STEP, 2, "ring", Network(Link(0.0, 2e-9)), NOW).exposed_seconds
+    assert made.exposed_seconds == simulate(STEP, 2, "ring", ModelledNetwork(Link(0.0, 2e-9)), NOW).exposed_seconds
 
 
 @given(steps(), st.integers(2, 100_000), algorithms, st.sampled_from([BUCKETS, WHOLE]))
 def test_with_no_cost_of_communication_the_step_is_its_computing(step: Step, n: int, algorithm: str, kind: str) -> None:
-    free = Network(Link(0.0, 0.0))
+    free = ModelledNetwork(Link(0.0, 0.0))
     assert simulate(step, n, algorithm, free, Fusion(kind)).step_seconds == pytest.approx(step.seconds)
     assert simulate(step, n, algorithm, free, NOW).step_seconds == pytest.approx(step.seconds)
     late = simulate(step, n, algorithm, free, HOROVOD).step_seconds - step.seconds
@@ -121,7 +121,7 @@ def test_with_no_cost_of_communication_the_step_is_its_computing(step: Step, n: 
 
 @given(steps(), counts, algorithms, networks, fusions, st.sampled_from([0.5, 1.0]))
 def test_exposed_is_part_of_what_was_on_the_wire(
-    step: Step, n: int, algorithm: str, network: Network, policy: Fusion, wire: float
+    step: Step, n: int, algorithm: str, network: ModelledNetwork, policy: Fusion, wire: float
 ) -> None:
     made = simulate(step, n, algorithm, network, policy, wire)
     waits = policy.cycle_seconds if policy.kind == CYCLES else 0.0
@@ -133,7 +133,7 @@ def test_exposed_is_part_of_what_was_on_the_wire(
 
 @given(steps(), st.integers(2, 1000), st.sampled_from(["ring", "hierarchical"]), networks, st.floats(1, 10))
 def test_a_slower_network_never_makes_a_faster_step(
-    step: Step, n: int, algorithm: str, network: Network, factor: float
+    step: Step, n: int, algorithm: str, network: ModelledNetwork, factor: float
 ) -> None:
     """Of buckets and of calls after backward. (Horovod's cycles may find more to fuse, and gain by being late.)"""
     for policy in (DDP, AFTERWARDS):
@@ -143,7 +143,9 @@ def test_a_slower_network_never_makes_a_faster_step(
 
 
 @given(steps(), st.integers(2, 1000), networks, fusions, st.floats(1, 3))
-def test_cores_that_are_shared_never_help(step: Step, n: int, network: Network, policy: Fusion, factor: float) -> None:
+def test_cores_that_are_shared_never_help(
+    step: Step, n: int, network: ModelledNetwork, policy: Fusion, factor: float
+) -> None:
     shared = replace(network, busy=network.scaled(factor, factor))
     apart, together = (simulate(step, n, "ring", net, policy) for net in (network, shared))
     if policy.kind != CYCLES:
@@ -152,7 +154,7 @@ def test_cores_that_are_shared_never_help(step: Step, n: int, network: Network, 
 
 
 @given(steps(), counts, algorithms, networks)
-def test_every_byte_is_sent_once(step: Step, n: int, algorithm: str, network: Network) -> None:
+def test_every_byte_is_sent_once(step: Step, n: int, algorithm: str, network: ModelledNetwork) -> None:
     total = sum(size for size, _ in step.gradients)
     for most in (1.0, 1e6, 1e12):
         assert sum(fusion.fused((size for size, _ in step.gradients), most)) == pytest.approx(total)

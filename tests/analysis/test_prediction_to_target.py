@@ -12,12 +12,12 @@ from planted_trainings import CRITICAL, SMALLEST_STEPS, Trained, plant_trainings
 
 from analysis.__main__ import main
 from analysis.frames import results
-from analysis.prediction.network import CannotPredict, Link, Network
+from analysis.prediction.network import CannotPredict, Link, ModelledNetwork
 from analysis.prediction.predict import Asked, forecast
 from analysis.views import prediction
 
 TIMED = Planted("torch_ddp", "resnet8", 64, 1, "none", 1000.0)
-FAST = Network(Link(1e-6, 1e-12))  # costs next to nothing: n workers are n times as fast
+FAST = ModelledNetwork(Link(1e-6, 1e-12))  # costs next to nothing: n workers are n times as fast
 TRAINED = [Trained(batch, framework="torch_ddp") for batch in (64, 512)]
 MEASURED = [Trained(64, workers=workers, speed=1000.0 * workers) for workers in (2, 4)]
 
@@ -28,7 +28,7 @@ def study(folder: Path, *trained: Trained) -> results.Results:
     return results.read(plant(folder, [TIMED], study="trained", seed=1))
 
 
-def asked(*workers: int, network: Network = FAST) -> Asked:
+def asked(*workers: int, network: ModelledNetwork = FAST) -> Asked:
     return Asked(workers, ("ring",), network=network, straggle=False)
 
 

@@ -15,7 +15,7 @@ from planted_trainings import TrainedIn, plant_trained, training_in
 from analysis.__main__ import main
 from analysis.frames import measured, results
 from analysis.frames.results import Results
-from analysis.prediction.network import Link, Network
+from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.predict import Asked, forecast
 from analysis.show import layout, notes
 from analysis.views import (
@@ -226,7 +226,7 @@ def test_rounds_are_not_predicted_and_one_line_says_why(tmp_path: Path, capsys: 
     assert "hivemind is not predicted" in " ".join(capsys.readouterr().err.split())
     assert not (folder / "tables").exists()
     folder = plant_rounds(tmp_path / "others", [Peers(), updates("local")], [SINGLE, DDP])
-    asked = Asked((4,), ("ring",), network=Network(Link(5e-6, 8 / 25e9)))
+    asked = Asked((4,), ("ring",), network=ModelledNetwork(Link(5e-6, 8 / 25e9)))
     made = forecast(results.read(folder), folder, asked)
     assert {one.target.row["framework"] for one in made.predictions} == {"torch_ddp"}
     (said,) = made.wrong

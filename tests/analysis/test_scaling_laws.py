@@ -17,15 +17,15 @@ from scipy.optimize import nnls
 from analysis.frames import results
 from analysis.statistics import scaling_laws
 from analysis.statistics.knee import Extrapolation
-from analysis.statistics.scaling_laws import Comparison, Declined, compare, families, solve
+from analysis.statistics.scaling_laws import Declined, LawComparison, compare, families, solve
 from analysis.views import scaling
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 
 
-def compared(name: str, counts: tuple[int, ...] = COUNTS, **more: object) -> Comparison:
+def compared(name: str, counts: tuple[int, ...] = COUNTS, **more: object) -> LawComparison:
     made = compare(family({**WEAK, **STRONG}[name], counts, strong=name in STRONG, **more))  # type: ignore[arg-type]
-    assert isinstance(made, Comparison)
+    assert isinstance(made, LawComparison)
     return made
 
 
@@ -77,7 +77,7 @@ def test_coefficients_are_the_planted_seconds() -> None:
 def test_where_no_law_describes_what_was_measured_nothing_is_said_of_more() -> None:
     """A link that all share is full from 4 workers on: no sum of terms in the worker count bends so sharply."""
     made = compare(family(lambda n: 640.0 * min(n, 4), (1, 2, 4, 8, 16), noise=0.01))
-    assert isinstance(made, Comparison)
+    assert isinstance(made, LawComparison)
     assert re.fullmatch(r"the best of them, [\w-]+, misses counts that were measured by \d+ %, .* ±[\d.]+ %", made.why)
     assert not compared("ring", noise=0.01).why and not compared("USL", noise=0.03).why
     assert not compared("ring", repeats=1).why, "of single runs nobody knows the noise"
@@ -115,7 +115,7 @@ def test_fewer_than_four_counts_are_declined_with_the_reason() -> None:
 # --- intervals ---
 
 
-def bounds(made: Comparison, *counts: float) -> list[tuple[float, float, float]]:
+def bounds(made: LawComparison, *counts: float) -> list[tuple[float, float, float]]:
     """(low, rate, high) at each count."""
     at = np.array(counts, dtype=float)
     beyond = Extrapolation(made)
@@ -173,5 +173,5 @@ def test_strong_scaling_holds_the_global_batch(tmp_path: Path) -> None:
     ]
     read = results.read(plant(tmp_path, planted, scaling="strong", machine=ROOM))
     (made,) = scaling_laws.comparisons(read)
-    assert isinstance(made, Comparison) and made.family.label == "horovod, fp32, global batch 256"
+    assert isinstance(made, LawComparison) and made.family.label == "horovod, fp32, global batch 256"
     assert made.best.error < 0.05

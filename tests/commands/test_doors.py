@@ -153,7 +153,7 @@ def test_a_command_makes_its_plan_once(tmp_path, monkeypatch, capsys, words):
     counted(plan, "draft")
     counted(plan, "_gates")
     (tmp_path / "tiny.yaml").write_text(TWO_SWEEPS)
-    monkeypatch.setattr(datasets, "prepare", lambda names: {name: datasets.Data(name, "here") for name in names})
+    monkeypatch.setattr(datasets, "prepare", lambda names: {name: datasets.DataSource(name, "here") for name in names})
     cli.run_sweep([str(tmp_path / "tiny.yaml"), *words])
     capsys.readouterr()
     assert calls == {"combinations": 2, "draft": 1, "_gates": 1}

@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import outputs
-from scaling_study.datasets import FOLDERS, SCENES, Data
+from scaling_study.datasets import FOLDERS, SCENES, DataSource
 from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
@@ -41,7 +41,9 @@ MACHINES = {
     "2 GPUs": Machine(16, "Xeon", 64 << 30, ("Tesla T4",) * 2, dict.fromkeys(sorted(NEEDED), "1")),
     "8 GPUs": Machine(64, "Xeon", 512 << 30, ("NVIDIA H100",) * 8, dict.fromkeys(sorted(NEEDED), "1")),
 }
-DATA = {name: Data(name, "present") for name in (*FOLDERS, SCENES, "cholect45", "images")}  # every data set is there
+DATA = {
+    name: DataSource(name, "present") for name in (*FOLDERS, SCENES, "cholect45", "images")
+}  # every data set is there
 STUDY_FILES = ["sweeps.yaml", *sorted(f"studies/{path.name}" for path in (CHECKOUT / "studies").glob("*.yaml"))]
 Texts = dict[str, str]
 

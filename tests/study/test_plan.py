@@ -13,7 +13,7 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scaling_study.datasets import Data
+from scaling_study.datasets import DataSource
 from scaling_study.errors import StudyError
 from scaling_study.estimate import Estimate
 from scaling_study.frameworks import FRAMEWORKS
@@ -55,7 +55,7 @@ def test_a_trial_is_resolved_in_full(plan_of, machine):
         "  - framework: horovod\n"
         "    matrix: {model: [resnet50], batch_per_worker: [128], allreduce: [fp16], workers: [2]}\n",
         here,
-        data={"cifar10": Data("cifar10", "in /data")},
+        data={"cifar10": DataSource("cifar10", "in /data")},
     )
     (planned,) = made.configurations
     assert planned.trial == Trial(
@@ -151,12 +151,12 @@ def test_a_global_batch_is_shared_out(plan_of):
 @pytest.mark.parametrize(
     ("asked", "data", "planned", "notes"),
     [
-        ("auto", {"cifar10": Data("cifar10", "in /data")}, "cifar10", ()),
-        ("auto", {"cifar10": Data("synthetic", "no network")}, "synthetic", ("SYNTHETIC DATA: no network",)),
-        ("auto", {"cola": Data("cola", "in /data")}, "auto", ()),
+        ("auto", {"cifar10": DataSource("cifar10", "in /data")}, "cifar10", ()),
+        ("auto", {"cifar10": DataSource("synthetic", "no network")}, "synthetic", ("SYNTHETIC DATA: no network",)),
+        ("auto", {"cola": DataSource("cola", "in /data")}, "auto", ()),
         ("auto", None, "auto", ()),
-        ("synthetic", {"cifar10": Data("cifar10", "in /data")}, "synthetic", ()),
-        ("cifar10", {"cifar10": Data("synthetic", "no network")}, "cifar10", ()),
+        ("synthetic", {"cifar10": DataSource("cifar10", "in /data")}, "synthetic", ()),
+        ("cifar10", {"cifar10": DataSource("synthetic", "no network")}, "cifar10", ()),
     ],
 )
 def test_auto_data_becomes_what_this_machine_has(plan_of, asked, data, planned, notes):
@@ -229,7 +229,7 @@ def test_who_makes_batches_of_images_is_a_key_of_models_that_have_them(plan_of, 
 @pytest.mark.parametrize(("source", "warm"), [("images", None), ("synthetic", True)])
 def test_files_are_read_ahead_so_these_are_measured_alone_whatever_auto_means(plan_of, source, warm):
     text = "study: a\nmeasure: {warm: true}\nsweeps: [{framework: single, model: iformer_tiny}]\n"
-    made = plan_of(text, data={"images": Data(source, "there is no tree")})
+    made = plan_of(text, data={"images": DataSource(source, "there is no tree")})
     assert [(p.trial.data, p.trial.warm) for p in made.configurations] == [(source, warm)]
     assert any("not in rounds: single: its batches are read ahead" in note for note in made.notes) == (not warm)
 

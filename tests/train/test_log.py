@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from scaling_study.train import log
-from scaling_study.train.log import Intervals, Progress
+from scaling_study.train.log import Intervals, TrainingProgress
 
 
 def test_frozen_weights_are_a_group_at_a_rate_of_0() -> None:
@@ -40,7 +40,7 @@ def test_what_is_no_number_is_null() -> None:
 
 
 def test_what_our_loop_counted_itself_is_not_counted_twice() -> None:
-    progress = Progress()
+    progress = TrainingProgress()
     intervals = Intervals(progress)
     intervals.end("evaluate", 5.0)  # before the first mark: nothing is known of it
     intervals.begin(10.0)
@@ -51,9 +51,9 @@ def test_what_our_loop_counted_itself_is_not_counted_twice() -> None:
 
 
 def test_epochs_of_rounds_go_by_the_samples_that_they_had() -> None:
-    progress = Progress(steps=6)
+    progress = TrainingProgress(steps=6)
     assert progress.epochs(4) == 1.5
     progress.rows.append({"steps": 4, "epoch": 1.25})
     assert progress.epochs(4) == pytest.approx(6 * 1.25 / 4)
-    assert Progress(steps=6).batches(16) == 6
-    assert Progress(steps=6, samples=160).batches(16) == 10
+    assert TrainingProgress(steps=6).batches(16) == 6
+    assert TrainingProgress(steps=6, samples=160).batches(16) == 10

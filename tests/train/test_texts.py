@@ -10,7 +10,7 @@ import pytest
 from tiny_texts import TOKENS, tiny_texts
 from tiny_trainings import HERE, Trainings
 
-from analysis.frames.training import Training
+from analysis.frames.training import TrainingRecord
 from analysis.views.training_flaws import LOOKS
 from scaling_study.records.store import RankReport
 
@@ -67,6 +67,6 @@ def test_a_text_that_is_read_as_it_runs_is_no_flaw_and_one_that_says_nothing_is(
         said: list[dict[str, Any]] = [rank.training for rank in trained]
         assert all(len(training["orders"]) == 2 and len(set(training["orders"])) == 1 for training in said)
         assert said[0]["one_order"] == "running text is read as it runs"
-        assert look(tuple(Training.of(training) for training in said)) == ""
-        silent = tuple(Training.of({**training, "one_order": ""}) for training in said)
+        assert look(tuple(TrainingRecord.of(training) for training in said)) == ""
+        silent = tuple(TrainingRecord.of({**training, "one_order": ""}) for training in said)
         assert look(silent).startswith("2 epochs read their samples in 1 order")

@@ -10,7 +10,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling_study.datasets import Data
+from scaling_study.datasets import DataSource
 from scaling_study.ranks import Ranks
 from scaling_study.study.plan import Plan
 from scaling_study.trial import Trial
@@ -155,7 +155,7 @@ def test_a_study_may_ask_for_a_tree_or_cifar10_and_for_no_text(
     study = "study: one\nsweeps:\n  - {framework: single, model: iformer_tiny, data: DATA}\n"
     for data in ("auto", "images", "cifar10", "synthetic"):
         assert plan_of(study.replace("DATA", data)).configurations[0].trial.data == data
-    instead = {"images": Data("cifar10", "no DATA_PATH is set")}
+    instead = {"images": DataSource("cifar10", "no DATA_PATH is set")}
     assert plan_of(study.replace("DATA", "auto"), data=instead).configurations[0].trial.data == "cifar10"
     said = "study.yaml:3: model iformer_tiny trains on images or cifar10, not on cola"
     assert problems_of(study.replace("DATA", "cola")) == [said]

@@ -203,9 +203,9 @@ def test_auto_is_the_tree_else_cifar10_else_synthetic(a_tree: Path, monkeypatch:
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_starts")
 def test_what_a_plan_is_told(a_tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert datasets.available()["images"] == datasets.Data("images", f"in {a_tree}")
+    assert datasets.available()["images"] == datasets.DataSource("images", f"in {a_tree}")
     assert datasets.tree_images() == 15
-    assert datasets.prepare(["images"]) == {"images": datasets.Data("images", f"in {a_tree}")}
+    assert datasets.prepare(["images"]) == {"images": datasets.DataSource("images", f"in {a_tree}")}
     for file in (a_tree / "train" / "bee").glob("*.jpg"):
         file.unlink()
     with pytest.raises(HostError, match=f"^{a_tree}/train/bee holds no images"):

@@ -14,7 +14,7 @@ from PIL import Image
 from tiny_operations import TINY, as_cholect45, tiny_scenes
 
 from scaling_study import datasets
-from scaling_study.datasets import NO_SURGERY, Data
+from scaling_study.datasets import NO_SURGERY, DataSource
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import surgical_data, views
@@ -143,14 +143,14 @@ def test_another_host_with_other_frames_is_refused(scenes: Path) -> None:
 
 def test_auto_is_cholect45_where_there_is_one_and_else_our_scenes(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert data(data="auto").source == "surgical_scenes (synthetic scenes)"
-    assert datasets.available()["cholect45"] == Data("surgical_scenes", NO_SURGERY)
-    assert datasets.prepare(["cholect45"]) == {"cholect45": Data("surgical_scenes", NO_SURGERY)}
-    assert datasets.prepare(["surgical_scenes"]) == {"surgical_scenes": Data("surgical_scenes", f"in {mine}")}
+    assert datasets.available()["cholect45"] == DataSource("surgical_scenes", NO_SURGERY)
+    assert datasets.prepare(["cholect45"]) == {"cholect45": DataSource("surgical_scenes", NO_SURGERY)}
+    assert datasets.prepare(["surgical_scenes"]) == {"surgical_scenes": DataSource("surgical_scenes", f"in {mine}")}
     with pytest.raises(SystemExit, match=r"^--data cholect45: no DATA_PATH holds CholecT45 \(data/VIDnn/, triplet/"):
         data(data="cholect45")
     as_cholect45(mine)
     assert data(data="auto").source == data(data="cholect45").source == "cholect45"
-    assert datasets.available()["cholect45"] == Data("cholect45", f"in {mine}")
+    assert datasets.available()["cholect45"] == DataSource("cholect45", f"in {mine}")
     assert datasets.scenes_folder() != mine
 
 

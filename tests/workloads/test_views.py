@@ -63,12 +63,12 @@ def test_the_whole_and_the_middle() -> None:
     assert views.MIDDLE.box(300, 200) == (62.5, 12.5, 237.5, 187.5), "7/8 of the shorter side"
 
 
-def drawn(kind: str, epoch: int, ids: list[int], seed: int = 3) -> list[views.View]:
+def drawn(kind: str, epoch: int, ids: list[int], seed: int = 3) -> list[views.ImageView]:
     reading = views.Reading(32, seed=seed, cores=1, device=torch.device("cpu"), augmentation=kind)
     return list(views.views_of(reading, epoch, torch.tensor(ids)))
 
 
-def seen(view: views.View) -> tuple[object, ...]:
+def seen(view: views.ImageView) -> tuple[object, ...]:
     return (*view.box(400, 300), view.mirrored)
 
 

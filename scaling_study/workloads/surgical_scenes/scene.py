@@ -33,7 +33,7 @@ SPRAY = 0.16  # that water flies
 
 
 @dataclass(frozen=True)
-class Place:
+class ScenePlace:
     """The place of one triplet, in units of the frame's height."""
 
     triplet: int
@@ -49,7 +49,7 @@ class Place:
         return self.tip[0] - 4 * math.cos(self.angle), self.tip[1] - 4 * math.sin(self.angle)
 
 
-def placed(random: np.random.Generator, chosen: Sequence[int], aspect: float) -> list[Place]:
+def placed(random: np.random.Generator, chosen: Sequence[int], aspect: float) -> list[ScenePlace]:
     """A place for each triplet, such that none hides another's. `aspect`: width of the frame over its height.
 
     |  target |  target |  target |     each in a part of the frame of its own, in random order; shafts come in from
@@ -65,7 +65,7 @@ def placed(random: np.random.Generator, chosen: Sequence[int], aspect: float) ->
     return best
 
 
-def _drawn(random: np.random.Generator, chosen: Sequence[int], aspect: float) -> list[Place]:
+def _drawn(random: np.random.Generator, chosen: Sequence[int], aspect: float) -> list[ScenePlace]:
     wide, places = aspect / len(chosen), []
     for slot, triplet in zip(random.permutation(len(chosen)), chosen, strict=True):
         free = max(0.0, wide / 2 - 0.24)
@@ -78,7 +78,9 @@ def _drawn(random: np.random.Generator, chosen: Sequence[int], aspect: float) ->
     return places
 
 
-def _stood(random: np.random.Generator, triplet: int, centre: Point, angle: float, size: float, aspect: float) -> Place:
+def _stood(
+    random: np.random.Generator, triplet: int, centre: Point, angle: float, size: float, aspect: float
+) -> ScenePlace:
     """How the verb has it: at the target, away from it, or before it."""
     _, verb, target = TRIPLETS[triplet]
     contact = (centre[0] + float(random.normal(0, 0.02)), centre[1] + float(random.normal(0, 0.02)))
@@ -93,10 +95,10 @@ def _stood(random: np.random.Generator, triplet: int, centre: Point, angle: floa
         centre = (contact[0] - pulled[0], contact[1] - pulled[1])
     back = SPRAY if VERBS[verb] == "irrigate" else 0.0
     tip = (contact[0] - back * math.cos(angle), contact[1] - back * math.sin(angle))
-    return Place(triplet, centre, size, contact, tip, angle)
+    return ScenePlace(triplet, centre, size, contact, tip, angle)
 
 
-def _room(places: Sequence[Place]) -> float:
+def _room(places: Sequence[ScenePlace]) -> float:
     """1 and more where all keep their distances."""
     room = [2.0]
     for one in places:
@@ -108,7 +110,7 @@ def _room(places: Sequence[Place]) -> float:
     return min(room)
 
 
-def _distance(point: Point, place: Place) -> float:
+def _distance(point: Point, place: ScenePlace) -> float:
     """From a point to a shaft."""
     (x, y), (dx, dy) = place.tip, (place.entry[0] - place.tip[0], place.entry[1] - place.tip[1])
     share = min(1.0, max(0.0, ((point[0] - x) * dx + (point[1] - y) * dy) / (dx * dx + dy * dy)))
@@ -120,7 +122,7 @@ LIKELY = np.array(weights()) / sum(weights())
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownScene:
     """One instrument of a frame, in units of the frame's height."""
 
     triplet: int
@@ -163,7 +165,7 @@ def triplets_of(random: np.random.Generator) -> list[int]:
     return chosen
 
 
-def draw(seed: int, video: int, frame: int, height: int, width: int) -> tuple[Image.Image, list[Shown]]:
+def draw(seed: int, video: int, frame: int, height: int, width: int) -> tuple[Image.Image, list[ShownScene]]:
     """(the frame, what it shows, the lowest instrument first)."""
     operation, random = Operation.drawn(seed, video), np.random.default_rng((seed, video, frame))
     chosen = triplets_of(random)
@@ -177,7 +179,7 @@ def draw(seed: int, video: int, frame: int, height: int, width: int) -> tuple[Im
     shown = []
     for place, pose in zip(places, poses, strict=True):
         outlines = instruments.draw(image, canvas.unit, TRIPLETS[place.triplet][0], pose)
-        shown.append(Shown(place.triplet, pose.tip, outlines))
+        shown.append(ShownScene(place.triplet, pose.tip, outlines))
     for place in places:
         if over := OVER.get(TRIPLETS[place.triplet][1]):
             over(image, canvas.unit, place.tip, place.angle, random)
@@ -185,7 +187,7 @@ def draw(seed: int, video: int, frame: int, height: int, width: int) -> tuple[Im
     return _seen(image.reduce(FINER), operation, random), shown
 
 
-def _acted(canvas: Canvas, places: Sequence[Place]) -> list[instruments.Pose]:
+def _acted(canvas: Canvas, places: Sequence[ScenePlace]) -> list[instruments.Pose]:
     """Paint the targets, the large ones below, and then what is done to them; how the instruments stand."""
     random = canvas.random
     for place in sorted(places, key=lambda place: TRIPLETS[place.triplet][2] != TARGETS.index("liver")):
