@@ -6,8 +6,10 @@ import dataclasses
 import io
 import math
 import os
+import signal
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -16,6 +18,7 @@ from rich.console import Console
 
 from scaling_study import sweep
 from scaling_study.commands import progress
+from scaling_study.commands import run as command
 from scaling_study.errors import HostError
 from scaling_study.processes import process
 from scaling_study.records import results, store
@@ -334,3 +337,19 @@ def test_the_log_that_is_named_is_of_the_processes_that_failed(tmp_path, logs, n
         progress._log(tmp_path, results.Summary("a", "a", Trial(), "failed", "", "", 1.0, 1.0, None, "gates-2"))
         == tmp_path / named
     )
+
+
+@pytest.mark.parametrize("first", [None, signal.SIGINT])
+def test_a_ctrl_c_while_tables_are_made_leaves_the_last_words(first, plan_for, tmp_path, monkeypatch, capsys):
+    """The first one ended the trials, or there was none: all were finished."""
+    _, job = run(plan_for("take_a_second"), tmp_path)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command.options, "render", interrupted)
+    stopped = SimpleNamespace(signal=first)
+    code = command._finish(Console(), job, [], stopped, "python run_sweep.py tiny.yaml", command.Output())
+    said = " ".join(capsys.readouterr().out.split())
+    assert code == command.INTERRUPTED and "tables and figures of them: python -m analysis" in said
+    assert ("To resume: python run_sweep.py tiny.yaml" in said) == (first is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -167,8 +168,11 @@ def _finish(
         results_folder.note_end(run.folder, run.plan, interruption.signal.name)
     elif all(trial.id in run.records for trial, _ in run.plan.trials()):
         results_folder.note_end(run.folder, run.plan, "")
-    if not output.no_report:
-        options.render(run.folder, None if output.quiet or output.as_json else console)
+    rendered = False
+    with contextlib.suppress(KeyboardInterrupt):  # another Ctrl-C: tables can be made again, how to go on is still said
+        if not output.no_report:
+            options.render(run.folder, None if output.quiet or output.as_json else console)
+        rendered = True
     current = {p.trial.configuration for p in (*run.plan.configurations, *run.plan.gates)}  # not before an edit
     current |= {*run.plan.alone}
     records = [r for r in run.records.values() if r.configuration in current and run.wanted(r.trial)]
@@ -181,7 +185,9 @@ def _finish(
         gates = [row for row in rows if row["find"] == "parity"]
         trials = [row for row in rows if row not in gates]
         print(json.dumps({"results": str(run.folder), "trials": trials, "gates": gates}))
-    progress.print_after(console, run, records, selected, interruption, again, output.quiet, output.no_report)
-    if interruption.signal is not None:
+    progress.print_after(
+        console, run, records, selected, interruption, again, output.quiet, output.no_report or not rendered
+    )
+    if interruption.signal is not None or not rendered:
         return INTERRUPTED
     return SOME_FAILED if any(r.status not in ("ok", "unsupported") and not r.implied for r in records) else OK
