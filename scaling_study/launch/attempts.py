@@ -23,6 +23,7 @@ from scaling_study.hosts import connections
 from scaling_study.launch import launchers
 from scaling_study.launch.decisions import LOG_BYTES, back_off_seconds, failure_kind, largest_batch
 from scaling_study.launch.supervisor import SupervisorClient
+from scaling_study.machine import visible_gpus
 from scaling_study.processes import leftovers
 from scaling_study.processes.leftovers import GpuMemory
 from scaling_study.processes.process import Exit
@@ -121,7 +122,10 @@ class Attempts:
         started_at = time.time()
         exit = self.supervisor.run(argv, environment, folder / "log.txt", timeout_seconds, others, progress)
         notes += [note] if note else []
-        return Attempt(exit, outcome.judge(trial, folder, exit), started_at, notes=tuple(notes))
+        result = outcome.judge(trial, folder, exit)
+        if trial.device == "cuda" and not others and (foreign := outcome.foreign_gpus(result.ranks, visible_gpus())):
+            result = Outcome("failed", foreign, ranks=result.ranks)
+        return Attempt(exit, result, started_at, notes=tuple(notes))
 
     def run_together(
         self, trials: Sequence[Trial], folders: Sequence[Path], timeout_seconds: float, own: Path

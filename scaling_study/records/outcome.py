@@ -14,7 +14,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -183,6 +183,18 @@ def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
     rank_errors = errors(folder)
     first = rank_errors[0] if rank_errors else None
     return replace(_failure(folder, exit, first, unreadable), rank_errors=tuple(rank_errors))
+
+
+def foreign_gpus(ranks: Sequence[RankReport], visible: Collection[str]) -> str:
+    """The rank that computed on a GPU which is not `visible` here, by UUID, in one clause; empty where none did.
+
+    A launcher may pass over CUDA_VISIBLE_DEVICES. Not looked at: parts of a GPU (MIG), and any where none is known.
+    """
+    for rank in ranks:
+        for uuid in rank.gpu_uuids:
+            if visible and uuid.startswith("GPU-") and uuid not in visible:
+                return f"rank {rank.rank} ran on {uuid}, which CUDA_VISIBLE_DEVICES does not name"
+    return ""
 
 
 def _failure(folder: Path, exit: Exit, first: dict[str, Any] | None, unreadable: store.UnreadableRecord) -> Outcome:

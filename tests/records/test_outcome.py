@@ -275,3 +275,10 @@ def test_the_end_of_a_long_log_is_quoted_and_odd_bytes_survive(tmp_path: Path) -
 )
 def test_the_last_exception_of_a_log_is_quoted(log: str, said: str) -> None:
     assert outcome.last_exception(log) == said
+
+
+def test_a_rank_on_a_gpu_that_is_not_visible_is_named(rank_report):
+    ranks = [rank_report(gpu_uuids=["GPU-a"]), rank_report(rank=1, gpu_uuids=["GPU-b", "MIG-c"])]
+    assert outcome.foreign_gpus(ranks, {"GPU-a": "H100", "GPU-b": "H100"}) == outcome.foreign_gpus(ranks, {}) == ""
+    said = outcome.foreign_gpus(ranks, {"GPU-a": "H100"})
+    assert said == "rank 1 ran on GPU-b, which CUDA_VISIBLE_DEVICES does not name"
