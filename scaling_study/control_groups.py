@@ -51,6 +51,21 @@ def memory_limit_bytes() -> float:
     return min(limits)
 
 
+def memory_kills() -> int:
+    """The count of processes killed for memory, or 0 where the kernel does not say: in this process's group and those
+    below it, where they are counted (others' on a shared machine do not concern us), else on the whole machine.
+
+    Version 1 does not count what happens in groups below, where Slurm puts ranks.
+    """
+    own = [folder / "memory.events" for folder, version in _groups("memory") if version == 2][:1]
+    for counts in (*own, Path("/proc/vmstat")):
+        with contextlib.suppress(OSError):
+            for line in counts.read_text().splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    return 0
+
+
 def _groups(controller: str) -> Iterator[tuple[Path, int]]:
     """(folder, version) of the groups that limit this process, from its own to the root of what it sees."""
     try:

@@ -291,9 +291,8 @@ def prepare(names: Sequence[str]) -> dict[str, DataSource]:
 
     Raises HostError. A subprocess does it, so that the driver never imports torch.
     """
-    if not PACKED.keys().isdisjoint(names):
+    for name in filter(PACKED.__contains__, names):
         require_data_root()
-    for name in PACKED.keys() & set(names):
         refuse_misplaced(name)
     lacking = {"images": data_path() is None, "cholect45": surgery_folder() is None}
     for name, other, why in (("images", "cifar10", NO_TREE), ("cholect45", SCENES, NO_SURGERY)):

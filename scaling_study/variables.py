@@ -65,8 +65,9 @@ LAUNCHERS = (
             "HOROVOD_HOSTNAME",
             "HOROVOD_ELASTIC",
             "HOROVOD_SECRET_KEY",
+            "HOROVOD_GLOO_IFACE",
         ),
-        ("HOROVOD_GLOO_",),
+        ("HOROVOD_GLOO_RENDEZVOUS_",),
     ),
     Cause(
         "an MPI job",
@@ -84,7 +85,7 @@ BINDING = Cause(
 def removed(environment: Mapping[str, str], given: Iterable[str] = (), in_job: bool = False) -> dict[str, str]:
     """Name -> source of the variables that a trial on this machine does not get.
 
-    `given`: variables that its launcher or its machine file sets. `in_job`: srun starts it, which needs those of the
+    `given`: variables that a machine file sets. `in_job`: srun starts it, which needs those of the
     job. mpirun and horovodrun look for a job by themselves, and would start ranks on all hosts of it.
     """
     causes = (*LAUNCHERS, BINDING) if in_job else (*LAUNCHERS, BINDING, JOB)
@@ -152,6 +153,11 @@ def recorded(environment: Mapping[str, str], given: Mapping[str, str], removed: 
     return without_secrets({**dict(sorted(kept.items())), **given})
 
 
+def may_be_secret(name: str) -> bool:
+    """True for a variable whose value is not to be written down, by its name."""
+    return SECRET.search(name) is not None
+
+
 def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
     """The same, with a word in place of each value that may be a secret, by the variable's name."""
-    return {name: NOT_RECORDED if SECRET.search(name) else value for name, value in variables.items()}
+    return {name: NOT_RECORDED if may_be_secret(name) else value for name, value in variables.items()}

@@ -109,6 +109,11 @@ def test_the_memory_that_a_group_may_use(machine, cgroup, mounts, files, limit) 
     assert control_groups.memory_limit_bytes() == limit
 
 
+def test_processes_that_were_killed_for_memory_are_counted_in_the_own_group(machine) -> None:
+    machine("0::/s/j\n", V2, {"s/j/memory.events": "oom 3\noom_kill 2\n", "s/memory.events": "oom_kill 9\n"})
+    assert control_groups.memory_kills() == 2
+
+
 @pytest.mark.skipif(not os.access(REAL, os.W_OK), reason="needs root and a CPU controller of version 1")
 def test_half_a_core_in_a_real_group() -> None:
     group = REAL / f"test-{os.getpid()}"

@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import threading
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,14 +17,17 @@ import pytest
 from planted_sweeps import MACHINE, Seen, run
 from rich.console import Console
 
+import analysis
 from scaling_study import sweep
 from scaling_study.commands import progress
 from scaling_study.commands import run as command
 from scaling_study.errors import HostError
 from scaling_study.processes import process
-from scaling_study.records import results, store
+from scaling_study.records import pack, results, store
 from scaling_study.records.store import Record
+from scaling_study.study.machine_file import MachineFile
 from scaling_study.study.plan import Plan
+from scaling_study.study.support import Cluster
 from scaling_study.trial import Trial
 
 
@@ -353,3 +357,21 @@ def test_a_ctrl_c_while_tables_are_made_leaves_the_last_words(first, plan_for, t
     said = " ".join(capsys.readouterr().out.split())
     assert code == command.INTERRUPTED and "tables and figures of them: python -m analysis" in said
     assert ("To resume: python run_sweep.py tiny.yaml" in said) == (first is not None)
+
+
+@pytest.mark.slow
+def test_a_planted_token_is_in_no_record_log_page_or_export(plan_for, tmp_path, monkeypatch):
+    """One that the shell has, and one that a machine file gives to every trial."""
+    monkeypatch.setenv("HOROVOD_SECRET_KEY", "t0ken-of-the-shell")
+    file = MachineFile(environment={"WANDB_API_KEY": "t0ken-of-the-file", "OMP_NUM_THREADS": "1"})
+    plan = dataclasses.replace(plan_for("take_a_second"), cluster=Cluster(file=file))
+    (ended,) = run(plan, tmp_path)[0].ended
+    analysis.write(tmp_path, page=True)
+    pack.pack(tmp_path, tmp_path / "made.study.zip")
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    with zipfile.ZipFile(tmp_path / "made.study.zip") as packed:
+        files += [packed.read(name) for name in packed.namelist()]
+    assert len(files) > 10 and not any(b"t0ken" in content for content in files)
+    record = store.read_trial(tmp_path / "trials" / ended.id)
+    assert {"WANDB_API_KEY", "OMP_NUM_THREADS"} <= record.environment.keys()
+    assert "HOROVOD_SECRET_KEY" in record.removed_variables and '"$WANDB_API_KEY"' in record.command

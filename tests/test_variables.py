@@ -79,7 +79,8 @@ def test_a_trial_here_does_not_get_what_would_decide_its_ranks_or_cores(name: st
 
 @pytest.mark.parametrize(
     "name",
-    ["OMP_NUM_THREADS", "HOROVOD_FUSION_THRESHOLD", "NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "SLURM_CONF", "MASTERPIECE",
+    ["OMP_NUM_THREADS", "HOROVOD_FUSION_THRESHOLD", "HOROVOD_GLOO_TIMEOUT_SECONDS",
+     "NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "SLURM_CONF", "MASTERPIECE",
      "PMIX_MCA_gds", "PYTHONPATH", "RANKING", "OMPI_MCA_btl"],
 )  # fmt: skip
 def test_every_other_variable_passes(name: str) -> None:

@@ -216,24 +216,20 @@ def disturbances(evidence: Evidence) -> Iterator[Finding]:
     others = runs.busy_elsewhere_cores
     disturbed = runs[others > BUSY_CORES]
     if len(disturbed):
-        names = set(disturbed.configuration)
-        rows = [row for row in evidence.rows if row["configuration"] in names]
         text = (
             f"During {len(disturbed)} of {others.notna().sum()} runs other processes kept more than {BUSY_CORES} cores "
             f"busy, {others.max():.1f} at most, and were measured too. Quiet the machine, and run them again: "
             "--retry ok."
         )
-        yield findings.about("busy", "The machine was not quiet", text, DOUBT, rows)
+        yield findings.about("busy", "The machine was not quiet", text, DOUBT, _rows_of(disturbed, evidence))
     throttled = runs[runs.throttled_seconds > MOST_THROTTLED * runs.steps * runs.step_seconds_mean]
     if len(throttled):
-        names = set(throttled.configuration)
-        rows = [row for row in evidence.rows if row["configuration"] in names]
         text = (
             f"In {findings.count(len(throttled), 'run')} a CPU quota stopped processes for more than "
             f"{MOST_THROTTLED:.0%} of the window, for {throttled.throttled_seconds.max():.1f} s at most. Give the "
             "container, slice or job as many cores as there are workers, and run them again: --retry ok."
         )
-        yield findings.about("throttled", "A CPU quota was in the numbers", text, DOUBT, rows)
+        yield findings.about("throttled", "A CPU quota was in the numbers", text, DOUBT, _rows_of(throttled, evidence))
     yield from _apart(evidence)
     if evidence.results.synthetic:
         rows = [row for row in evidence.rows if "synthetic" in str(row["data_source"])]
@@ -242,6 +238,12 @@ def disturbances(evidence: Evidence) -> Iterator[Finding]:
         figures = "figures are of drawn scenes, and of no operation" if drawn else "quote no loss"
         text = f"Trained on generated data: {who}. Speeds may be those of real data; {figures}."
         yield findings.about("synthetic", "Synthetic data", text, NOTE, rows)
+
+
+def _rows_of(runs: pd.DataFrame, evidence: Evidence) -> list[ConfigurationRow]:
+    """The configurations of some runs."""
+    names = set(runs.configuration)
+    return [row for row in evidence.rows if row["configuration"] in names]
 
 
 def _apart(evidence: Evidence) -> Iterator[Finding]:

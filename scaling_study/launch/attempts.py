@@ -214,11 +214,12 @@ def launch_line(
         if not hosts or hosts[0].name not in elsewhere(trial, cluster):  # a port of another host can only be tried
             port, note = leftovers.choose_port(port, launchers.PORTS, supervisor)
     command = launchers.launch(trial, program, port, cluster)
+    environment = launch_environment(command)
     if hosts:
         cleared = variables.env_without_private(os.environ, command.env)  # of variables that it must not see
-    else:
-        cleared = variables.env_without(removed_variables(trial, cluster))
-    return [*cleared, *command.argv], launch_environment(command), note
+    else:  # a stale value of one that the launch sets is replaced
+        cleared = variables.env_without(name for name in removed_variables(trial, cluster) if name not in environment)
+    return [*cleared, *command.argv], environment, note
 
 
 def elsewhere(trial: Trial, cluster: Cluster) -> list[str]:

@@ -22,6 +22,7 @@ from scaling_study.hosts.hosts import Host
 from scaling_study.settings import CHECKOUT
 from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
+from scaling_study.variables import may_be_secret
 
 PORTS = range(20_000, 30_000)  # below the ephemeral ones, of which any connection may take any
 LOOPBACK = "127.0.0.1"
@@ -42,7 +43,8 @@ class Command:
         def shown(word: str) -> str:
             return os.path.relpath(word, folder) if folder and word.startswith(f"{folder}{os.sep}") else word
 
-        words = [f"{key}={shlex.quote(value)}" for key, value in self.env.items()]
+        # The line is recorded: a secret is taken from the shell that it is pasted into.
+        words = [f'{k}="${k}"' if may_be_secret(k) else f"{k}={shlex.quote(value)}" for k, value in self.env.items()]
         return " ".join([*words, *(shlex.quote(shown(word)) for word in self.argv)])
 
 

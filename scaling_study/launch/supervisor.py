@@ -92,7 +92,7 @@ class SupervisorClient:
         self._supervisor = self._supervisor or _SupervisorProcess(self.results)
         if ended := self._supervisor.ask(request, self):
             return ended
-        lost, self._supervisor = self._supervisor.end(1.0), None
+        lost, self._supervisor = self._supervisor.end(1.0, lost=True), None
         leftovers.end_marked(str(self.results.resolve()))
         if self._alone:
             process.end_descendants(not_ours=self._not_ours)
@@ -130,15 +130,21 @@ class _SupervisorProcess:
                 return Exit(**json.loads(connection.recv_bytes()))
         return None
 
-    def end(self, patience: float) -> str:
-        """Close the connection, at which the supervisor ends; how it ended, or that it was killed after so long."""
+    def end(self, patience: float, lost: bool = False) -> str:
+        """Close the connection, at which the supervisor ends; how it ended, or that it was killed after so long.
+
+        `lost`: it is to have ended before, by itself.
+        """
         try:
-            self._connection.close()
+            if not lost:
+                self._connection.close()
             code = self._process.wait(patience)
         except subprocess.TimeoutExpired:  # stopped, or hanging
             self._process.kill()
             self._process.wait()
             return "did not answer"
+        finally:
+            self._connection.close()
         return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 

@@ -27,6 +27,8 @@ from typing import IO, Protocol
 
 import psutil
 
+from scaling_study.control_groups import memory_kills
+
 FIRST_BYTES = LAST_BYTES = 4 * 2**20
 PIECE_BYTES = 2**16  # what a pipe holds
 
@@ -166,7 +168,7 @@ def run(
     """
     adopt_orphans()
     not_ours = {process.pid for process in psutil.Process().children(recursive=True)}
-    kills_before = _memory_kills()
+    kills_before = memory_kills()
     start = time.monotonic()
     with CappedLog(log) as output:
         try:
@@ -194,7 +196,7 @@ def run(
         seconds,
         timed_out=not ready,
         interrupted=ended not in ready and bool(ready),
-        killed_for_memory=_memory_kills() > kills_before,
+        killed_for_memory=memory_kills() > kills_before,
     )
 
 
@@ -288,23 +290,3 @@ def _wait_until_ended(processes: Sequence[psutil.Process], seconds: float) -> No
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and any(map(alive, processes)):
         time.sleep(0.02)
-
-
-def _memory_kills() -> int:
-    """The count of processes killed for memory, or 0 where the kernel does not say: in this control group and those
-    below it, where they are counted (others' on a shared machine do not concern us), else on the whole machine."""
-    for counts in (_control_group() / "memory.events", Path("/proc/vmstat")):
-        with contextlib.suppress(OSError):
-            for line in counts.read_text().splitlines():
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    return 0
-
-
-def _control_group() -> Path:
-    """This process's, of version 2. Version 1 does not count what happens in groups below, where Slurm puts ranks."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            if line.startswith("0::"):
-                return Path(f"/sys/fs/cgroup{line.removeprefix('0::')}")
-    return Path("/sys/fs/cgroup")

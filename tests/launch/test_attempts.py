@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +26,7 @@ from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.schema import RankReport, Record
 from scaling_study.study.study import Measure
+from scaling_study.study.support import ALONE
 from scaling_study.trial import Trial
 
 HERE = Path(__file__).parents[1]
@@ -169,3 +171,13 @@ def test_what_horovod_says_where_its_launcher_does_not_answer(tmp_path: Path) ->
     program = "import horovod.torch as hvd; hvd.init()"
     kind, said = launched(tmp_path, sys.executable, "-c", program, **env)
     assert kind == "rendezvous", said
+
+
+def test_what_the_launch_itself_sets_is_not_removed_as_stale(monkeypatch):
+    """srun's ranks of torch meet at MASTER_ADDR, which a shell may still hold too."""
+    monkeypatch.setenv("MASTER_ADDR", "10.0.0.9")
+    monkeypatch.setenv("RANK", "0")
+    trial = Trial(framework="torch_ddp", workers=2, launcher="srun", device="cpu")
+    monkeypatch.setattr(attempts.leftovers, "choose_port", lambda port, *_: (port, ""))
+    argv, environment, _ = attempts.launch_line(trial, ["python", "x.py"], SimpleNamespace(), ALONE)
+    assert argv[:4] == ["env", "-u", "RANK", "srun"] and environment["MASTER_ADDR"] == "127.0.0.1"

@@ -195,3 +195,8 @@ words = st.text(min_size=1).filter(lambda word: "\0" not in word)
 @given(st.lists(words, min_size=1))
 def test_a_shell_reads_back_what_was_meant(argv: list[str]) -> None:
     assert shlex.split(Command(tuple(argv)).shell()) == argv
+
+
+def test_a_possible_secret_stands_on_no_command_line():
+    made = Command(("python", "x.py"), {"OMP_NUM_THREADS": "2", "WANDB_API_KEY": "s3cret"})
+    assert made.shell() == 'OMP_NUM_THREADS=2 WANDB_API_KEY="$WANDB_API_KEY" python x.py'
