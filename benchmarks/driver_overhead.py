@@ -50,7 +50,7 @@ MEASURE = Measure()  # the defaults: 3 repeats, and the driver asks before each 
 class Quiet(Watch):
     """A display that shows nothing."""
 
-    def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
+    def finished(self, planned: Planned, record: Summary, again: bool) -> None:
         if record.status != "ok":
             raise SystemExit(f"a planted trial failed: {record.reason}")
 

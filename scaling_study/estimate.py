@@ -79,7 +79,8 @@ class Estimate:
     def _of_tree(self) -> int:
         return self._tree_images() or EPOCH_SAMPLES["images"]
 
-    def __call__(self, trial: Trial, planned: Planned) -> float:
+    def __call__(self, planned: Planned) -> float:
+        trial = planned.trial
         if planned.unsupported:
             return 0.0
         if known := self._seconds.get(trial.configuration):

@@ -70,49 +70,50 @@ class Run:
         """
         with SupervisorClient(self.folder, interruption) as supervisor:
             attempts = Attempts(supervisor, self.plan.cluster)
-            for trial, planned in self.trials(display.expects):
+            for planned in self.trials(display.expects):
+                trial = planned.trial
                 if known := self.kept(trial):
-                    display.finished(trial, planned, known, again=True)
+                    display.finished(planned, known, again=True)
                     continue
                 launched = trial.id in self._launched
                 if not launched and (supervisor.signal is not None or self._left() <= 0):
                     if not self._launched:  # of a launch that was interrupted, some have records
                         return
                     continue
-                display.starts(trial, planned)
-                shares = self.shares(trial, planned)
+                display.starts(planned)
+                shares = self.shares(planned)
                 if not launched and trial.find == "parity":
                     self._launched |= self._gates(trial, attempts)
                 elif not launched and shares:
                     self._launched |= self._launch(trial, attempts, display)
                 record = self._launched.pop(trial.id, None)
                 if record is None and not shares:
-                    record = self.run_trial(trial, planned, attempts)
+                    record = self.run_trial(planned, attempts)
                 if record is None:  # interrupted: it stays unfinished, the next run takes it up again
                     continue
                 self.records[trial.id] = record
                 self._learn(record)
                 self._finished.add(trial.id)
-                display.finished(trial, planned, record, again=False)
+                display.finished(planned, record, again=False)
 
-    def trials(self, expects: Callable[..., object] = list) -> Iterator[tuple[Trial, Planned]]:
+    def trials(self, expects: Callable[..., object] = list) -> Iterator[Planned]:
         """The planned repeats; those that are ok only when measured alone; as many more as spreads ask for.
 
         `expects` is told of the last two. What was implied comes after what it may rest on, which may be ok this time.
         """
-        after, planned_trials = [], [pair for pair in self.plan.trials() if self.wanted(pair[0])]
-        for trial, planned in planned_trials:
-            known = self.records.get(trial.id)
+        after, planned_trials = [], [planned for planned in self.plan.trials() if self.wanted(planned.trial)]
+        for planned in planned_trials:
+            known = self.records.get(planned.trial.id)
             if known and known.implied:
-                after.append((trial, planned))
+                after.append(planned)
             else:
-                yield trial, planned
+                yield planned
         yield from after
         expects(alone := shared_launch.alone(planned_trials, self.records))
         yield from alone
         totals = self.totals()
         numbered = ((n, p) for n in range(1, max(totals.values(), default=0) + 1) for p in self.plan.shuffled(n))
-        more = [(p.at(n), p) for n, p in numbered if p.measure.repeats < n <= totals[p.trial.configuration]]
+        more = [p.at(n) for n, p in numbered if p.measure.repeats < n <= totals[p.trial.configuration]]
         expects(more)
         yield from more
 
@@ -125,7 +126,7 @@ class Run:
         return decisions.wanted_repeats(self.plan.configurations, self._known, *self._held_against(), target)
 
     def _known(self, planned: Planned, repeat: int) -> Summary | None:
-        return self.records.get(planned.at(repeat).id) if self.wanted(planned.trial) else None
+        return self.records.get(planned.at(repeat).trial.id) if self.wanted(planned.trial) else None
 
     def _held_against(self) -> tuple[set[str], str]:
         """The baseline's configurations, and how others are paired with them."""
@@ -148,13 +149,14 @@ class Run:
         """Why a trial is not run, if a smaller batch was already out of memory."""
         return self._limits.implied(trial) if self.prune else ""
 
-    def run_trial(self, trial: Trial, planned: Planned, attempts: Attempts) -> Summary | None:
+    def run_trial(self, planned: Planned, attempts: Attempts) -> Summary | None:
         """Run one trial to its record, if it can be and need be run; None if it was interrupted.
 
         Raises HostError where the results can no longer be written.
         """
+        trial = planned.trial
         with self._own(trial) as folder:
-            record = self._begin(trial, planned, folder)
+            record = self._begin(planned, folder)
             if planned.unsupported:
                 return self._finish(folder, record)
             if reason := self.implied(trial):
@@ -167,34 +169,34 @@ class Run:
                 return None
             return self._finish(folder, record, attempt, verdict)
 
-    def shares(self, trial: Trial, planned: Planned) -> bool:
+    def shares(self, planned: Planned) -> bool:
         """True where a trial is measured in a launch with others, and is to be run at all."""
-        return bool(trial.warm) and not planned.unsupported and not self.implied(trial)
+        return bool(planned.trial.warm) and not planned.unsupported and not self.implied(planned.trial)
 
     def _launch(self, first: Trial, attempts: Attempts, watch: shared_launch.Watch) -> dict[str, Summary]:
         """Run the same repeat of the configurations that share a launch with this one, as many as have room, beside the
         baseline; their records, by id. Of what was interrupted, all have one or none has."""
         totals, known = self.totals(), self.records | self._launched
         asked = [p for p in self.plan.configurations if first.repeat <= totals[p.trial.configuration]]
-        pairs = [(t, p) for p in asked if self.wanted(t := p.at(first.repeat))]
-        new = [(t, p) for t, p in pairs if self.shares(t, p) and t.id not in self._launched and not self.kept(t)]
-        due = sorted(new, key=lambda pair: pair[0] != first)
-        (against, scaling), again = self._held_against(), list[tuple[Trial, Planned]]()
+        asked = [planned for p in asked if self.wanted((planned := p.at(first.repeat)).trial)]
+        new = [p for p in asked if self.shares(p) and p.trial.id not in self._launched and not self.kept(p.trial)]
+        due = sorted(new, key=lambda planned: planned.trial != first)
+        (against, scaling), again = self._held_against(), list[Planned]()
         if self.max_trials is None:
-            held = [(trial, planned) for trial, planned in pairs if trial.configuration in against]
-            again = shared_launch.again([trial for trial, _ in due], held, known, scaling)
+            held = [planned for planned in asked if planned.trial.configuration in against]
+            again = shared_launch.again([planned.trial for planned in due], held, known, scaling)
         else:
             due = due[: int(self._left())]
-        due = sorted(due + again, key=lambda pair: (pair[0] != first, pair[0].configuration not in against))
+        due = sorted(due + again, key=lambda p: (p.trial != first, p.trial.configuration not in against))
         with contextlib.ExitStack() as opened:
-            folders = {trial.id: opened.enter_context(self._own(trial)) for trial, _ in due}
-            begun = {trial.id: self._begin(trial, planned, folders[trial.id], False) for trial, planned in due}
+            folders = {p.trial.id: opened.enter_context(self._own(p.trial)) for p in due}
+            begun = {p.trial.id: self._begin(p, folders[p.trial.id], False) for p in due}
             own = launch_folders.next_folder(self.folder, known.values())
             record = launch_folders.begin(own, begun.values())
-            measures, memory = {trial: planned.measure for trial, planned in due}, self.plan.machine.memory_bytes
+            measures, memory = {planned.trial: planned.measure for planned in due}, self.plan.machine.memory_bytes
             launch = shared_launch.Launch(measures, folders, record, memory, attempts, watch, against)
             done = launch.measure()
-            found, extra = dict[str, Summary](), {trial.id for trial, _ in again}
+            found, extra = dict[str, Summary](), {planned.trial.id for planned in again}
             for name, attempt in sorted(done.items(), key=lambda item: item[1].outcome.status == "failed"):
                 if name in extra and attempt.outcome.status != "ok":
                     continue  # nobody asked for it
@@ -224,7 +226,7 @@ class Run:
         own.mkdir(parents=True)
         with contextlib.ExitStack() as opened:
             folders = [opened.enter_context(self._own(gate.trial)) for gate in due]
-            begun = [self._begin(g.trial, g, each, g is due[0]) for g, each in zip(due, folders, strict=True)]
+            begun = [self._begin(g, each, g is due[0]) for g, each in zip(due, folders, strict=True)]
             tried = attempts.run_together([gate.trial for gate in due], folders, timeout_seconds, own)
             fine = [at for at, attempt in enumerate(tried) if attempt.outcome.status == "ok"]
             verdicts = attempts.judge_parity([folders[at] for at in fine], timeout_seconds, own) if fine else []
@@ -260,16 +262,16 @@ class Run:
         store.write_record(folder, record)
         return results.summarize(record)
 
-    def _begin(self, trial: Trial, planned: Planned, folder: Path, next_up: bool = True) -> Record:
+    def _begin(self, planned: Planned, folder: Path, next_up: bool = True) -> Record:
         """Leave what is asked for in the trial's folder; the record that is to be completed."""
-        record = self.begun(trial, planned)
+        record = self.begun(planned)
         # Where a job is killed with all of its processes, `--collect` finishes what it was about to run, and no other.
         store.write_begun(folder, record if next_up else dataclasses.replace(record, job={}))
         return record
 
-    def begun(self, trial: Trial, planned: Planned) -> Record:
+    def begun(self, planned: Planned) -> Record:
         """The record of a trial, but for what is to come of it."""
-        job, cluster = hosts.current(), self.plan.cluster
+        trial, job, cluster = planned.trial, hosts.current(), self.plan.cluster
         not_passed = removed_variables(trial, cluster)
         return Record(
             study=self.plan.study.name,

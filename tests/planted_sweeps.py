@@ -30,19 +30,19 @@ class Seen(Watch):
         self.kept: list[str] = []
         self.ended: list[Summary] = []
         self.built: list[Trial] = []
-        self.expected: list[tuple[Trial, Planned]] = []
+        self.expected: list[Planned] = []
 
-    def starts(self, trial: Trial, planned: Planned) -> None:
-        self.started.append(trial.id)
+    def starts(self, planned: Planned) -> None:
+        self.started.append(planned.trial.id)
 
     def building(self, trial: Trial) -> None:
         self.built.append(trial)
 
-    def expects(self, more: Sequence[tuple[Trial, Planned]]) -> None:
+    def expects(self, more: Sequence[Planned]) -> None:
         self.expected += more
 
-    def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
-        (self.kept.append(trial.id) if again else self.ended.append(record))
+    def finished(self, planned: Planned, record: Summary, again: bool) -> None:
+        (self.kept.append(planned.trial.id) if again else self.ended.append(record))
 
 
 def framework(script: str) -> Framework:

@@ -33,7 +33,7 @@ def estimate(trial: Trial = TRIAL, measure: Measure = MEASURE, unsupported: str 
     if measure.warm:
         window = Window(measure.warmup_steps, measure.min_steps, measure.min_seconds)
         asked = groups.warmed(replace(asked, window=window), measure)
-    return Estimate()(asked, Planned(asked, measure, unsupported))
+    return Estimate()(Planned(asked, measure, unsupported))
 
 
 def finished(trial: Trial, seconds: float | None, status: str = "ok") -> Record:
@@ -68,7 +68,7 @@ def test_rounds_take_their_blocks_and_a_step_before_each():
 
 def test_a_training_on_a_tree_takes_as_long_as_its_images_and_their_pixels():
     trial = replace(TRIAL, data="images", image_size=64, train_epochs=2)
-    seconds = Estimate(tree_images=lambda: 500)(trial, Planned(trial, MEASURE, ""))
+    seconds = Estimate(tree_images=lambda: 500)(Planned(trial, MEASURE, ""))
     each = 4 * STEP_SECONDS_PER_SAMPLE["resnet18"] + DECODE_SECONDS  # 64 pixels a side are four times CIFAR-10's 32
     assert seconds == pytest.approx(LAUNCH_SECONDS["python"] + 2 * 500 * each)
 
@@ -98,8 +98,8 @@ def test_a_configuration_that_was_seen_takes_its_median():
     seen = [finished(replace(TRIAL, repeat=n), seconds) for n, seconds in enumerate([10.0, 100.0, 12.0], 1)]
     planned = Planned(TRIAL, MEASURE)
     learned = Estimate(seen)
-    assert learned(replace(TRIAL, repeat=4), planned) == 12.0
+    assert learned(planned.at(4)) == 12.0
     learned.learn(finished(replace(TRIAL, repeat=4), 1000.0))
-    assert learned(TRIAL, planned) == 56.0
+    assert learned(planned) == 56.0
     other = replace(TRIAL, batch_per_worker=101)
-    assert learned(other, Planned(other, MEASURE)) != 56.0
+    assert learned(Planned(other, MEASURE)) != 56.0

@@ -66,7 +66,7 @@ def answer(path: Path, machine: Machine, small: bool = False) -> list[str]:
 def runs(planned: plan.Planned) -> None:
     """What is planned can be said, estimated, written down and put on a command line that its script understands."""
     trial = planned.trial
-    assert describe(trial).isprintable() and len(clock(Estimate()(trial, planned))) < 30
+    assert describe(trial).isprintable() and len(clock(Estimate()(planned))) < 30
     assert trial.id == Path(trial.id).name and len(trial.id) < 200, "it names a folder"
     assert all(-(2**63) <= v < 2**63 for v in trial.to_dict().values() if isinstance(v, int)), "tables can hold it"
     json.dumps(trial.to_dict(), allow_nan=False)

@@ -35,14 +35,14 @@ HOROVOD = """
 
 
 def test_a_trial_is_named_by_its_id_or_by_what_only_one_configuration_has(plan_of: Callable[..., Plan]) -> None:
-    trials = list(plan_of(STUDY).trials())
-    second = next(trial for trial, _ in trials if trial.repeat == 2)
-    assert profiling.chosen(second.id, trials)[0] == second
-    assert profiling.chosen(second.configuration, trials)[0].id == f"{second.configuration}.r1"
-    (eight,) = {trial.configuration for trial, _ in trials if trial.batch_per_worker == 8}
+    trials = plan_of(STUDY).trials()
+    second = next(planned.trial for planned in trials if planned.trial.repeat == 2)
+    assert profiling.chosen(second.id, trials).trial == second
+    assert profiling.chosen(second.configuration, trials).trial.id == f"{second.configuration}.r1"
+    (eight,) = {planned.trial.configuration for planned in trials if planned.trial.batch_per_worker == 8}
     part = next(eight[at : at + n] for n in range(1, len(eight)) for at in range(len(eight) - n)
-                if sum(eight[at : at + n] in one for one in {t.configuration for t, _ in trials}) == 1)  # fmt: skip
-    assert profiling.chosen(part, trials)[0].id == f"{eight}.r1"
+                if sum(eight[at : at + n] in one for one in {p.trial.configuration for p in trials}) == 1)  # fmt: skip
+    assert profiling.chosen(part, trials).trial.id == f"{eight}.r1"
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_a_trial_is_named_by_its_id_or_by_what_only_one_configuration_has(plan_o
 def test_what_names_no_trial_or_several_is_told_which_there_are(
     plan_of: Callable[..., Plan], asked: str, said: str
 ) -> None:
-    trials = list(plan_of(STUDY).trials())
+    trials = plan_of(STUDY).trials()
     with pytest.raises(StudyError) as wrong:
         profiling.chosen(asked, trials)
     (line,) = wrong.value.problems
-    assert line.startswith(f"--profile {asked}: {said}") and all(one.configuration in line for one, _ in trials)
+    assert line.startswith(f"--profile {asked}: {said}") and all(one.trial.configuration in line for one in trials)
 
 
 def profiled(folder: Path, study: str, asked: str) -> tuple[subprocess.CompletedProcess[str], Path]:

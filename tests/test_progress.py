@@ -36,10 +36,11 @@ def test_times_are_said_in_two_units_at_most():
 
 def test_a_launch_says_how_far_it_is_and_what_it_has_found():
     planned = planted_sweeps.plan("single", batches=(1, 2), repeats=2, max_repeats=2)
-    trials, screen = list(planned.trials()), io.StringIO()
+    trials, screen = planned.trials(), io.StringIO()
     shown = Progress(Console(file=screen, width=200), planned, trials, Estimate(), quiet=False)
-    (first, asked), second = trials[0], trials[1][0]
-    shown.starts(first, asked)
+    asked, second = trials[0], trials[1].trial
+    first = asked.trial
+    shown.starts(asked)
     shown.building(second)
     assert f"launch 1: building {describe(second)}" in drawn(shown)
     for block, seconds in enumerate((0.010, 0.011, 0.009), 1):
@@ -53,35 +54,35 @@ def test_a_launch_says_how_far_it_is_and_what_it_has_found():
     shown.block_begins(1, 4, 4)
     assert screen.getvalue().rstrip().endswith("left; ± 25.0% (25.0% at most) over its blocks")
     ended = Summary(first.id, first.configuration, first, "ok", "", "", 9.0, 99.0, None)
-    shown.finished(first, asked, ended, again=False)
+    shown.finished(asked, ended, again=False)
     assert "launch 1" not in drawn(shown) and "99.0" in drawn(shown) and "over its blocks" not in drawn(shown)
 
 
 def test_repeats_that_the_spread_asks_for_are_in_what_is_left():
     planned = planted_sweeps.plan("single", batches=(1, 2), repeats=2, max_repeats=4)
-    trials, estimate = list(planned.trials()), Estimate()
+    trials, estimate = planned.trials(), Estimate()
     shown = Progress(Console(file=io.StringIO()), planned, trials, estimate, quiet=True)
-    before, (trial, how) = shown.remaining_seconds(), trials[0]
-    more = [(replace(trial, repeat=repeat), how) for repeat in (3, 4)]
+    before, first = shown.remaining_seconds(), trials[0]
+    more = [first.at(repeat) for repeat in (3, 4)]
     shown.expects(more)
-    assert shown.remaining_seconds() == pytest.approx(before + 2 * estimate(trial, how))
+    assert shown.remaining_seconds() == pytest.approx(before + 2 * estimate(first))
     assert shown.total == len(trials) + 2
-    for each, _ in [(trial, how), *more]:
-        ended = Summary(each.id, each.configuration, each, "ok", "", "", 9.0, 99.0, None)
-        shown.finished(each, how, ended, again=False)
-    assert shown.waiting[trial.configuration] == 1 and shown.total == len(trials) + 2
+    for each in (first, *more):
+        ended = Summary(each.trial.id, each.trial.configuration, each.trial, "ok", "", "", 9.0, 99.0, None)
+        shown.finished(each, ended, again=False)
+    assert shown.waiting[first.trial.configuration] == 1 and shown.total == len(trials) + 2
 
 
 def test_what_is_measured_alone_after_all_has_a_row_of_its_own():
     planned = planted_sweeps.plan("single", batches=(1, 2), repeats=1)
-    trials = list(planned.trials())
+    trials = planned.trials()
     shown = Progress(Console(file=io.StringIO()), planned, trials, Estimate(), quiet=True)
-    (trial, how), rows = trials[0], drawn(shown).count("single")
-    shown.alone(trial)
-    assert f"launch 1: by itself, as it failed there: {describe(trial)}" in drawn(shown)
-    cold = replace(trial, batch_per_worker=77)
-    shown.expects([(cold, how)])
-    shown.starts(cold, how)
+    first, rows = trials[0], drawn(shown).count("single")
+    shown.alone(first.trial)
+    assert f"launch 1: by itself, as it failed there: {describe(first.trial)}" in drawn(shown)
+    cold = replace(first, trial=replace(first.trial, batch_per_worker=77))
+    shown.expects([cold])
+    shown.starts(cold)
     assert drawn(shown).count("single") >= rows + 1 and " 77 " in drawn(shown)
 
 

@@ -109,8 +109,8 @@ def test_where_and_max_trials_choose(plan_for, tmp_path):
 
 def test_an_unfinished_trial_is_run_again_from_the_start(plan_for, tmp_path):
     plan = plan_for("take_a_second")
-    ((trial, _),) = plan.trials()
-    half = tmp_path / "trials" / trial.id
+    (planned,) = plan.trials()
+    half = tmp_path / "trials" / planned.trial.id
     (half / "ranks").mkdir(parents=True)
     (half / "ranks" / "rank-0.json").write_text('{"rank": 0')
     (half / "record.json").write_text('{"schema": 1, "status": "ok"')
@@ -124,8 +124,8 @@ def test_interruption_keeps_what_is_finished_and_leaves_the_running_trial_open(p
     plan = plan_for("take_a_second", repeats=3, max_repeats=3)
 
     class Interrupting(Seen):
-        def starts(self, trial, planned):
-            super().starts(trial, planned)
+        def starts(self, planned):
+            super().starts(planned)
             if len(self.started) == 2:
                 threading.Timer(0.3, os.kill, (os.getpid(), 2)).start()
 
@@ -169,11 +169,11 @@ def test_how_many_more_is_decided_once_from_the_spread_of_the_planned_ones(plan_
 def test_a_dry_run_says_what_narrower_intervals_would_cost(plan_for, tmp_path):
     plan, screen = plan_for("take_a_second", repeats=3, max_repeats=9), io.StringIO()
     job = sweep.Run(plan, tmp_path)
-    progress.plan(Console(file=screen, width=200), job, list(plan.trials()), as_json=False)
+    progress.plan(Console(file=screen, width=200), job, plan.trials(), as_json=False)
     assert "By the spread" not in screen.getvalue()
     run(plan, tmp_path)
     plant(job, plan, 0.1, 0.101, 0.099)
-    progress.plan(Console(file=screen, width=200), job, list(plan.trials()), as_json=False)
+    progress.plan(Console(file=screen, width=200), job, plan.trials(), as_json=False)
     said = screen.getvalue().splitlines()[-1]
     for words in ("of 1 configurations: ±5%: at most 3 repeats", "±2%: at most 5 repeats", "±1%: at most 19 repeats"):
         assert words in said
@@ -188,7 +188,7 @@ def test_extra_repeats_are_run(plan_for, tmp_path):
     with process.Interruption() as interruption:
         job.run(seen, interruption)
     assert [r.trial.repeat for r in seen.ended] == [4, 5, 6]
-    assert [trial.repeat for trial, _ in seen.expected] == [4, 5, 6], "the time left has them"
+    assert [planned.trial.repeat for planned in seen.expected] == [4, 5, 6], "the time left has them"
 
 
 def test_a_retry_during_which_the_driver_is_killed_loses_nothing(plan_for, tmp_path):

@@ -203,12 +203,12 @@ class Selection:
                 raise HostError(f"{self.study_file} requires data: {name}, but {source.why}")
         return draft.plan(data)
 
-    def select(self, planned: Plan, prune: bool) -> tuple[sweep.Run, list[tuple[Trial, Planned]]]:
+    def select(self, planned: Plan, prune: bool) -> tuple[sweep.Run, list[Planned]]:
         """(the run of these trials, those that are certain to be part of it). Raises StudyError if there are none."""
         folder, asked = self.results / planned.study.name, self.trials
         where, retry = trial_keys(asked.where), statuses(asked.retry)
         run = sweep.Run(planned, folder, where, retry, asked.max_trials, prune=prune)
-        if selected := [(trial, configuration) for trial, configuration in planned.trials() if run.wanted(trial)]:
+        if selected := [each for each in planned.trials() if run.wanted(each.trial)]:
             return run, selected
         raise StudyError([f"--where {asked.where} matches no trial of {planned.study.document.path}"])
 

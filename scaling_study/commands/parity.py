@@ -27,7 +27,6 @@ from scaling_study.records import results as results_folder
 from scaling_study.records import store
 from scaling_study.records.results import Summary
 from scaling_study.study.plan import Plan, Planned
-from scaling_study.trial import Trial
 
 USUAL = ("framework", "model", "workers", "allreduce", "precision")
 TELLING = (*USUAL, "launcher", "controller", "zero_stage", "accumulation", "device")
@@ -71,9 +70,10 @@ class Lines(Watch):
     def __init__(self, console: Console) -> None:
         self.console = console
 
-    def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
+    def finished(self, planned: Planned, record: Summary, again: bool) -> None:
         duration = "kept" if again else f"{record.total_seconds or 0:.1f} s"
-        self.console.print(f"{describe(trial)}: {escape(record.parity or record.reason)} ({duration})", soft_wrap=True)
+        said = f"{describe(planned.trial)}: {escape(record.parity or record.reason)} ({duration})"
+        self.console.print(said, soft_wrap=True)
 
 
 def verdicts(plan: Plan, folder: Path, known: Mapping[str, Summary]) -> Table:

@@ -30,22 +30,22 @@ from scaling_study.records.results import locked
 from scaling_study.settings import PROFILE
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.sweep import Run
-from scaling_study.trial import Trial
 
 FOLDER = "profiles"
 HOROVOD, HOROVOD_TIMELINE = "HOROVOD_TIMELINE", "horovod-timeline.json"  # its own variable, and our file
 MOST_NAMED = 6
 
 
-def front(planned: Plan, results: Path, asked: str) -> int:
+def front(plan: Plan, results: Path, asked: str) -> int:
     """Run one trial for its traces, and say where they are; the exit code. Raises StudyError or HostError."""
     console = Console(highlight=False, soft_wrap=True)
-    job = Run(planned, results / planned.study.name)
-    trial, how = chosen(asked, planned.trials())
+    job = Run(plan, results / plan.study.name)
+    planned = chosen(asked, plan.trials())
     with locked(job.folder), Interruption() as interruption:
         job.open()
-        result, paths = run(job, trial, how, interruption)
-    console.print(f"{escape(trial.id)}: {result.status}" + (f" ({escape(result.reason)})" if result.reason else ""))
+        result, paths = run(job, planned, interruption)
+    why = f" ({escape(result.reason)})" if result.reason else ""
+    console.print(f"{escape(planned.trial.id)}: {result.status}{why}")
     for path in paths:
         console.print(f"  {escape(str(path))}")
     if paths:
@@ -53,28 +53,29 @@ def front(planned: Plan, results: Path, asked: str) -> int:
     return {"ok": OK, "cancelled": INTERRUPTED}.get(result.status, SOME_FAILED)
 
 
-def chosen(asked: str, trials: Iterable[tuple[Trial, Planned]]) -> tuple[Trial, Planned]:
+def chosen(asked: str, trials: Iterable[Planned]) -> Planned:
     """The trial whose id this is, or the first repeat of the one configuration in whose id it stands.
 
     Raises StudyError where there is none, where there are several, and for one that cannot run here.
     """
     every = list(trials)
-    named = [pair for pair in every if pair[0].id == asked]
-    matches = named or [pair for pair in every if asked in pair[0].configuration]
-    ids = list(dict.fromkeys(trial.configuration for trial, _ in matches or every))
+    named = [planned for planned in every if planned.trial.id == asked]
+    matches = named or [planned for planned in every if asked in planned.trial.configuration]
+    ids = list(dict.fromkeys(planned.trial.configuration for planned in matches or every))
     some = ", ".join(ids[:MOST_NAMED]) + (f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else "")
     if not matches:
         raise StudyError([f"--profile {asked}: no trial of this study; there are {some}"])
     if len(ids) > 1:
         raise StudyError([f"--profile {asked}: which of {len(ids)}? {some}"])
-    trial, planned = min(matches, key=lambda pair: pair[0].repeat)
+    planned = min(matches, key=lambda planned: planned.trial.repeat)
     if planned.unsupported:
         raise StudyError([f"--profile {asked}: cannot run here: {planned.unsupported}"])
-    return trial, planned
+    return planned
 
 
-def run(job: Run, trial: Trial, planned: Planned, interruption: Interruption) -> tuple[Outcome, list[Path]]:
+def run(job: Run, planned: Planned, interruption: Interruption) -> tuple[Outcome, list[Path]]:
     """Run one trial; its outcome and its traces. The environment of this process is the trial's from now on."""
+    trial = planned.trial
     folder = job.folder / FOLDER / trial.id
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -38,7 +38,7 @@ COLUMNS = ("framework", "model", "batch_per_worker", "workers", "allreduce")
 NUMBERS = ("batch_per_worker", "workers")
 OF_TRAINING = ("model", "batch_per_worker", "allreduce")  # what one that trains nothing does not have
 TARGETS = (0.05, 0.02, 0.01)  # half of a 95 % interval, whose costs a dry run names
-Wanted = Sequence[tuple[Trial, Planned]]
+Wanted = Sequence[Planned]
 
 
 def plan(console: Console, run: Run, wanted: Wanted, as_json: bool) -> None:
@@ -47,37 +47,38 @@ def plan(console: Console, run: Run, wanted: Wanted, as_json: bool) -> None:
     if as_json:
         rows = [
             {**t.to_dict(), "trial": t.id, "command": _command(t, plan), "unsupported": p.unsupported}
-            for t, p in wanted
+            for p in wanted
+            for t in (p.trial,)
         ]
         trials = [row for row in rows if row["find"] != "parity"]
         print(json.dumps({"trials": trials, "gates": [row for row in rows if row["find"] == "parity"]}))
         return
     estimate, everything = Estimate(run.records.values(), datasets.tree_images), wanted
-    gates, wanted = [(t, p) for t, p in wanted if t.find == "parity"], [(t, p) for t, p in wanted if t.find != "parity"]
-    repeats = Counter(trial.configuration for trial, _ in wanted)
-    configurations = [(p.trial, p) for p in plan.configurations if p.trial.configuration in repeats]
-    columns = _telling([trial for trial, _ in configurations])
+    gates = [planned for planned in wanted if planned.trial.find == "parity"]
+    wanted = [planned for planned in wanted if planned.trial.find != "parity"]
+    repeats = Counter(planned.trial.configuration for planned in wanted)
+    configurations = [p for p in plan.configurations if p.trial.configuration in repeats]
+    columns = _telling([planned.trial for planned in configurations])
     title = escape(f"{plan.study.name}: {len(wanted)} trials in {run.folder}")
     table = Table(title=title, title_justify="left", box=None)
     for title in (*columns, "repeats", "estimate"):
         table.add_column(title, justify="left" if title in COLUMNS and title not in NUMBERS else "right")
-    for trial, planned in configurations:
-        times = repeats[trial.configuration]
-        known = "" if planned.unsupported else clock(times * estimate(trial, planned))
+    for planned in configurations:
+        trial, times = planned.trial, repeats[planned.trial.configuration]
+        known = "" if planned.unsupported else clock(times * estimate(planned))
         keys = trial.to_dict() | (dict.fromkeys(OF_TRAINING) if trial.model == NO_MODEL else {})
         cells = ["" if keys[name] is None else escape(str(keys[name])) for name in columns]
         table.add_row(*cells, str(times), known, style="bright_black" if planned.unsupported else "")
     console.print(table)
     console.print("\nCommands, one per configuration (the sweep adds --record):")
-    for trial, planned in configurations:
+    for planned in configurations:
         if planned.unsupported:
-            console.print(
-                f"  [bright_black]skipped: {escape(f'{describe(trial)}: {planned.unsupported}')}[/]", soft_wrap=True
-            )
+            skipped = escape(f"{describe(planned.trial)}: {planned.unsupported}")
+            console.print(f"  [bright_black]skipped: {skipped}[/]", soft_wrap=True)
         else:
-            console.print(f"  {escape(_command(trial, plan))}", soft_wrap=True)
+            console.print(f"  {escape(_command(planned.trial, plan))}", soft_wrap=True)
     if gates:
-        names = dict.fromkeys(f"{t.framework} {t.model}" for t, p in gates if not p.unsupported)
+        names = dict.fromkeys(f"{p.trial.framework} {p.trial.model}" for p in gates if not p.unsupported)
         console.print(f"\nParity first, {len(names)} gates: {', '.join(names)}", soft_wrap=True)
     console.print(f"\nMachine: {escape(str(plan.machine))}")
     for note in plan.notes:
@@ -89,7 +90,7 @@ def plan(console: Console, run: Run, wanted: Wanted, as_json: bool) -> None:
 
 def print_before(console: Console, plan: Plan, wanted: Wanted, job: Run, estimate: Estimate) -> None:
     """One paragraph before the first trial."""
-    left = [(t, p) for t, p in wanted if not job.kept(t)]
+    left = [planned for planned in wanted if not job.kept(planned.trial)]
     console.print(f"[bold]{plan.study.name}[/] on {escape(str(plan.machine))}", soft_wrap=True)
     for line in job.edits:
         console.print(escape(line), soft_wrap=True)
@@ -97,7 +98,7 @@ def print_before(console: Console, plan: Plan, wanted: Wanted, job: Run, estimat
         console.print(f"Note: {escape(note)}", soft_wrap=True)
     if len(left) < len(wanted):
         console.print(f"{len(wanted) - len(left)} of {len(wanted)} trials are already finished and kept.")
-    to_run = [(t, p) for t, p in left if p.unsupported or not job.implied(t)]
+    to_run = [planned for planned in left if planned.unsupported or not job.implied(planned.trial)]
     if len(to_run) < len(left):
         pruned = len(left) - len(to_run)
         console.print(f"Skipped because a smaller batch ran out of memory: {pruned} (--no-prune runs them).")
@@ -164,17 +165,17 @@ def _certainty(run: Run, estimate: Estimate) -> str:
     for target in TARGETS:
         if not (counts := run.wanted_for(target)):
             return ""
-        seconds = sum(count * estimate(planned[name].trial, planned[name]) for name, count in counts.items())
+        seconds = sum(count * estimate(planned[name]) for name, count in counts.items())
         costs.append(f"±{100 * target:g}%: at most {max(counts.values()):,} repeats, {clock(seconds)}")
     return f"By the spread so far, of {len(counts)} configurations: {'; '.join(costs)}."
 
 
 def _cost(wanted: Wanted, estimate: Estimate) -> str:
     """The estimated time, and what repeats for the target interval could add."""
-    seconds = sum(estimate(trial, planned) for trial, planned in wanted)
-    runnable = {p.trial.configuration: p for _, p in wanted if not p.unsupported and p.trial.model != NO_MODEL}
+    seconds = sum(estimate(planned) for planned in wanted)
+    runnable = {p.trial.configuration: p for p in wanted if not p.unsupported and p.trial.model != NO_MODEL}
     widened = [p for p in runnable.values() if p.measure.repeats >= FEWEST_REPEATS]  # of fewer no spread is known
-    most = sum(estimate(p.trial, p) * (p.measure.max_repeats - p.measure.repeats) for p in widened)
+    most = sum(estimate(p) * (p.measure.max_repeats - p.measure.repeats) for p in widened)
     cost = f"Estimated time: about {clock(seconds)} for {len(wanted)} trials"
     if most:
         target = min(p.measure.target_interval for p in widened)
@@ -202,7 +203,7 @@ class Progress(Watch):
         self,
         console: Console,
         plan: Plan,
-        trials: Sequence[tuple[Trial, Planned]],
+        trials: Sequence[Planned],
         estimate: Estimate,
         quiet: bool,
         results: Path | None = None,
@@ -234,8 +235,8 @@ class Progress(Watch):
         if self._live.is_started:
             self._live.stop()
 
-    def starts(self, trial: Trial, planned: Planned) -> None:
-        self.running, self.since = trial, time.monotonic()
+    def starts(self, planned: Planned) -> None:
+        self.running, self.since = planned.trial, time.monotonic()
         self._redraw()
 
     def building(self, trial: Trial) -> None:
@@ -264,14 +265,14 @@ class Progress(Watch):
         widths = [width for each in intervals if (width := each.relative_half_width) is not None]
         return f"; ± {median(widths):.1%} ({max(widths):.1%} at most) over its blocks" if widths else ""
 
-    def expects(self, more: Sequence[tuple[Trial, Planned]]) -> None:
+    def expects(self, more: Sequence[Planned]) -> None:
         """Add trials that the spread of the planned ones asks for."""
-        new = [(trial, planned) for trial, planned in more if trial.id not in self.pending]
-        self.pending |= {trial.id for trial, _ in new}
-        self.waiting.update(trial.configuration for trial, _ in new)
-        for trial, planned in new:
-            self.shown.setdefault(trial.configuration, replace(trial, repeat=1))
-            self.seconds.setdefault(trial.configuration, self.estimate(trial, planned))
+        new = [planned for planned in more if planned.trial.id not in self.pending]
+        self.pending |= {planned.trial.id for planned in new}
+        self.waiting.update(planned.trial.configuration for planned in new)
+        for planned in new:
+            self.shown.setdefault(planned.trial.configuration, replace(planned.trial, repeat=1))
+            self.seconds.setdefault(planned.trial.configuration, self.estimate(planned))
         self.total += len(new)
 
     def block_timed(self, trial: Trial, step_seconds: float) -> None:
@@ -279,13 +280,13 @@ class Progress(Watch):
         self.running = trial
         self.blocks.setdefault(trial.configuration, []).append(trial.global_batch / step_seconds)
 
-    def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
-        name = trial.configuration
+    def finished(self, planned: Planned, record: Summary, again: bool) -> None:
+        trial, name = planned.trial, planned.trial.configuration
         self.waiting[name] -= trial.id in self.pending
         self.pending.discard(trial.id)
         if not again:  # what was finished before, the estimate knew from the beginning
             self.estimate.learn(record)
-        self.seconds[name] = self.estimate(trial, planned)
+        self.seconds[name] = self.estimate(planned)
         self.rows.setdefault(name, []).append(record)
         self.running, self.launch = None, ""
         self.blocks.pop(name, None)

@@ -145,7 +145,8 @@ def start_sweep(selection: Selection, cluster: Cluster, again: str, how: How, ou
     with results_folder.locked(run.folder):
         run.open()
         estimate = Estimate(run.records.values(), datasets.tree_images)
-        remote = [t for t, p in selected if planned.cluster.hosts_of(t) and not p.unsupported and not run.kept(t)]
+        due = [each.trial for each in selected if not each.unsupported and not run.kept(each.trial)]
+        remote = [trial for trial in due if planned.cluster.hosts_of(trial)]
         for note in inspection.inspect_hosts(planned, remote, run.folder) if remote else ():
             console.print(f"Note: {escape(note)}", soft_wrap=True)
         if not output.quiet:
@@ -156,7 +157,7 @@ def start_sweep(selection: Selection, cluster: Cluster, again: str, how: How, ou
             progress.Progress(console, planned, selected, estimate, silent, run.folder) as display,
         ):
             run.run(display, interruption)
-        ids = [trial.id for trial, _ in selected]
+        ids = [each.trial.id for each in selected]
         return _finish(console, run, ids, interruption, again, output)
 
 
@@ -166,7 +167,7 @@ def _finish(
     """Analyse, print the last lines; the exit code."""
     if interruption.signal is not None:
         results_folder.note_end(run.folder, run.plan, interruption.signal.name)
-    elif all(trial.id in run.records for trial, _ in run.plan.trials()):
+    elif all(planned.trial.id in run.records for planned in run.plan.trials()):
         results_folder.note_end(run.folder, run.plan, "")
     rendered = False
     with contextlib.suppress(KeyboardInterrupt):  # another Ctrl-C: tables can be made again, how to go on is still said

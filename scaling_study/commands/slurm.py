@@ -73,7 +73,7 @@ def submit(selection: Selection, cluster: Cluster, words: list[str], as_json: bo
         planned = selection.planned(True)
         selection.select(planned, prune=False)
         nodes_asked = str(request.options.get("nodes", "1"))
-        if nodes_asked != "1" and not any(trial.hosts for trial, _ in planned.trials()):
+        if nodes_asked != "1" and not any(each.trial.hosts for each in planned.trials()):
             console.print(f"note: nodes={nodes_asked}: {ONE_HOST}", soft_wrap=True)
         slurm_submit.submit_sweep(console, request, words, as_json)
         return OK

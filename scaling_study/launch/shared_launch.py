@@ -56,9 +56,9 @@ MOST_MEMORY = 0.6  # of the machine's, of what a container may use, and of a GPU
 class Watch:
     """Receives the progress of a sweep, and shows nothing; a display overrides methods (commands/progress.py)."""
 
-    def starts(self, trial: Trial, planned: Planned) -> None: ...
-    def expects(self, more: Sequence[tuple[Trial, Planned]]) -> None: ...
-    def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None: ...
+    def starts(self, planned: Planned) -> None: ...
+    def expects(self, more: Sequence[Planned]) -> None: ...
+    def finished(self, planned: Planned, record: Summary, again: bool) -> None: ...
     def building(self, trial: Trial) -> None: ...
     def alone(self, trial: Trial) -> None: ...
     def block_begins(self, launch: int, block: int, of: int) -> None: ...
@@ -345,28 +345,29 @@ class Launch:
 
 
 def again(
-    due: Sequence[Trial], baseline: Iterable[tuple[Trial, Planned]], known: Mapping[str, Summary], scaling: str
-) -> list[tuple[Trial, Planned]]:
+    due: Sequence[Trial], baseline: Iterable[Planned], known: Mapping[str, Summary], scaling: str
+) -> list[Planned]:
     """Trials of the baseline that another launch has measured and that `due` ones are held against.
 
     They are measured once more beside these, under repeats that no study asks for, so that no record is replaced.
     """
     found = []
-    for trial, planned in baseline:
+    for planned in baseline:
+        trial = planned.trial
         measured = trial.id in known and known[trial.id].status == "ok" and trial not in due
         if trial.warm and measured and any(groups.comparable(trial, other, scaling) for other in due):
             repeats = [r.trial.repeat for r in known.values() if r.configuration == trial.configuration]
             number = max(planned.measure.max_repeats, *repeats) + 1
             measure = planned.measure.model_copy(update={"repeats": number})  # planned, whatever spread there is
-            found.append((planned.at(number), replace(planned, measure=measure)))
+            found.append(replace(planned.at(number), measure=measure))
     return found
 
 
-def alone(trials: Iterable[tuple[Trial, Planned]], known: Mapping[str, Summary]) -> list[tuple[Trial, Planned]]:
+def alone(trials: Iterable[Planned], known: Mapping[str, Summary]) -> list[Planned]:
     """Trials that failed in a shared launch and were ok alone: once more, not warm, to be measured by themselves."""
     found = []
-    for trial, planned in trials:
-        record = known.get(trial.id)
+    for planned in trials:
+        record = known.get(planned.trial.id)
         if record and record.status == "failed" and record.reason.startswith(AMONG_OTHERS):
-            found.append((groups.cooled(trial), replace(planned, trial=groups.cooled(planned.trial))))
+            found.append(replace(planned, trial=groups.cooled(planned.trial)))
     return found

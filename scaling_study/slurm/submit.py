@@ -35,7 +35,6 @@ from scaling_study.study.plan import Plan, Planned
 from scaling_study.study.study import Measure, Study
 from scaling_study.study.support import Cluster, unsupported
 from scaling_study.sweep import Run
-from scaling_study.trial import Trial
 
 # `run_sweep.py --job results/<study>/slurm/<name>`: what a job of one trial runs. It writes the trial's record.
 #
@@ -58,7 +57,7 @@ def run(folder: Path, cluster: Cluster) -> int:
         process.Interruption() as interruption,
         SupervisorClient(results / "trials" / trial.id, interruption) as supervisor,
     ):
-        record = sweep.run_trial(trial, planned, Attempts(supervisor, cluster))
+        record = sweep.run_trial(planned, Attempts(supervisor, cluster))
     print(f"{trial.id}: {record.status} {record.reason}" if record else f"{trial.id}: interrupted", flush=True)
     return 0 if record else INTERRUPTED
 
@@ -122,15 +121,15 @@ def submit_trials(console: Console, request: Request, run: Run, as_json: bool) -
         raise StudyError(["measure: warm is true, but a job of one trial shares its launch with nobody: warm: false"])
     if request.print_only:
         trials = list(run.trials())
-        trial, planned = next((pair for pair in trials if not pair[1].unsupported), trials[0])
-        return _print_script(request, *_trial_job(request, trial, planned))
+        able = next((planned for planned in trials if not planned.unsupported), trials[0])
+        return _print_script(request, *_trial_job(request, able))
     collect.record_ended_jobs(request.results)
     submitted = []
     with results.locked(request.results):
         run.open()
-        for trial, planned in _trials_to_submit(run):
-            job, script = _trial_job(request, trial, planned)
-            submitted.append(_submit(request.results, job, script, run.begun(trial, planned)))
+        for planned in _trials_to_submit(run):
+            job, script = _trial_job(request, planned)
+            submitted.append(_submit(request.results, job, script, run.begun(planned)))
     _confirm(console, submitted, as_json)
 
 
@@ -147,26 +146,27 @@ def refuse_live_jobs(folder: Path) -> None:
         )
 
 
-def _trial_job(request: Request, trial: Trial, planned: Planned) -> tuple[Job, str]:
+def _trial_job(request: Request, planned: Planned) -> tuple[Job, str]:
     """The job that runs one trial, with what that trial needs, and its script."""
-    name, measure = jobs.new_name(request.results.name), planned.measure.model_dump()
+    trial, name, measure = planned.trial, jobs.new_name(request.results.name), planned.measure.model_dump()
     job = Job(name, trial.id, settings.utc_now(), trial=trial.id, measure=measure)
     words = ["--job", str(jobs.folder_of(request.results.resolve(), job))]
     words += ["--machine", request.machine] if request.machine else []
     return job, request.script(job, f"trial {trial.id}", words, batch_script.trial_options(trial, request.options))
 
 
-def _trials_to_submit(run: Run) -> list[tuple[Trial, Planned]]:
+def _trials_to_submit(run: Run) -> list[Planned]:
     """The trials that are neither finished nor in a job. Those that cannot run on such nodes are recorded as such."""
     submitted = {job.trial for job in jobs.uncollected(run.folder)}
     selected = []
-    for trial, planned in run.trials():
+    for planned in run.trials():
+        trial = planned.trial
         if run.kept(trial) or trial.id in submitted:
             continue
         if planned.unsupported:
-            store.write_record(run.folder / "trials" / trial.id, run.begun(trial, planned))
+            store.write_record(run.folder / "trials" / trial.id, run.begun(planned))
         else:
-            selected.append((trial, planned))
+            selected.append(planned)
     return selected[: run.max_trials]
 
 

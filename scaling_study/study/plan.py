@@ -55,16 +55,17 @@ def spread(others: Sequence[T], sentinel: Sequence[T]) -> list[T]:
 
 @dataclass(frozen=True)
 class Planned:
-    """A configuration (as its first repeat), how it is measured, and why it cannot run here, if so."""
+    """A trial of a plan, how it is measured, and why it cannot run here, if so. A configuration is its first repeat."""
 
     trial: Trial
     measure: Measure
     unsupported: str = ""
     seeds: tuple[int, ...] = ()  # of the repeats, where it is trained to a result
 
-    def at(self, repeat: int) -> Trial:
-        """The trial of this configuration's repeat-th repeat."""
-        return replace(self.trial, repeat=repeat, seed=self.seeds[repeat - 1] if self.seeds else self.trial.seed)
+    def at(self, repeat: int) -> Planned:
+        """The repeat-th repeat of the same configuration."""
+        seed = self.seeds[repeat - 1] if self.seeds else self.trial.seed
+        return replace(self, trial=replace(self.trial, repeat=repeat, seed=seed))
 
 
 @dataclass(frozen=True)
@@ -94,26 +95,17 @@ class Plan:
         """The configurations that are measured in place of warm ones which fail among others."""
         return [groups.cooled(planned.trial).configuration for planned in self.configurations if planned.trial.warm]
 
-    def trials(self) -> Iterator[tuple[Trial, Planned]]:
+    def trials(self) -> list[Planned]:
         """The trials that are certain to run, in order: gates first. What cannot run here appears once."""
-        yield from ((gate.trial, gate) for gate in self.gates)
-        rounds = range(1, max((p.measure.repeats for p in self.configurations), default=0) + 1)
-        planned = (pair for repeat in rounds for pair in self.round(repeat))
-        if not self.sentinel:
-            yield from planned
-            return
-        pairs = list(planned)
-        others = [pair for pair in pairs if pair[0].configuration != self.sentinel]
-        yield from spread(others, [pair for pair in pairs if pair[0].configuration == self.sentinel])
-
-    def round(self, repeat: int) -> Iterator[tuple[Trial, Planned]]:
-        """The planned repeat-th trial of each configuration that has one."""
-        for planned in self.shuffled(repeat):
-            if repeat == 1 or (repeat <= planned.measure.repeats and not planned.unsupported):
-                yield planned.trial if repeat == 1 else planned.at(repeat), planned
+        planned: list[Planned] = []
+        for repeat in range(1, max((p.measure.repeats for p in self.configurations), default=0) + 1):
+            due = (p for p in self.shuffled(repeat) if repeat <= (1 if p.unsupported else p.measure.repeats))
+            planned += [p.at(repeat) for p in due]
+        others = [each for each in planned if each.trial.configuration != self.sentinel]
+        return [*self.gates, *spread(others, [p for p in planned if p.trial.configuration == self.sentinel])]
 
     def shuffled(self, repeat: int) -> list[Planned]:
-        """All configurations in that round's own random order."""
+        """All configurations in the random order of their repeat-th repeats."""
         order = list(self.configurations)
         random.Random(f"{self.study.order_seed}/{repeat}").shuffle(order)
         return order

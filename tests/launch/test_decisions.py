@@ -200,7 +200,7 @@ def counts(
     place = {each.trial.configuration: at for at, each in enumerate(planned)}
 
     def known(of: Planned, repeat: int) -> Summary | None:
-        trial, own = of.at(repeat), speeds[place[of.trial.configuration]]
+        trial, own = of.at(repeat).trial, speeds[place[of.trial.configuration]]
         if repeat > len(own):
             return None
         group = f"{repeat}/0-{trial.workers}-{trial.framework}" if warm else ""

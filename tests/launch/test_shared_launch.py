@@ -38,18 +38,18 @@ def test_the_baseline_is_measured_again_beside_what_other_launches_left() -> Non
     one, other = (groups.warmed(replace(ONE, batch_per_worker=batch), Measure(warm=True)) for batch in (32, 64))
     due = [groups.warmed(replace(DDP, batch_per_worker=32), Measure(warm=True))]
     planned = Planned(one, Measure(warm=True, repeats=3, max_repeats=5))
-    baseline = [(one, planned), (other, Planned(other, planned.measure))]
+    baseline = [planned, Planned(other, planned.measure)]
     assert shared_launch.again(due, baseline, {}, "weak") == [], "it is to be measured in this launch"
     assert shared_launch.again(due, baseline, known(one, "failed"), "weak") == [], "nothing is held against it"
     before = known(one) | known(other)
-    [(again, as_planned)] = shared_launch.again(due, baseline, before, "weak")
-    assert again == replace(one, repeat=6) and as_planned.measure.repeats == 6, "not because of what any other showed"
-    [(again, _)] = shared_launch.again(due, baseline, before | known(again), "weak")
-    assert again.repeat == 7
+    [again] = shared_launch.again(due, baseline, before, "weak")
+    assert again.trial == replace(one, repeat=6) and again.measure.repeats == 6, "not because of what any other showed"
+    [again] = shared_launch.again(due, baseline, before | known(again.trial), "weak")
+    assert again.trial.repeat == 7
     assert shared_launch.again([*due, one], baseline, before, "weak") == [], "it is run again by itself"
     assert shared_launch.again([replace(due[0], model="resnet50")], baseline, before, "weak") == []
-    [(again, _)] = shared_launch.again(due, baseline, before, "strong")
-    assert again == replace(other, repeat=6), "of the same global batch"
+    [again] = shared_launch.again(due, baseline, before, "strong")
+    assert again.trial == replace(other, repeat=6), "of the same global batch"
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_what_is_well_by_itself_only_is_measured_so(status: str, reason: str, me
     warm = groups.warmed(ONE, Measure(warm=True))
     planned = Planned(warm, Measure(warm=True))
     record = replace(known(warm, status)[warm.id], reason=reason)
-    found = shared_launch.alone([(warm, planned)], {warm.id: record})
-    assert [(trial, each.trial) for trial, each in found] == ([(ONE, ONE)] if measured else [])
-    assert shared_launch.alone([(warm, planned)], {}) == []
+    found = shared_launch.alone([planned], {warm.id: record})
+    assert [each.trial for each in found] == ([ONE] if measured else [])
+    assert shared_launch.alone([planned], {}) == []
 
 
 @pytest.mark.parametrize(("limit_bytes", "room_bytes"), [(5000, 600 - 150), (500, 300 - 150)])

@@ -90,7 +90,7 @@ def plans(study_file: str) -> Texts:
             continue
         for name, machine in MACHINES.items():
             made = plan.make(asked, machine, DATA, replace(ALONE, hosts=asked.hosts))
-            rows = [f"{trial.id},{trial.configuration},{not p.unsupported}\n" for trial, p in made.trials()]
+            rows = [f"{p.trial.id},{p.trial.configuration},{not p.unsupported}\n" for p in made.trials()]
             texts[f"{name}, --small" if small else name] = "".join(["trial,configuration,runs\n", *rows])
     return texts
 

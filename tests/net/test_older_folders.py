@@ -29,7 +29,7 @@ def resumed(folder: Path) -> tuple[Seen, set[str], dict[str, tuple[bytes, int]]]
     with forked.starts():
         seen, _ = run(made, folder)
     after = records_of(folder)
-    planned = {trial.id for trial, _ in made.trials()}
+    planned = {planned.trial.id for planned in made.trials()}
     assert after.keys() == planned
     assert {name: after[name] for name in before} == before
     assert {store.read_trial(folder / "trials" / name).status for name in planned} == {"ok"}

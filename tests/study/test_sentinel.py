@@ -21,7 +21,8 @@ WATCHED = f"sentinel: {{workers: 1, batch_per_worker: 4}}\n{MANY}"
 
 
 def order(made: Plan) -> list[tuple[int, int, int]]:
-    return [(t.batch_per_worker, t.workers, t.repeat) for t, _ in made.trials() if t.find is None]
+    trials = [planned.trial for planned in made.trials()]
+    return [(t.batch_per_worker, t.workers, t.repeat) for t in trials if t.find is None]
 
 
 def places(made: Plan) -> list[int]:
@@ -58,7 +59,7 @@ def test_it_is_repeated_through_the_whole_sweep(plan_of):
 
 def test_nothing_else_is_changed_by_it(plan_of):
     plain, watched = plan_of(MANY), plan_of(WATCHED)
-    assert {t.id for t, _ in plain.trials()} < {t.id for t, _ in watched.trials()}
+    assert {p.trial.id for p in plain.trials()} < {p.trial.id for p in watched.trials()}
     others = [one for one in order(watched) if one[:2] != (4, 1)]
     assert others == [one for one in order(plain) if one[:2] != (4, 1)], "the same order, too"
     assert plain.sentinel == "" and results.manifest_of(plain).sentinel is None

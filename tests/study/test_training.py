@@ -20,7 +20,7 @@ def test_its_keys_are_trial_keys_and_flags(plan_of):
     (planned,) = plan_of(lines(train)).configurations
     assert planned.trial.train_epochs == 5 and planned.trial.train_target == "accuracy=0.6"
     assert planned.measure.repeats == planned.measure.max_repeats == 2
-    argv = planned.at(2).to_argv()
+    argv = planned.at(2).trial.to_argv()
     assert argv[argv.index("--seed") + 1] == "8" and argv[argv.index("--train-target") + 1] == "accuracy=0.6"
     assert Trial.from_argv("single", argv)[0].train_optimizer == "nesterov"
 
@@ -37,7 +37,7 @@ def test_a_sweeps_own_keys_come_first_and_a_matrix_before_both(plan_of):
 
 def test_an_id_has_the_seed_and_a_configuration_has_none(plan_of):
     def ids(seeds: str) -> list[str]:
-        return [trial.id for trial, _ in plan_of(lines(f"{{epochs: 5, seeds: {seeds}}}")).trials()]
+        return [planned.trial.id for planned in plan_of(lines(f"{{epochs: 5, seeds: {seeds}}}")).trials()]
 
     before, longer, changed = ids("[1, 2]"), ids("[1, 2, 3]"), ids("[1, 9]")
     assert sorted(longer)[:2] == sorted(before) and len(set(longer) - set(before)) == 1
@@ -48,7 +48,7 @@ def test_an_id_has_the_seed_and_a_configuration_has_none(plan_of):
 
 def test_without_a_list_seeds_count_from_the_trials_own(plan_of):
     plan = plan_of(f"{HEAD}measure: {{repeats: 3}}\ntrain: {{epochs: 1}}\n{SWEEP}")
-    assert [trial.seed for trial, _ in sorted(plan.trials(), key=lambda pair: pair[0].repeat)] == [42, 43, 44]
+    assert [p.trial.seed for p in sorted(plan.trials(), key=lambda planned: planned.trial.repeat)] == [42, 43, 44]
 
 
 def test_its_gates_are_those_of_the_timed_trial():
