@@ -73,6 +73,8 @@ PEER_AXES: Axes = {
     **dict.fromkeys(
         ("target_batch_size", "matchmaking_seconds", "averaging_timeout_seconds", "average_state_every"), ()
     ),
+    "state_allreduce": ("fp32", "fp16"),
+    "daemon_cores": (),
 }
 # A pipeline's micro-batches take the place of accumulation, and shapes never change on their way from stage to stage.
 PIPELINE_AXES: Axes = {

@@ -120,10 +120,15 @@ def claim_cores(trial: Trial) -> tuple[int, ...]:
     mine = tuple(allowed[(first + i) % len(allowed)] for i in range(min(share, len(allowed))))
     if len(mine) < share and not trial.oversubscribe:
         raise SystemExit(f"{share} cores a worker were asked for, and this process may use {len(allowed)}")
-    for thread in os.listdir("/proc/self/task"):  # importing numpy and torch has started some already
-        os.sched_setaffinity(int(thread), mine)
-    torch.set_num_threads(len(mine))
+    pin(mine)
     return mine
+
+
+def pin(cores: Sequence[int]) -> None:
+    """Hold this process to these cores, with as many torch threads."""
+    for thread in os.listdir("/proc/self/task"):  # importing numpy and torch has started some already
+        os.sched_setaffinity(int(thread), cores)
+    torch.set_num_threads(len(cores))
 
 
 def claim_device(trial: Trial, local_rank: int | None = None) -> torch.device:

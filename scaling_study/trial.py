@@ -252,6 +252,12 @@ class Trial(Written):
     average_state_every: int | None = key(
         None, "rounds from one averaging of weights to the next (default: 1)", minimum=1
     )
+    state_allreduce: str | None = key(
+        None, "precision on the wire of weights that peers average (default: fp32)", choices=offered("state_allreduce")
+    )
+    daemon_cores: int | None = key(
+        None, "of a peer's cores, those for Hivemind's own processes alone (default: none)", minimum=1
+    )
     updates: str | None = key(
         None,
         "of peers: synchronous (default), delayed by a round, or local, each batch, with weights averaged",

@@ -25,6 +25,7 @@ ANOTHER: dict[str, Any] = {  # for every key a value that is not its default
     "warmup_epochs": 1, "bucket_bytes": 1 << 20, "fusion_bytes": 1 << 21, "cycle_seconds": 0.002,
     "collective": "all_gather", "min_bytes": 64, "max_bytes": 1 << 22, "size_factor": 2,
     "target_batch_size": 512, "matchmaking_seconds": 1.5, "averaging_timeout_seconds": 20.0, "average_state_every": 4,
+    "state_allreduce": "fp16", "daemon_cores": 1,
     "updates": "delayed", "allocator": "system", "input": "dali", "damaged_images": "replace",
     "train_epochs": 3, "train_steps": 30, "train_max_seconds": 60.0, "train_target": "accuracy=0.6",
     "train_evaluate_every": 0.5, "train_validation": 0.2, "train_patience": 4, "train_optimizer": "adamw",

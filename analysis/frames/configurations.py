@@ -88,6 +88,8 @@ SPREADING_KEYS = (
     "matchmaking_seconds",
     "averaging_timeout_seconds",
     "average_state_every",
+    "state_allreduce",
+    "daemon_cores",
     "updates",
     "train_loop",
 )

@@ -63,6 +63,8 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "matchmaking_seconds": lambda seconds: f"matchmaking of {seconds:g} s",
     "averaging_timeout_seconds": lambda seconds: f"time-out of {seconds:g} s",
     "average_state_every": lambda rounds: f"weights averaged every {rounds} rounds" if rounds > 1 else "",
+    "state_allreduce": lambda precision: f"weights averaged in {precision}",
+    "daemon_cores": lambda cores: f"{cores} core{'s' * (cores != 1)} for the daemon",
     "updates": lambda how: "" if how == "synchronous" else how,
     "learning_rate": lambda rate: f"learning rate {rate:g}",
     "schedule": str,

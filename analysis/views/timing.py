@@ -24,7 +24,7 @@ from analysis.findings import (
     grouped,
     simultaneous,
 )
-from analysis.frames.configurations import KEYS, over, values_of
+from analysis.frames.configurations import KEYS, known, over, values_of
 from analysis.frames.measured import phase_seconds, samples_of_step
 from analysis.statistics.ranking import holm
 from analysis.text import first_few
@@ -182,6 +182,8 @@ def _unlike_cores(evidence: Evidence) -> Iterator[Finding]:
     for what in ("cores", "threads"):
         for (device, _), rows in grouped(one_each, lambda row: (row["device"], row["model"])).items():
             had = {id(row): {n for least, most in evidence.fact(row, what) for n in (least, most)} for row in rows}
+            if what == "threads":  # a peer's core for its daemon computes nothing
+                had = {id(row): {n + _of_its_daemon(row) for n in had[id(row)]} for row in rows}
             counts = set().union(*had.values())
             if len(counts) < 2:
                 continue
@@ -192,6 +194,11 @@ def _unlike_cores(evidence: Evidence) -> Iterator[Finding]:
                 f"{findings.named([most])}. Give all the same share, and run these again."
             )
             yield findings.about("F17", f"Unlike CPU {what}", text, WRONG, [least, most])
+
+
+def _of_its_daemon(row: Row) -> int:
+    """Cores of a worker that are there for Hivemind's own processes."""
+    return int(row["daemon_cores"]) if known(row["daemon_cores"]) else 0
 
 
 def _one_process(row: Row) -> bool:

@@ -37,6 +37,8 @@ from scaling_study.trial import RESOLVED, Trial, Window
 
 EVERY = 10  # other trials for one more repeat: a sweep takes at most a tenth longer
 MOST = 100  # repeats in all; more of them say nothing new
+# What a key may say that means the same as leaving it out.
+AS_LEFT_OUT = {"train_loop": "ours", "wrap": "blocks", "weights": NONE, "freeze": NONE, "state_allreduce": "fp32"}
 T = TypeVar("T")
 
 
@@ -194,9 +196,7 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
         given.setdefault(key, RESOLVED[key])
     if workers == 1 and "buffers" in given:
         given["buffers"] = "local"  # there is nobody to synchronise with
-    for key, usual in (("train_loop", "ours"), ("wrap", "blocks"), ("weights", NONE), ("freeze", NONE)):
-        if given.get(key) == usual:
-            del given[key]  # as if it were left out
+    given = {key: value for key, value in given.items() if key not in AS_LEFT_OUT or value != AS_LEFT_OUT[key]}
     given.setdefault("cores_per_worker", share)
     trial = Trial(framework=sweep.framework, window=sweep.window, machine=fingerprint, **given)
     if trial.trained:

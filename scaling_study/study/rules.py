@@ -33,6 +33,8 @@ def peer_problems(framework: str, workers: int, batch: int, keys: Mapping[str, A
         )
     elif target is not None and target % workers:
         yield "target_batch_size", f"workers={workers} does not divide target_batch_size={target}"
+    if keys.get("cores_per_worker") and (why := no_core_left(keys.get("daemon_cores") or 0, keys["cores_per_worker"])):
+        yield "daemon_cores", why
     matchmaking = keys.get("matchmaking_seconds") or MATCHMAKING_SECONDS
     timeout = keys.get("averaging_timeout_seconds") or AVERAGING_TIMEOUT_SECONDS
     if matchmaking >= timeout:
@@ -42,6 +44,16 @@ def peer_problems(framework: str, workers: int, batch: int, keys: Mapping[str, A
             f"matchmaking_seconds={matchmaking:g} leaves no time to average: averaging_timeout_seconds={timeout:g} "
             "counts from its beginning",
         )
+
+
+def no_core_left(daemon_cores: int, cores: int) -> str:
+    """The reason why a peer cannot compute beside its daemon; empty if it can."""
+    several = "s" if cores > 1 else ""
+    return (
+        ""
+        if daemon_cores < cores
+        else (f"daemon_cores={daemon_cores} leaves a worker none of its {cores} core{several} to compute on")
+    )
 
 
 # The shape of a pipeline: stages x replicas of workers, micro-batches, schedule. Pure.

@@ -50,9 +50,9 @@ from hivemind.optim.state_averager import TrainingStateAverager
 from hivemind.p2p import P2P
 
 from scaling_study.measure.training import AveragingRounds, Phase
-from scaling_study.ranks import Ranks, claim_cores, claim_device, local_rank, told_to_meet
+from scaling_study.ranks import Ranks, claim_cores, claim_device, local_rank, pin, told_to_meet
 from scaling_study.records.store import AveragingRound
-from scaling_study.study.rules import AVERAGING_TIMEOUT_SECONDS, MATCHMAKING_SECONDS
+from scaling_study.study.rules import AVERAGING_TIMEOUT_SECONDS, MATCHMAKING_SECONDS, no_core_left
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 
@@ -188,6 +188,9 @@ class Watching(DecentralizedAverager):
 # By which peers' weights may differ after ten steps in fp64 or one in fp32, relative to the largest: each adds to its
 # own gradients their rounded difference from the mean. Seen: 2e-15, 3e-8, 1e-6 in fp16, 2e-3 in 8 bits.
 APART = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-4, torch.uint8: 1e-2}
+# With weights averaged in fp16 each peer keeps half of what was rounded off the other's, 2^-12 of a weight; the mean of
+# both stays as it was, so it does not grow with the rounds.
+STATES_APART = 1e-3
 MEETING_SECONDS = 120.0  # that the first round waits for the other peers
 SETTLING_SECONDS = 0.1  # in which what was told to the DHT has reached it, on one network
 
@@ -246,6 +249,7 @@ class Peer(hivemind.Optimizer):
         self.ranks, self.phase, self.rounds = ranks, phase, AveragingRounds(ranks.world_size, late)
         self.exact, self.local = trial.find == "parity", trial.updates == "local"
         self.wire_type = ON_THE_WIRE.get(trial.allreduce)
+        self.state_wire_type = ON_THE_WIRE.get(trial.state_allreduce or "")
         groups = optimizer.param_groups
         before = [parameter.detach().clone() for parameter in _parameters(optimizer)]
         matchmaking = trial.matchmaking_seconds or MATCHMAKING_SECONDS
@@ -273,6 +277,7 @@ class Peer(hivemind.Optimizer):
                 matchmaking_time=matchmaking,
                 averaging_timeout=trial.averaging_timeout_seconds or AVERAGING_TIMEOUT_SECONDS,
                 average_state_every=trial.average_state_every or 1,
+                state_averaging_compression=COMPRESSION[trial.state_allreduce or "fp32"](),
                 averager_opts=averager,
                 **how,
             )
@@ -305,7 +310,7 @@ class Peer(hivemind.Optimizer):
             return False
         if not self.local:
             self.gradients_sent(self._as_sent(self.wire_type))
-        self.weights_sent(self._as_sent(None, self.average_state_every))
+        self.weights_sent(self._as_sent(self.state_wire_type, self.average_state_every))
         self.rounds.end()
         return True
 
@@ -331,7 +336,8 @@ class Peer(hivemind.Optimizer):
         first = torch.frombuffer(bytearray(sent), dtype=mine.dtype)
         apart = float((mine - first).abs().max() / first.abs().max())
         most = self.ranks.total([apart])[0]
-        if not most <= APART[self.wire_type or mine.dtype]:  # nor is what is not a number
+        allowed = STATES_APART if self.state_wire_type else APART[self.wire_type or mine.dtype]
+        if not most <= allowed:  # nor is what is not a number
             raise RuntimeError(f"peers hold other weights: off by {most:.1e} of the largest")
         return model.state_dict()
 
@@ -550,6 +556,7 @@ def join_hivemind(trial: Trial) -> Ranks:
     if not told_to_meet("Hivemind") or _world_size() < 2:
         raise SystemExit("one worker has no peers, and Hivemind needs two: torchrun --nproc-per-node 2 starts them")
     cores, device = claim_cores(trial), claim_device(trial)
+    _daemon_cores.extend(parted(cores, trial.daemon_cores or 0))
     store, rank, size = next(iter(dist.rendezvous("env://")))
     swarm = Swarm(store, rank, size)
     return PeerRanks(
@@ -559,12 +566,23 @@ def join_hivemind(trial: Trial) -> Ranks:
         device=device,
         cores=cores,
         agree=swarm.agree,
-        backend={"version": hivemind.__version__, "transport": "libp2p"},
+        backend={"version": hivemind.__version__, "transport": "libp2p", "daemon_cores": _daemon_cores},
         leave=swarm.leave,
         total=swarm.total,
         abandon=abandon,
         swarm=swarm,
     )
+
+
+def parted(cores: Sequence[int], daemon_cores: int) -> Sequence[int]:
+    """The last so many of this peer's cores; it computes on the others from now on. Raises SystemExit where none is
+    left, or nothing is pinned."""
+    if not daemon_cores:
+        return ()
+    if why := no_core_left(daemon_cores, len(cores)):
+        raise SystemExit(why)
+    pin(cores[:-daemon_cores])
+    return cores[-daemon_cores:]
 
 
 def own_address() -> str:
@@ -609,13 +627,21 @@ def ending_with_this_process() -> Iterator[None]:
         signal.signal(signal.SIGINT, interrupt)
 
 
+def begin_as_child() -> None:
+    """End with the parent, and run where Hivemind's own processes are to; what this process starts does so too."""
+    die_with_parent()
+    if _daemon_cores:
+        os.sched_setaffinity(0, _daemon_cores)
+
+
 def die_with_parent() -> None:
     """Be killed once the parent is dead."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 _forking: list[bool] = []  # not empty while what this process forks is to end with it; its children keep it so
-os.register_at_fork(after_in_child=lambda: die_with_parent() if _forking else None)
+_daemon_cores: list[int] = []  # of Hivemind's own processes; empty: this process's
+os.register_at_fork(after_in_child=lambda: begin_as_child() if _forking else None)
 
 
 def abandon() -> None:

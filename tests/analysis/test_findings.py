@@ -197,7 +197,13 @@ CASES = {
         {"machine": GPUS},
     ),
     "unlike cores": Case("F17", WRONG, [Flawed(ONE, {"cores": [0, 1, 2, 3]}), TWO], "4 in resnet18, single"),
-    "unlike threads": Case("F17", WRONG, [Flawed(ONE, {"threads": 16}), TWO], "16 in resnet18, single"),
+    "unlike threads": Case(
+        "F17",
+        WRONG,
+        [Flawed(ONE, {"threads": 16}), TWO],
+        "16 in resnet18, single",
+        [Flawed(ONE, {"threads": 16}), Flawed(replace(TWO, keys=(("daemon_cores", 1),)), {"threads": 15})],
+    ),
     "the batch grows and the rate does not": Case(
         "F19", NOTE, rates((ONE, 1e-4), (TWO, 1e-4)), "", rates((ONE, 1e-4), (TWO, 2e-4))
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from scaling_study.measure.training import AveragingRounds, Phase
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
-from scaling_study.trial import Trial
+from scaling_study.trial import Trial, Window
 
 pytest.importorskip("hivemind")
 from hivemind.averaging.control import AveragingStage
@@ -52,6 +53,21 @@ from scaling_study.worker import with_hivemind
 def broken(*given, **options):
     raise OSError("the planted fault of a constructor")
 with_hivemind.hivemind.Optimizer.__init__ = broken
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+SAYS_CORES = """
+import os, psutil, runpy, sys
+from scaling_study.worker import with_hivemind
+made = with_hivemind.Peer.__init__
+def said(self, *given):
+    made(self, *given)
+    below = [one for one in psutil.Process().children(recursive=True) if "torch_shm" not in one.name()]
+    theirs = {core for one in below for task in os.listdir(f"/proc/{one.pid}/task")
+              for core in os.sched_getaffinity(int(task))}
+    print(len(below), "processes on", sorted(theirs), "beside", sorted(os.sched_getaffinity(0)), flush=True)
+with_hivemind.Peer.__init__ = said
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -122,6 +138,20 @@ def test_every_round_averages_all_peers_and_says_what_it_waited_for(tmp_path_fac
         assert rank.phases and rank.phases.matchmaking_seconds is not None
         assert rank.phases.averaging_seconds and rank.phases.optimizer_seconds
         assert rank.phases.communication_seconds is None
+
+
+def test_weights_travel_in_16_bits_and_the_daemon_has_a_core_of_its_own(tmp_path: Path) -> None:
+    """Every second round; both peers share this machine's two cores alike."""
+    keys = {"cores_per_worker": 2, "daemon_cores": 1, "oversubscribe": True, "window": Window(1, 3, 0.0, None, 3)}
+    trial = a_trial(allreduce="fp16", state_allreduce="fp16", average_state_every=2, **keys)
+    result, done = ran(trial, tmp_path / "record", before=SAYS_CORES)
+    assert (result.status, result.reason) == ("ok", ""), done.stderr[-3000:]
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    assert f"4 processes on [{second}] beside [{first}]" in done.stdout
+    for rank in result.ranks:
+        assert (rank.cores, rank.threads, rank.backend["daemon_cores"]) == ([first, second], 1, [second])
+        assert rank.communication_bytes["allreduce"] == 2 * P and 0 <= P - rank.communication_bytes["weights"] < 60
+        assert [each.weights_peers is None for each in rank.rounds] in ([True, False, True], [False, True, False])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,6 +100,8 @@ def test_a_cut_by_hand_is_a_list_of_layers():
             "matchmaking_seconds=3 leaves no time to average: averaging_timeout_seconds=2",
         ),
         ("allreduce: int4", "allreduce"),
+        ("state_allreduce: bf16", "state_allreduce"),
+        ("cores_per_worker: 2, daemon_cores: 2", "daemon_cores=2 leaves a worker none of its 2 cores to compute on"),
         ("updates: delayed, train: {steps: 9}", "updates=delayed can only be timed"),
         ("accumulation: 2", "framework hivemind has no 'accumulation'"),
         ("global_batch: 256, target_batch_size: 256", "give global_batch or target_batch_size, not both"),
@@ -122,6 +126,7 @@ def test_the_same_gates_for_all_targets_and_ways_to_update():
         Trial(
             framework="hivemind", model="resnet8", workers=2, launcher="torchrun", device="cpu",
             target_batch_size=4096, matchmaking_seconds=9.0, updates=updates, average_state_every=3,
+            state_allreduce="fp16", daemon_cores=1,
         )
         for updates in peers_updates()
     ]  # fmt: skip
@@ -140,3 +145,19 @@ def test_eight_bits_have_a_gate_of_their_own():
 
 def peers_updates() -> tuple[object, ...]:
     return FRAMEWORKS["hivemind"].axes["updates"]
+
+
+def test_a_daemon_has_cores_of_its_own_where_there_are_two_a_peer(plan_of, machine):
+    text = "study: a\nsweeps:\n  - {framework: hivemind, model: resnet8, workers: 2, matrix: {daemon_cores: [1]}}\n"
+    why = "daemon_cores=1 leaves a worker none of its 1 core to compute on"
+    libraries = dict.fromkeys(("hivemind", "torch", "torchvision"), "1")
+    for cores, unsupported in ((2, why), (4, "")):
+        (made,) = plan_of(text, replace(machine(cores=cores), libraries=libraries)).configurations
+        assert (made.trial.daemon_cores, made.unsupported) == (1, unsupported)
+
+
+def test_weights_averaged_as_they_are_mean_the_same_said_or_not(plan_of):
+    said = "state_allreduce: [fp32, fp16]"
+    text = "study: a\nsweeps:\n  - {framework: hivemind, model: resnet8, matrix: {workers: [2], %s}}\n"
+    plain, (as_before, rounded) = plan_of(text % "batch_per_worker: [32]"), plan_of(text % said).configurations
+    assert plain.configurations[0].trial.id == as_before.trial.id != rounded.trial.id
