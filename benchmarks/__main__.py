@@ -25,7 +25,7 @@ from scaling_study.stats.intervals import Interval
 NAMES = (
     *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),
     *("large_report", "training_overhead", "links", "decentralized", "leaving_peers", "study_cost"),
-    *("trajectories", "surgical_frames", "warm", "warm_others", "default_study"),
+    *("trajectories", "surgical_frames", "warm", "warm_others", "default_study", "verdicts"),
 )
 INTERRUPTED = 130
 
@@ -52,6 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         "--held-out", type=Path, action="append", default=[], metavar="RESULTS",
         help="prediction: a study to hold it against, and another (default: those that links left)",
     )  # fmt: skip
+    parser.add_argument("--minutes", type=float, help="verdicts: begin no study that would end later than this")
     parser.add_argument("--results", type=Path, help="folder for the results (default: benchmarks/results)")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(words)
@@ -61,8 +62,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--fraction {asked.fraction} is not between 0 and 1")
     names = asked.names or list(NAMES)
     folder = asked.results or (publish.QUICK_RESULTS if asked.quick else publish.RESULTS)
-    models = tuple(asked.models.split(","))
-    options = Options(asked.quick, asked.pairs, asked.fraction, models, asked.fresh, tuple(asked.held_out))
+    models, held_out = tuple(asked.models.split(",")), tuple(asked.held_out)
+    options = Options(asked.quick, asked.pairs, asked.fraction, models, asked.fresh, held_out, asked.minutes)
     if asked.inside:
         try:
             return one(names[0], options, folder)

@@ -33,7 +33,7 @@ from analysis.frames.configurations import known
 from analysis.views import allreduce_gain
 from benchmarks import over_links
 from benchmarks.options import Options
-from benchmarks.paired import MET, MISSED, Bar, Finding
+from benchmarks.paired import MET, MISSED, NOT_COMPARED, Bar, Finding
 from benchmarks.warm import leaks
 from scaling_study.records import store
 from scaling_study.settings import CACHE, CHECKOUT
@@ -124,4 +124,4 @@ def _agreement(said: Sequence[Row], truth: Sequence[Row]) -> Iterator[Finding]:
 def _finding(claim: str, value: float, bar: Bar, unit: str, **evidence: Any) -> Finding:
     """One number, without an interval: it is what was counted."""
     verdict = MET if bar.low <= value <= bar.high else MISSED
-    return Finding(claim, Interval(value, None, None, 1), bar, unit, verdict, evidence)
+    return Finding(claim, Interval(value, None, None, 1), bar, unit, verdict, evidence, NOT_COMPARED)

@@ -6,7 +6,8 @@ trials in the results folder, all of them in the plan as well, the same within 1
 Measured: blocks of 6 trials (two configurations with the default settings, so 3 repeats), shell and driver in turn
 (paired.py). What the driver pays once a run (opening the folder, passing over what is finished) is found by running
 the same plan again at once, when nothing is left to do; what `run_sweep.py` pays to start (interpreter, imports,
-plan) by dry runs of the default study. Both count, as 1/50 of themselves: the claim is over 50 trials.
+plan) by dry runs of the default study. Both count, as 1/50 of themselves: the claim is over 50 trials. The controls are
+a second shell loop, and a second empty folder, in the same turns.
 
 Not shown: the tables and figures drawn after a sweep, and the terminal's live display (here it is silent).
 """
@@ -26,7 +27,7 @@ from statistics import mean
 from unittest import mock
 
 from benchmarks.options import Options
-from benchmarks.paired import Bar, Finding, alternate, difference
+from benchmarks.paired import Bar, Control, Finding, alternate, difference, pairs_of
 from scaling_study import sweep
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.launch import launchers
@@ -67,19 +68,23 @@ def run(options: Options) -> list[Finding]:
         scratch = Path(made)
         full = Driver(scratch / "full", new, finished)
         loop = partial(shell_block, scratch / "loop", new * MEASURE.repeats)
-        shell = alternate(Driver(scratch / "shell", new), loop, pairs)
+        again = partial(shell_block, scratch / "again", new * MEASURE.repeats)
+        shell = alternate(Driver(scratch / "shell", new), loop, again, turns=pairs)
         print(f"  against a shell loop: {pairs} pairs done", flush=True)
-        thousand = alternate(full, Driver(scratch / "empty", new), pairs)
+        empty = [Driver(scratch / name, new) for name in ("empty", "empty-too")]
+        thousand = alternate(full, *empty, turns=pairs)
     evidence = {"trials_a_block": new * MEASURE.repeats, "start_seconds": start, "seconds_a_trial": shell}
     return [
         Finding(
             f"driver's own time a trial over {TRIALS} one-second trials, against a shell loop",
-            difference(shell, plus=mean(start) / TRIALS), Bar(high=0.1), "s", evidence=evidence,
+            difference(pairs_of(shell), plus=mean(start) / TRIALS), Bar(high=0.1), "s", evidence=evidence,
+            control=Control(difference(pairs_of(shell, (1, 2))), equal=0.0),
         ),
         Finding(
             f"the same with {finished * MEASURE.repeats:,} finished trials in the folder, less with none",
-            difference(thousand), Bar(-0.01, 0.01), "s",
+            difference(pairs_of(thousand)), Bar(-0.01, 0.01), "s",
             evidence={**evidence, "seconds_a_trial": thousand, "once_a_run_seconds": full.once},
+            control=Control(difference(pairs_of(thousand, (1, 2))), equal=0.0),
         ),
     ]  # fmt: skip
 

@@ -5,9 +5,10 @@ foreach, fused  torch's SGD over all tensors in one call, over its default loop 
 yield           a waiting rank yields its core (our patch of Horovod sets it), over Open MPI's spinning
 allocator       fixed thresholds of malloc (`allocator: fixed`, the default), over glibc's own
 
-Measured: resnet18 at 32x32, batch 32, two workers, fp32 allreduce. The first three in one job, blocks of 10 steps in
-turn (side_by_side.py). The others are decided when a process starts, so there whole jobs of our script take turns; the
-allocator by model, batch and number of workers, with the resident memory that it takes.
+Measured: resnet18 at 32x32, batch 32, two workers, fp32 allreduce. The first three in launches of one job, blocks of 10
+steps in turn (side_by_side.py), with the default a second time as control. The others are decided when a process
+starts, so there whole jobs of our script take turns; the allocator by model, batch and number of workers, with the
+resident memory that it takes.
 
 Not shown: other models, shapes and machines. On a GPU all of these turn out differently.
 """
@@ -22,7 +23,7 @@ from pathlib import Path
 from benchmarks import jobs
 from benchmarks.horovod_synthetic import compare
 from benchmarks.options import Options
-from benchmarks.paired import Finding, alternate, ratio
+from benchmarks.paired import Finding, alternate, over_launches, pairs_of, ratio
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.store import read_ranks
 from scaling_study.settings import CHECKOUT
@@ -41,8 +42,9 @@ IN_ONE_JOB = {
 def run(options: Options) -> list[Finding]:
     findings = []
     for variant, title in list(IN_ONE_JOB.items())[-1 if options.quick else 0 :]:
-        evidence = compare(variant, "ours", "resnet8" if options.quick else MODEL, "fp32", options, pairs=20)
-        findings.append(Finding(f"gain: {title}", ratio(evidence["samples_per_second"]), evidence=evidence))
+        evidence = compare(variant, "ours", "again", "resnet8" if options.quick else MODEL, "fp32", options)
+        figure, control = over_launches(evidence["samples_per_second"], (1, 2))
+        findings.append(Finding(f"gain: {title}", figure, evidence=evidence, control=control))
         print(f"  {title}: done", flush=True)
     if not options.quick:  # jobs as of the allocator, in another environment
         findings.append(yielding(options))
@@ -55,10 +57,10 @@ def yielding(options: Options) -> Finding:
     sides = [
         partial(job_rate, MODEL, 32, steps, 2, env={"OMPI_MCA_mpi_yield_when_idle": str(yields)}) for yields in (1, 0)
     ]
-    taken = alternate(*sides, pairs)
+    taken = alternate(*sides, turns=pairs)
     print(f"  yield: {pairs} pairs of jobs done", flush=True)
     return Finding(
-        "gain: a waiting MPI rank yields its core, over spinning", ratio(taken),
+        "gain: a waiting MPI rank yields its core, over spinning", ratio(pairs_of(taken)),
         evidence={"samples_per_second": taken, "model": MODEL, "steps_a_job": steps},
     )  # fmt: skip
 
@@ -71,11 +73,11 @@ def allocating(options: Options, model: str, batch: int, workers: int, steps: in
         partial(job_rate, model, batch, steps, workers, flags=("--allocator", kind), resident=resident[kind])
         for kind in resident
     ]
-    taken = alternate(*sides, 1 if options.quick else options.pairs(10))
+    taken = alternate(*sides, turns=1 if options.quick else options.pairs(10))
     who = f"{model}, batch {batch}, {workers} worker{'s' * (workers != 1)}"
     print(f"  allocator, {who}: done", flush=True)
     return Finding(
-        f"gain: fixed thresholds of malloc over glibc's own, {who}", ratio(taken),
+        f"gain: fixed thresholds of malloc over glibc's own, {who}", ratio(pairs_of(taken)),
         evidence={"samples_per_second": taken, "resident_bytes": resident, "steps_a_job": steps},
     )  # fmt: skip
 

@@ -32,7 +32,7 @@ import torch
 
 from benchmarks.built import build
 from benchmarks.options import Options, Unavailable
-from benchmarks.paired import Bar, Finding, Pairs, alternate, ratio
+from benchmarks.paired import Bar, Control, Finding, Turns, alternate, pairs_of, ratio
 from scaling_study.machine import DALI, installed
 from scaling_study.measure import surroundings
 from scaling_study.ranks import Ranks
@@ -67,18 +67,19 @@ def alone(batch: int, options: Options) -> Finding:
     seconds, pairs = (0.1, options.pairs(20)) if options.quick else (1.0, options.pairs(20))
     chosen = batches_of_indices(cifar10.SAMPLES, 42, 0, 1, batch)
     ours = cifar10.feed(*cifar10.images_and_labels(), chosen, torch.device("cpu"))
-    taken: dict[int, Pairs] = {}
+    taken: dict[int, Turns] = {}
     for workers in (1, 2):
         theirs = torchvision_batches(batch, workers)
         for source in (ours, theirs):
             loader_rate(source, seconds)  # warm
-        taken[workers] = alternate(partial(loader_rate, ours, seconds), partial(loader_rate, theirs, seconds), pairs)
+        mine = partial(loader_rate, ours, seconds)
+        taken[workers] = alternate(mine, partial(loader_rate, theirs, seconds), mine, turns=pairs)
         theirs.close()  # ends its processes before others are timed
         print(f"  loader alone, batch {batch}, against {workers} loader processes: {pairs} pairs done", flush=True)
-    better = min(taken, key=lambda workers: ratio(taken[workers]).mean)
+    better = min(taken, key=lambda workers: ratio(pairs_of(taken[workers])).mean)
     return Finding(
         f"our loader's images/s over torchvision's DataLoader ({better} processes, the better), batch {batch}",
-        ratio(taken[better]), Bar(low=5.0),
+        ratio(pairs_of(taken[better])), Bar(low=5.0), control=Control(ratio(pairs_of(taken[better], (0, 2)))),
         evidence={"images_per_second_by_loader_processes": taken, "seconds_a_block": seconds},
     )  # fmt: skip
 
@@ -105,20 +106,20 @@ def augmenting(options: Options) -> list[Finding]:
         return inputs.feed(library, samples, order(), cifar10.SAMPLES // AUGMENTED_BATCH, reading)
 
     def against(name: str, ours: Batches, bar: Bar | None) -> Finding:
-        taken: dict[int, Pairs] = {}
+        taken: dict[int, Turns] = {}
         for processes in (0, 1):
             theirs = by(inputs.TORCHVISION, processes)
             for source in (ours, theirs):
                 loader_rate(source, seconds)  # warm
-            taken[processes] = alternate(
-                partial(rate_alone, ours, seconds), partial(rate_alone, theirs, seconds), pairs
-            )
+            mine = partial(rate_alone, ours, seconds)
+            taken[processes] = alternate(mine, partial(rate_alone, theirs, seconds), mine, turns=pairs)
             theirs.order.stop()  # ends its process before others are timed
             print(f"  {name} against {processes} loader process(es): {pairs} pairs done", flush=True)
-        better = min(taken, key=lambda processes: ratio(taken[processes]).mean)
+        better = min(taken, key=lambda processes: ratio(pairs_of(taken[processes])).mean)
         return Finding(
             f"{name}: augmented images/s on one core over torchvision's ({better} process(es), the better), batch "
-            f"{AUGMENTED_BATCH}", ratio(taken[better]), bar,
+            f"{AUGMENTED_BATCH}", ratio(pairs_of(taken[better])), bar,
+            control=Control(ratio(pairs_of(taken[better], (0, 2)))),
             evidence={"images_per_second_by_loader_processes": taken, "seconds_a_block": seconds},
         )  # fmt: skip
 

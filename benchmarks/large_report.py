@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.options import Options
-from benchmarks.paired import NO_CLAIM, Bar, Finding, verdict
+from benchmarks.paired import NO_CLAIM, NOT_COMPARED, Bar, Finding, verdict
 from scaling_study.settings import CHECKOUT
 from scaling_study.stats.intervals import Interval, between_repeats
 
@@ -87,7 +87,7 @@ def run(options: Options) -> list[Finding]:
         _at_most(f"every table and figure of {trials}", [one["made"] for one in taken], 40.0, options),
         _at_most(f"the page and its samples, of {trials}", [one["page"] for one in taken], None, options),
         Finding(f"report.html of {trials}", Interval(size, size, size, 1), Bar(high=15.0), "MB",
-                NO_CLAIM if options.quick else "met" if size <= 15 else "missed"),
+                NO_CLAIM if options.quick else "met" if size <= 15 else "missed", control=NOT_COMPARED),
     ]  # fmt: skip
     for what in ("filter", "sort") if browsed else ():
         findings.append(_at_most(f"{what} {trials} in the page", [one[what] for one in browsed], 0.2, options))
@@ -101,7 +101,7 @@ def _at_most(
     bar = None if most is None else Bar(high=most)
     figure = between_repeats(seconds)
     judged = NO_CLAIM if options.quick else verdict(figure, bar, fewest=3)
-    return Finding(claim, figure, bar, "s", judged, evidence or {})
+    return Finding(claim, figure, bar, "s", judged, evidence or {}, NOT_COMPARED)
 
 
 def _python(*arguments: str) -> str:

@@ -77,7 +77,12 @@ def swept(
     bin = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(CHECKOUT)}
     argv = [*before, sys.executable, str(CHECKOUT / "run_sweep.py"), str(file), "--results", str(folder), "--quiet"]
-    done = subprocess.run([*argv, *words], env=environment, stderr=subprocess.PIPE, check=False)
-    if done.returncode:
-        raise Unavailable(f"the study {asked['study']} failed", done.stderr.decode(errors="replace"))
+    with subprocess.Popen([*argv, *words], env=environment, stderr=subprocess.PIPE) as running:
+        try:
+            _, said = running.communicate()
+        except KeyboardInterrupt:  # it has had the signal too: let it end what it started
+            running.communicate()
+            raise
+    if running.returncode:
+        raise Unavailable(f"the study {asked['study']} failed", said.decode(errors="replace"))
     return folder / str(asked["study"])

@@ -1,10 +1,14 @@
-"""Two things measured in turn, what can be said of their ratio, and whether a bar is met.
+"""Things measured in turn, what can be said of their ratio, and whether a bar is met.
 
-    A B | B A | A B | B A ...      each pair is taken close together, its order swapped every time
+    A B A' | A' B A | A B A' ...      each turn is taken close together, its order reversed every time
 
-A machine that drifts falls on both sides of a pair alike, and what drifts steadily cancels over two pairs (ABBA).
+A machine that drifts falls on both sides of a pair alike, and what drifts steadily cancels over two turns (ABBA).
 Intervals are Student t over the pairs, of the difference or of the log-ratio, so that A/B and B/A tell the same
-story. Pairs are taken as independent: noise that lasts longer than a pair is the same for both of its halves.
+story. Where the sides are built in launches, one launch is one pair (`of_launches`): which memory its processes were
+given stays for all of its turns, and 40 turns of one launch once put a step at 0.971 (0.945 to 0.997) of itself.
+
+A' is A once more, measured by the same method: the **control**, which shows what the method calls equal. A bar is met
+only beside a control that holds equality.
 
 What this cannot show: that another machine, or this one on another day, gives the same figure.
 """
@@ -17,13 +21,17 @@ from dataclasses import dataclass, field
 from statistics import mean, median
 from typing import Any
 
-from scaling_study.stats.intervals import TOO_FEW, Interval, between_repeats
+from scaling_study.stats.intervals import FEWEST_REPEATS, TOO_FEW, Interval, between_repeats, student_t
 
 FEWEST_PAIRS = 10
 MET, MISSED, NOT_RESOLVED, NO_CLAIM = "met", "missed", "not resolved", "quick form: no claim"
 NO_BAR = "no bar"
+INSIDE_WITHOUT = "inside the bar, but no control"
+CONTROL_FAILS = "no verdict: the control says that a thing is unlike itself"
+NORMAL_95 = 1.96
 
 Pairs = Sequence[tuple[float, float]]
+Turns = Sequence[Sequence[float]]  # values of each side, ours first; the last is ours again where there are three
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,28 @@ class Bar:
 
     low: float = -math.inf
     high: float = math.inf
+
+
+@dataclass(frozen=True)
+class Control:
+    """A thing against itself, by the method of its claim. `equal`: 1 of a ratio, 0 of a difference."""
+
+    figure: Interval
+    equal: float = 1.0
+
+    @property
+    def holds(self) -> bool | None:
+        """None where it has no interval, and says nothing."""
+        if self.figure.low is None or self.figure.high is None:
+            return None
+        return self.figure.low <= self.equal <= self.figure.high
+
+
+class NotCompared:
+    """The control of a number that was counted, or of one duration: there are no two sides that could differ."""
+
+
+NOT_COMPARED = NotCompared()
 
 
 @dataclass(frozen=True)
@@ -44,12 +74,19 @@ class Finding:
     unit: str = ""  # of the figure; empty: a ratio
     verdict: str = ""  # set only where nothing could be measured, or nothing may be claimed
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    control: Control | NotCompared | None = None  # None: there is none
 
     def judged(self, quick: bool) -> str:
-        """The verdict in words."""
-        if self.verdict:
-            return self.verdict
-        return NO_CLAIM if quick else verdict(self.figure, self.bar)
+        """The verdict in words; none but "not resolved" where the control fails, and none is met without a control."""
+        if quick and not self.verdict:
+            return NO_CLAIM
+        found = self.verdict or verdict(self.figure, self.bar)
+        holds = self.control.holds if isinstance(self.control, Control) else None
+        if holds is False and found in (MET, MISSED):
+            return CONTROL_FAILS
+        if found == MET and holds is None and not isinstance(self.control, NotCompared):
+            return INSIDE_WITHOUT
+        return found
 
 
 def verdict(figure: Interval, bar: Bar | None, fewest: int = FEWEST_PAIRS) -> str:
@@ -63,36 +100,48 @@ def verdict(figure: Interval, bar: Bar | None, fewest: int = FEWEST_PAIRS) -> st
     return MISSED if figure.high < bar.low or figure.low > bar.high else NOT_RESOLVED
 
 
-def alternate(a: Callable[[], float], b: Callable[[], float], pairs: int) -> list[tuple[float, float]]:
-    """Call a and b in the order A B, B A, A B, ...; one (a, b) a pair."""
+def alternate(*sides: Callable[[], float], turns: int) -> list[tuple[float, ...]]:
+    """Call the sides in the order A B C, C B A, A B C, ...; one (a, b, c) a turn."""
     taken = []
-    for index in range(pairs):
-        if index % 2:
-            second = b()
-            taken.append((a(), second))
-        else:
-            taken.append((a(), b()))
+    for index in range(turns):
+        backwards = sides[::-1] if index % 2 else sides
+        values = [side() for side in backwards]
+        taken.append(tuple(values[::-1] if index % 2 else values))
     return taken
 
 
-def ratio(pairs: Pairs) -> Interval:
-    """a / b with its 95 % interval, on the logarithm: the geometric mean of the pairs' ratios."""
-    logs = between_repeats([math.log(a / b) for a, b in pairs])
-    low, high = (None if side is None else math.exp(side) for side in (logs.low, logs.high))
-    return Interval(math.exp(logs.mean), low, high, logs.n, logs.verdict)
+def ratio(pairs: Pairs, held_at_once: int = 1) -> Interval:
+    """a / b with its 95 % interval, on the logarithm: the geometric mean of the pairs' ratios.
 
-
-def of_launches(launches: Sequence[Pairs]) -> list[tuple[float, float]]:
-    """Each launch's pairs as one, of their geometric means.
-
-    Which memory its processes were given is a launch's own, and stays: the pairs of one launch agree better with each
-    other than with another's. So intervals are over launches, of which each brings one pair.
+    `held_at_once`: so many such intervals hold the truth together in 95 % of cases (Bonferroni).
     """
-    return [(_mean_of(pairs, 0), _mean_of(pairs, 1)) for pairs in launches]
+    logs = between_repeats([math.log(a / b) for a, b in pairs])
+    if logs.low is None or logs.high is None:
+        return Interval(math.exp(logs.mean), None, None, logs.n, logs.verdict)
+    wider = student_t(1 - 0.05 / held_at_once, logs.n - 1) / student_t(0.95, logs.n - 1)
+    half = wider * (logs.high - logs.mean)
+    return Interval(math.exp(logs.mean), math.exp(logs.mean - half), math.exp(logs.mean + half), logs.n)
 
 
-def _mean_of(pairs: Pairs, side: int) -> float:
-    return math.exp(mean(math.log(pair[side]) for pair in pairs))
+def of_launches(launches: Sequence[Turns], sides: tuple[int, int] = (0, 1)) -> list[tuple[float, float]]:
+    """Each launch's turns as one pair, of the geometric means of two sides."""
+    a, b = sides
+    return [(_mean_of(turns, a), _mean_of(turns, b)) for turns in launches]
+
+
+def _mean_of(turns: Turns, side: int) -> float:
+    return math.exp(mean(math.log(turn[side]) for turn in turns))
+
+
+def over_launches(launches: Sequence[Turns], control: tuple[int, int] = (0, 2)) -> tuple[Interval, Control]:
+    """Ours over theirs, and the control, of launches whose turns are (ours, theirs, one of the two again)."""
+    return ratio(of_launches(launches)), Control(ratio(of_launches(launches, control)))
+
+
+def pairs_of(turns: Turns, sides: tuple[int, int] = (0, 1)) -> list[tuple[float, float]]:
+    """Two sides of turns that are independent of each other."""
+    a, b = sides
+    return [(turn[a], turn[b]) for turn in turns]
 
 
 def difference(pairs: Pairs, plus: float = 0.0) -> Interval:
@@ -112,3 +161,23 @@ def median_deviation(ratios: Mapping[str, Pairs]) -> Interval:
     k = sum(chance <= 0.025 for chance in below)
     low, high = (found[k - 1], found[n - k]) if k else (None, None)
     return Interval(median(found), low, high, n, "" if k else TOO_FEW)
+
+
+def proportion(clusters: Sequence[tuple[int, int]]) -> Interval:
+    """A share of hits with its 95 % interval (Wilson, J. Am. Stat. Assoc. 22, 1927); `clusters`: (hits, of) of each.
+
+    What is of one cluster may be hit together. The number that the interval counts is divided by the design effect:
+    the variance of the share between clusters over that of independent hits (Kish, Survey Sampling, 1965).
+    """
+    hits, n = sum(k for k, _ in clusters), sum(of for _, of in clusters)
+    if not n:
+        return Interval(math.nan, None, None, 0)
+    p, count = hits / n, len(clusters)
+    effect = 1.0
+    if 0 < p < 1 and count > 1:
+        between = count / (count - 1) * sum((k - p * of) ** 2 for k, of in clusters) / n**2
+        effect = max(1.0, between / (p * (1 - p) / n))
+    weight = (student_t(0.95, count - 1) if count >= FEWEST_REPEATS else NORMAL_95) ** 2 * effect / n
+    middle = (p + weight / 2) / (1 + weight)
+    half = math.sqrt(weight * (p * (1 - p) + weight / 4)) / (1 + weight)
+    return Interval(p, max(0.0, middle - half), min(1.0, middle + half), n)

@@ -5,6 +5,7 @@
     worker w of p:   p-1-w forwards ahead, then a forward and a backward in turns, then the backwards that are left
 
 Ours is built by the script itself, which also joins the process group. The loop trains copies of the same stages.
+The script's own is built once more, as the control.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def main() -> None:
     parser.add_argument("--against", required=True, choices=("loop", "single"))
     parser.add_argument("--model", default="transformer_lm_deep")
     parser.add_argument("--micro-batches", type=int, default=4)
-    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
@@ -110,8 +111,10 @@ def main() -> None:
         other = alone(trial, asked.steps) if dist.get_rank() == 0 else lambda: 0.0  # the other worker waits
     a = partial(rate, partial(ours.seconds, asked.steps), asked.steps)
     b = partial(rate, other, asked.steps)
-    a(), b()  # warm
-    taken = alternate(a, b, asked.pairs)
+    again = build(trial, ours.ranks)  # the control
+    c = partial(rate, partial(again.seconds, asked.steps), asked.steps)
+    a(), b(), c()  # warm
+    taken = alternate(a, b, c, turns=asked.turns)
     if dist.get_rank() == 0:
         facts = {
             "workers": dist.get_world_size(),

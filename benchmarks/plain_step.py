@@ -3,7 +3,7 @@
     torchrun --standalone --nproc-per-node 2 -m benchmarks.plain_step --framework torch_ddp --out FILE
 
 Ours is built by the script itself, which also joins the process group; the plain one then wraps a second model of the
-same weights. Both read the same resident batch.
+same weights. Both read the same resident batch. The script's own is built once more, as the control.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ PLAIN = {f.__name__: f for f in (single, torch_ddp, torch_fsdp2, fairscale_oss, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--framework", required=True, choices=FRAMEWORKS_WITH_A_LOOP)
-    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # deepspeed's launcher passes it
     parser.add_argument("--out", type=Path, required=True)
@@ -122,8 +122,10 @@ def main() -> None:
     theirs = partial(block, step, images.clone(), labels.clone(), asked.steps)
     a = partial(rate, partial(ours.seconds, asked.steps), ours, asked.steps)
     b = partial(rate, theirs, ours, asked.steps)
-    a(), b()  # warm
-    taken = alternate(a, b, asked.pairs)
+    again = build(trial, ours.ranks)  # the control
+    c = partial(rate, partial(again.seconds, asked.steps), again, asked.steps)
+    a(), b(), c()  # warm
+    taken = alternate(a, b, c, turns=asked.turns)
     if ours.ranks.rank == 0:
         facts = {
             "workers": ours.ranks.world_size,

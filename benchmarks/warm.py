@@ -2,13 +2,15 @@
 
 Claimed, for `single` and what reduces gradients (the others: warm_others.py): (1) samples/s of a warm launch over those
 of a cold one lie within 0.95 to 1.05, on resnet8 and on resnet18; on a GPU of `single` only, on resnet18 and on
-vit_small_dataset; (2) of no such configuration, as these leave nothing behind, it is said that it did.
+vit_small_dataset; (2) so do speed-ups over `single`, which are what a study compares; (3) of no such configuration, as
+these leave nothing behind, it is said that it did.
 
 On a GPU peak memory and energy are held against each other too: a process has one allocator, a GPU one counter.
 
 Measured: the same study in rounds (`measure: {warm: true}`) and trial by trial, a repeat of the one, a repeat of the
-other, in turn. In rounds the processes of all frameworks are alive; half a second of one configuration's steps is
-timed while the others are stopped. Both warm up and time equally long. The ratio is paired by repeat (paired.py).
+other, in turn: W C | C W | W C ... The control is of cold launches that are neighbours there. In rounds the processes
+of all frameworks are alive; half a second of one configuration's steps is timed while the others are stopped. Both warm
+up and time equally long. The ratio is paired by repeat (paired.py); intervals of (2) hold all at once.
 
 Not shown: several GPUs, several hosts, larger models. Interrupted, it goes on where it was (`--fresh`: begin anew).
 """
@@ -18,14 +20,14 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks import over_links
 from benchmarks.options import Options
-from benchmarks.paired import MET, MISSED, Bar, Finding, ratio
+from benchmarks.paired import MET, MISSED, NOT_COMPARED, Bar, Control, Finding, Pairs, ratio
 from scaling_study.machine import this_machine
 from scaling_study.records import store
 from scaling_study.records.store import Record
@@ -33,7 +35,7 @@ from scaling_study.settings import CACHE
 from scaling_study.stats.intervals import Interval
 
 KEPT, KEPT_OF_A_GPU = CACHE / "benchmarks" / "warm", CACHE / "benchmarks" / "warm-on-a-gpu"
-BAR = Bar(0.95, 1.05)
+BAR, BASELINE = Bar(0.95, 1.05), "single"
 ROUNDS, BLOCK_SECONDS = 6, 0.5
 WINDOW = {"min_steps": ROUNDS, "min_seconds": ROUNDS * BLOCK_SECONDS, "max_seconds": 60, "timeout_seconds": 300}
 MODELS = ("resnet8", "resnet18")
@@ -82,8 +84,33 @@ def of_studies(work: Path, quantities: Mapping[str, Callable[[Record], float]]) 
             both = sorted(warm_values[name].keys() & cold_values[name].keys())
             taken = [(warm_values[name][number], cold_values[name][number]) for number in both]
             evidence = {what: taken, "launches": both}
-            findings.append(Finding(f"{name}: {what}, warm over cold", ratio(taken), BAR, evidence=evidence))
-    return [*findings, leaks(in_rounds)]
+            claim, control = f"{name}: {what}, warm over cold", control_of(both, taken)
+            findings.append(Finding(claim, ratio(taken), BAR, evidence=evidence, control=control))
+    return [*findings, *speedups(findings), leaks(in_rounds)]
+
+
+def control_of(launches: Sequence[int], taken: Pairs) -> Control | None:
+    """Cold launches over the cold ones beside them, 1 over 2, 4 over 3, 5 over 6, ...; None where there is no pair."""
+    cold = dict(zip(launches, (alone for _, alone in taken), strict=True))
+    firsts = [number for number in cold if number % 2 and number + 1 in cold]
+    neighbours = [(number, number + 1) if number % 4 == 1 else (number + 1, number) for number in firsts]
+    return Control(ratio([(cold[a], cold[b]) for a, b in neighbours])) if neighbours else None
+
+
+def speedups(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """The same of speed-ups over `single`, which are what a study compares; their intervals hold all at once."""
+    (what, *_), pairs = COMPARED, dict[tuple[str, str], dict[int, tuple[float, float]]]()
+    for finding in findings:
+        if what in finding.evidence:
+            name, _, model = finding.claim.partition(":")[0].rpartition(", ")
+            pairs[name, model] = dict(zip(finding.evidence["launches"], finding.evidence[what], strict=True))
+    compared = {key: ours for key, ours in pairs.items() if key[0] != BASELINE and (BASELINE, key[1]) in pairs}
+    for (name, model), ours in compared.items():
+        baseline = pairs[BASELINE, model]
+        both = sorted(ours.keys() & baseline.keys())
+        over = [(ours[n][0] / baseline[n][0], ours[n][1] / baseline[n][1]) for n in both]
+        claim = f"{name}, {model}: speed-up over {BASELINE}, warm over cold, corrected for {len(compared)}"
+        yield Finding(claim, ratio(over, len(compared)), BAR, control=control_of(both, over))
 
 
 def study(warm: bool, repeats: int, quick: bool, sweeps: Sequence[Mapping[str, Any]] = SWEEPS) -> dict[str, Any]:
@@ -108,7 +135,7 @@ def leaks(records: Sequence[Record]) -> Finding:
     evidence = {"groups_started": len(shared), "said_of": sorted(said)}
     claim = f"of {len(shared)} groups that were started, those with a leak that is none"
     verdict = MISSED if said else MET if shared else ""
-    return Finding(claim, leaking, Bar(high=0.0), verdict=verdict, evidence=evidence)
+    return Finding(claim, leaking, Bar(high=0.0), verdict=verdict, evidence=evidence, control=NOT_COMPARED)
 
 
 def by_name(records: Sequence[Record], value: Callable[[Record], float]) -> dict[str, dict[int, float]]:

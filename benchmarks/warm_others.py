@@ -34,7 +34,9 @@ ON_A_GPU = [{**sweep, "workers": 1, "matrix": {"model": ["resnet18"]}} for sweep
 
 def run(options: Options) -> list[Finding]:
     findings = warm.compared(options, *((ON_A_GPU, KEPT_OF_A_GPU) if this_machine().gpus else (SWEEPS, KEPT)))
-    return [*findings, Finding(f"all of these: {WHAT}, warm over cold", ratio(of_all(findings)), warm.BAR)]
+    pairs = of_all(findings)
+    control = warm.control_of(range(1, len(pairs) + 1), pairs)
+    return [*findings, Finding(f"all of these: {WHAT}, warm over cold", ratio(pairs), warm.BAR, control=control)]
 
 
 def of_all(findings: Sequence[Finding]) -> list[tuple[float, float]]:

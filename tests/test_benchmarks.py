@@ -10,14 +10,28 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import horovod_example, paired, publish
+from benchmarks import horovod_example, paired, plain_loops, publish, verdicts, warm
 from benchmarks.__main__ import NAMES
+from benchmarks.delayed import SHARE, Delayed
 from benchmarks.options import Options
-from benchmarks.paired import MET, MISSED, NO_BAR, NO_CLAIM, NOT_RESOLVED, Bar, Finding
+from benchmarks.paired import (
+    CONTROL_FAILS,
+    INSIDE_WITHOUT,
+    MET,
+    MISSED,
+    NO_BAR,
+    NO_CLAIM,
+    NOT_COMPARED,
+    NOT_RESOLVED,
+    Bar,
+    Control,
+    Finding,
+)
 from scaling_study import datasets
 from scaling_study.machine import DALI, installed
 from scaling_study.settings import CHECKOUT
@@ -61,7 +75,7 @@ def noisy(ratio: float, pairs: int, seed: int, noise: float = 0.03, drift: float
     def call(rate: float) -> float:
         return rate * math.exp(draw.gauss(0, noise) + drift * next(calls))
 
-    return paired.alternate(lambda: call(100 * ratio), lambda: call(100), pairs)
+    return paired.pairs_of(paired.alternate(lambda: call(100 * ratio), lambda: call(100), turns=pairs))
 
 
 def test_a_planted_ratio_is_found_as_often_as_claimed():
@@ -77,6 +91,174 @@ def test_launches_count_and_not_the_pairs_of_one() -> None:
     whole = paired.ratio(paired.of_launches(launches))
     assert whole.n == 12 and whole.low and whole.high and whole.low < 0.95 and whole.high > 1.05
     assert paired.of_launches([[(1.0, 2.0), (4.0, 8.0)]]) == [(pytest.approx(2.0), pytest.approx(4.0))]
+
+
+def launches_of_one_thing(count: int, turns: int, seed: int, placed: float = 0.03) -> list[list[tuple[float, ...]]]:
+    """(ours, theirs, ours again) of equal sides: each launch gives each side its own place in memory, for all turns."""
+    draw = random.Random(seed)
+    launches = []
+    for _ in range(count):
+        places = [math.exp(draw.gauss(0, placed)) for _ in range(3)]
+        launches.append([tuple(place * math.exp(draw.gauss(0, 0.03)) for place in places) for _ in range(turns)])
+    return launches
+
+
+def test_turns_of_one_launch_are_not_independent() -> None:
+    """Taken as independent pairs, as horovod_synthetic once did, they put equal things apart; over launches not."""
+    seeds = range(400)
+    as_pairs = [paired.ratio(paired.pairs_of(launches_of_one_thing(1, 40, seed)[0], (0, 2))) for seed in seeds]
+    over = [paired.over_launches(launches_of_one_thing(10, 4, seed))[1] for seed in seeds]
+    false = [sum(not Control(figure).holds for figure in as_pairs), sum(not control.holds for control in over)]
+    assert false[0] / len(seeds) > 0.5 and 0.02 <= false[1] / len(seeds) <= 0.085
+
+
+def test_nothing_is_claimed_where_the_control_fails_or_is_missing() -> None:
+    """The planted sides are equal, and their figure lies inside the bar; only the control tells."""
+    inside, outside = Interval(1.0, 0.99, 1.01, 12), Interval(1.2, 1.1, 1.3, 12)
+    unlike_itself = Control(Interval(0.971, 0.945, 0.997, 12))
+    alike = Control(Interval(1.0, 0.98, 1.02, 12))
+
+    def said(figure: Interval, control: object, **more: object) -> str:
+        return Finding("c", figure, BOTH, control=control, **more).judged(quick=False)
+
+    assert said(inside, alike) == MET and said(outside, alike) == MISSED
+    assert said(inside, unlike_itself) == said(outside, unlike_itself) == CONTROL_FAILS
+    assert said(inside, unlike_itself, verdict=MET) == CONTROL_FAILS
+    assert said(inside, None) == said(inside, Control(Interval(1.0, None, None, 2))) == INSIDE_WITHOUT
+    assert said(inside, Control(Interval(0.001, -0.1, 0.1, 12), equal=0.0)) == said(inside, NOT_COMPARED) == MET
+    shifted = [[(a, b, c * 1.05) for a, b, c in turns] for turns in launches_of_one_thing(12, 4, 0, placed=0.001)]
+    figure, control = paired.over_launches(shifted)
+    assert paired.verdict(figure, BOTH) == MET and said(figure, control) == CONTROL_FAILS
+
+
+def test_intervals_that_hold_at_once_are_wider() -> None:
+    pairs = noisy(1.0, 20, 0)
+    one, twelve = paired.ratio(pairs), paired.ratio(pairs, 12)
+    assert one.low and twelve.low and twelve.low < one.low < one.mean == twelve.mean
+    seeds = range(300)
+    together = [[Control(paired.ratio(noisy(1.0, 10, 12 * seed + i), 12)).holds for i in range(12)] for seed in seeds]
+    assert sum(not all(holds) for holds in together) / len(seeds) < 0.09
+
+
+def test_a_speed_up_is_held_against_that_of_plain_loops() -> None:
+    """Each side alone is within 3 % of its loop, and their ratio is not (DDP 1.027, one process 0.986)."""
+    draw = random.Random(1)
+
+    def launches(ratio: float) -> list[list[tuple[float, ...]]]:
+        turns = [tuple(draw.gauss(1, 0.002) * side for side in (ratio, 1.0, ratio)) for _ in range(16 * 4)]
+        return [turns[4 * launch : 4 * launch + 4] for launch in range(16)]
+
+    equal, apart = plain_loops.speedups(
+        {"single": launches(0.985), "torch_fsdp2": launches(0.986), "torch_ddp": launches(1.027)}
+    )
+    assert equal.judged(quick=False) == MET
+    assert apart.judged(quick=False) == MISSED and apart.figure.mean == pytest.approx(1.027 / 0.985, abs=0.002)
+    assert not list(plain_loops.speedups({"torch_ddp": launches(1.0)}))
+
+
+def test_warm_speed_ups_are_held_against_cold_ones_and_neighbouring_cold_launches_are_the_control() -> None:
+    draw, numbers = random.Random(2), list(range(1, 21))
+
+    def finding(name: str, ratio: float) -> Finding:
+        taken = [(ratio * draw.gauss(100, 0.5), draw.gauss(100, 0.5)) for _ in numbers]
+        claim = f"{name}: images/s, warm over cold"
+        return Finding(claim, paired.ratio(taken), warm.BAR, evidence={"samples/s": taken, "launches": numbers})
+
+    of_ddp, of_horovod = warm.speedups(
+        [finding("single, resnet8", 1.04), finding("torch_ddp, resnet8", 1.04), finding("horovod, gloo, resnet8", 0.96)]
+    )
+    assert of_ddp.claim.startswith("torch_ddp, resnet8: speed-up") and of_ddp.judged(quick=False) == MET
+    assert of_horovod.judged(quick=False) == MISSED and of_horovod.figure.mean == pytest.approx(0.96 / 1.04, abs=0.005)
+    drifting = [(1.0, math.exp(0.01 * (2 * n + n % 2))) for n in numbers]  # W C | C W: a cold launch later or earlier
+    control = warm.control_of(numbers, drifting)
+    assert control and control.figure.n == 10 and control.figure.mean == pytest.approx(1.0, abs=1e-9)
+    assert warm.control_of([1], [(1.0, 1.0)]) is None
+
+
+def test_a_rate_over_studies_covers_as_claimed() -> None:
+    """Of 20 studies of 6 pairs, whose pairs are hit together: 0.05 each, with a correlation of 0.1."""
+    draw, alpha, beta = random.Random(3), 0.05 * 9, 0.95 * 9
+    over, as_independent = 0, 0
+    for _ in range(500):
+        rates = [draw.betavariate(alpha, beta) for _ in range(20)]
+        studies = [(sum(draw.random() < rate for _ in range(6)), 6) for rate in rates]
+        for covered, clusters in enumerate((studies, [(sum(k for k, _ in studies), 120)])):
+            found = paired.proportion(clusters)
+            hit = found.low <= 0.05 <= found.high
+            over, as_independent = over + (hit and not covered), as_independent + (hit and covered)
+    assert over / 500 >= 0.92 > 0.90 > as_independent / 500
+    assert paired.proportion([(0, 60), (0, 60)]).high == pytest.approx(0.031, abs=0.001)
+
+
+def planted_pairs(hits: dict[int, int], delayed: int = 0) -> list[verdicts.Pair]:
+    """Six pairs in each of 20 studies; `hits`: study -> how many of its pairs were called different."""
+    one = verdicts.Pair(
+        1, "resnet8", "single", 1, "same processes", delayed, 1.0, 0.97, 1.03, "not resolved", "tied", "1.0;1.0;1.0",
+        "1.0;1.0;1.0", "abc", "2026-11-27", "2 cores", 0.1,
+    )  # fmt: skip
+    called = replace(one, verdict="faster", corrected="different", low=1.01, high=1.05, ratio=1.03)
+    places = [(study, place < hits.get(study, 0)) for study in range(1, 21) for place in range(6)]
+    return [replace(called if hit else one, study=study) for study, hit in places]
+
+
+@pytest.mark.parametrize(
+    ("hits", "expected"),
+    [
+        ({}, MET),
+        (dict.fromkeys(range(1, 7), 1), MET),  # 6 of 120, one a study
+        ({1: 6}, NOT_RESOLVED),  # the same number in one study: six verdicts on the same launches
+        (dict.fromkeys(range(1, 20), 2), MISSED),  # 32 %
+    ],
+)
+def test_the_rate_of_false_verdicts_is_judged_over_studies(hits: dict[int, int], expected: str) -> None:
+    found_half = planted_pairs(dict.fromkeys(range(1, 21), 3), delayed=1)
+    false, corrected, found, *others = verdicts.judged(planted_pairs(hits) + found_half)
+    assert false.judged(quick=False) == expected
+    assert corrected.figure.mean == pytest.approx(sum(hits.values()) / 120) and found.figure.mean == 0.5
+    assert {other.judged(quick=False) for other in others} == {NO_BAR}
+
+
+def test_pairs_are_kept_and_gathering_goes_on_with_the_next_study(tmp_path: Path) -> None:
+    data, some = tmp_path / "data" / "verdicts.csv", planted_pairs({1: 1})[:6]
+    assert verdicts.read(data) == []
+    verdicts.add(data, some)
+    nothing = replace(some[0], study=2, ratio=None, low=None, high=None, verdict=verdicts.NOT_MEASURED)
+    verdicts.add(data, [nothing])
+    assert verdicts.read(data) == [*some, nothing]
+    assert verdicts.judged(verdicts.read(data))[0].figure.n == 6
+    assert not verdicts.enough(some, Options()) and verdicts.enough(some, Options(asked_pairs=6))
+    assert verdicts.enough(planted_pairs({}) + planted_pairs({}, 1), Options())
+
+
+def test_the_pairs_of_a_study_are_rows_that_differ_in_their_ids_only() -> None:
+    for number in range(1, 9):
+        sweeps = verdicts.study(number)["sweeps"]
+        pairs = list(zip(sweeps[::2], sweeps[1::2], strict=True))
+        assert len({(first["model"], first["batch_per_worker"]) for first, _ in pairs}) == len(pairs) == 8
+        differing = [{key for key in first if first[key] != second[key]} for first, second in pairs]
+        assert all(keys and keys <= {"learning_rate", "fusion_bytes"} for keys in differing)
+        assert sum(second["learning_rate"] == verdicts.DELAYED_RATE for _, second in pairs) == 2
+    sweeps = [(at, sweep) for number in range(1, 5) for at, sweep in enumerate(verdicts.study(number)["sweeps"])]
+    delayed = [at for at, sweep in sweeps if sweep["learning_rate"] == verdicts.DELAYED_RATE]
+    assert sorted(delayed) == list(range(1, 16, 2))  # each kind once in four studies
+
+
+def test_a_delay_is_a_share_of_the_step_and_pauses_do_not_count() -> None:
+    now, looks = 0.0, 0
+
+    def clock() -> float:
+        nonlocal now, looks
+        now, looks = now + 1e-5, looks + 1
+        return now
+
+    delayed, took = Delayed(lambda: None, clock), []
+    for step in range(60):
+        before = now
+        delayed()
+        now += 5.0 if step % 7 == 6 else 0.02  # a step, or what other configurations take between two blocks
+        took.append(now - before)
+    steps = [seconds for seconds in took[20:] if seconds < 1]
+    assert all(seconds == pytest.approx(0.02 * (1 + SHARE), rel=0.002) for seconds in steps)
 
 
 def test_a_drifting_machine_gives_no_false_ratio():
@@ -113,7 +295,7 @@ def test_a_verdict_needs_the_whole_interval_on_one_side(low, high, n, bar, expec
 
 
 def test_the_quick_form_claims_nothing():
-    finding = Finding("c", Interval(1.0, 0.99, 1.01, 20), Bar(0.97, 1.03))
+    finding = Finding("c", Interval(1.0, 0.99, 1.01, 20), Bar(0.97, 1.03), control=NOT_COMPARED)
     assert finding.judged(quick=False) == MET and finding.judged(quick=True) == NO_CLAIM
     assert Options(quick=True).pairs(30) == 2 and Options(asked_pairs=7).pairs(30) == 7
 
@@ -129,7 +311,13 @@ def test_the_median_deviation_and_its_interval():
 
 def test_what_is_written_says_where_it_is_from(tmp_path):
     findings = [
-        Finding("a claim", Interval(1.01, 1.0, 1.02, 20), Bar(low=0.97), evidence={"pairs": [(1.0, 1.0)]}),
+        Finding(
+            "a claim",
+            Interval(1.01, 1.0, 1.02, 20),
+            Bar(low=0.97),
+            evidence={"pairs": [(1.0, 1.0)]},
+            control=Control(Interval(1.0, 0.99, 1.01, 20)),
+        ),
         Finding("another", Interval(math.nan, None, None, 0), verdict="not run: no data"),
     ]
     publish.write(tmp_path, "some", findings, 3.0, False, publish.surroundings())
@@ -138,11 +326,12 @@ def test_what_is_written_says_where_it_is_from(tmp_path):
     assert {"date", "machine", "commit", "versions", "command", "load_before"} <= saved.keys()
     assert saved["findings"][0]["bar"] == {"low": 0.97} and saved["findings"][1]["figure"]["mean"] is None
     text = (tmp_path / "README.md").read_text()
-    assert "| some | a claim | 1.010 (1.000 to 1.020), n = 20 | at least 0.970 | met | 3 |" in text
-    assert "| another |  |  | not run: no data |" in text and saved["machine"] in text
+    figures = "1.010 (1.000 to 1.020), n = 20 | 1.000 (0.990 to 1.010), n = 20"
+    assert f"| some | a claim | {figures} | at least 0.970 | met | 3 |" in text
+    assert "| another |  |  |  | not run: no data |" in text and saved["machine"] in text
 
 
-COUNTING = ("driver_overhead", "leaving_peers", "warm", "warm_others", "default_study")  # what may well be 0
+COUNTING = ("driver_overhead", "leaving_peers", "warm", "warm_others", "default_study", "verdicts")  # may well be 0
 NEEDS = {
     "decentralized": "hivemind",
     "leaving_peers": "hivemind",
