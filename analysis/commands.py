@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from analysis.prediction import network as quantities
-from analysis.prediction.network import ALGORITHMS, CannotPredict, Link, ModelledNetwork
+from analysis.prediction.network import ALGORITHMS, CannotPredict, Link, ModelledNetwork, Rate
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -226,6 +226,11 @@ NETWORK = "The network (default: what a network_probe in the study measured)"
 REDUCTION = "How gradients are reduced (default: as the study's frameworks did)"
 CROWDING = "How many times as long workers compute that share a host (default: as measured in the study, else 1)."
 BETWEEN = {"min": 1, "max": quantities.MOST_WORKERS}
+RATE = "Between hosts: 400Gbit/host, 50GB/card; 25Gbit is of a host, whose workers share it."
+PER_HOST = "Workers on a host; default: 1, or as many as the probe had."
+MACHINE = "machines/NAME.yaml: hosts, links and cards by its `topology`."
+SHARE = "Of a GPU's computing, taken while a collective runs (default: 15%, 20 of an H800's 132 multiprocessors)."
+SPREAD = "How much hosts' speeds differ for good, as a deviation, e.g. 3% (default: as measured in the study, else 0)."
 CHECK = "Compare with what the study measured with several workers (always done where it measured its network too)."
 
 
@@ -236,16 +241,20 @@ def _option(metavar: str, help: str, group: str | None = None, **more: Any) -> A
 def predict(
     results: ResultsFolder,
     workers: Annotated[str, _option("N,N,…", "Up to 100,000.")],
-    bandwidth: Annotated[str | None, _option("RATE", "Between hosts, e.g. 25Gbit.", NETWORK)] = None,
+    bandwidth: Annotated[str | None, _option("RATE", RATE, NETWORK)] = None,
     latency: Annotated[str | None, _option("TIME", "Of a message, e.g. 5us.", NETWORK)] = None,
-    per_host: Annotated[int | None, _option("N", "Workers on a host; default: 1.", NETWORK, **BETWEEN)] = None,
+    cards_per_host: Annotated[int | None, _option("N", "Cards that a host has.", NETWORK, **BETWEEN)] = None,
+    per_host: Annotated[int | None, _option("N", PER_HOST, NETWORK, **BETWEEN)] = None,
     local_bandwidth: Annotated[str | None, _option("RATE", "Within a host.", NETWORK)] = None,
     local_latency: Annotated[str | None, _option("TIME", "Within a host.", NETWORK)] = None,
+    machine: Annotated[str | None, _option("NAME|FILE", MACHINE, NETWORK)] = None,
+    gpu_share: Annotated[str | None, _option("SHARE", SHARE, NETWORK)] = None,
     algorithm: Annotated[str | None, _option("NAME,…", f"{', '.join(ALGORITHMS)}.", REDUCTION)] = None,
     allreduce: Annotated[str | None, _option("NAME,…", "Precision on the wire, e.g. fp32,fp16.", REDUCTION)] = None,
     fusion_bytes: Annotated[str | None, _option("SIZE", "Of one call at most, e.g. 64MiB.", REDUCTION)] = None,
     cycle: Annotated[str | None, _option("TIME", "Of Horovod, e.g. 1ms.", REDUCTION)] = None,
     no_stragglers: Annotated[bool, typer.Option("--no-stragglers", help="Do not wait for the slowest worker.")] = False,
+    host_spread: Annotated[str | None, _option("SHARE", SPREAD)] = None,
     crowding: Annotated[str | None, _option("FACTOR", CROWDING)] = None,
     check: Annotated[bool, typer.Option("--check", help=CHECK)] = False,
     quiet: Quiet = False,
@@ -256,12 +265,15 @@ def predict(
     From a study's runs with one worker, and a network that it measured or that is given.
     """
     links = (
-        parsed("--bandwidth", quantities.bandwidth, bandwidth),
+        parsed("--bandwidth", quantities.rate, bandwidth),
         parsed("--latency", quantities.duration, latency),
+        cards_per_host,
         per_host,
         parsed("--local-bandwidth", quantities.bandwidth, local_bandwidth),
         parsed("--local-latency", quantities.duration, local_latency),
     )
+    taken = parsed("--gpu-share", quantities.share, gpu_share)
+    differ = parsed("--host-spread", quantities.share, host_spread)
     counts = parsed("--workers", quantities.workers, workers) or ()
     algorithms = parsed("--algorithm", _algorithms, algorithm) or ()
     precisions = parsed("--allreduce", _precisions, allreduce) or ()
@@ -272,9 +284,13 @@ def predict(
     def command() -> int:
         from analysis.prediction.predict import Asked
 
+        if machine and any(links):
+            raise CannotPredict("--machine names a network: give it, or its links by options")
+        given = by_name(machine) if machine else network(*links)
         asked = Asked(
-            counts, algorithms, precisions, network(*links), fusion, cycle_seconds, not no_stragglers, factor, check
-        )
+            counts, algorithms, precisions, given, per_host, taken, differ, fusion, cycle_seconds, not no_stragglers,
+            factor, check,
+        )  # fmt: skip
         paths, table, to_target = write_prediction(results, asked, out)
         if not quiet:
             show(table)
@@ -366,29 +382,68 @@ def _print(table: Table, notes: Iterable[str]) -> None:
 
 
 def network(
-    bandwidth: float | None,
+    bandwidth: Rate | None,
     latency: float | None,
+    cards: int | None,
     per_host: int | None,
     local_bandwidth: float | None,
     local_latency: float | None,
 ) -> ModelledNetwork | None:
-    """The network that the command line describes, in bytes per second and seconds; None where it says nothing.
+    """The network that the command line describes, in bytes per second and seconds; None where it gives no link.
 
-    Raises CannotPredict where half of one is given.
+    Raises CannotPredict where half of one is given, or where it is open what a bandwidth is of.
     """
-    between = _link(bandwidth, latency, "--bandwidth", "--latency")
+    of_a_card = _of_a_card(bandwidth, cards) if bandwidth else None
+    between = _link(of_a_card, latency, "--bandwidth", "--latency")
     within = _link(local_bandwidth, local_latency, "--local-bandwidth", "--local-latency")
     problem = ""
-    if between is None and (within or per_host):
+    if between is None and (within or cards):
         problem = "hosts need a link between them: --bandwidth and --latency are missing"
-    elif within is None and (per_host or 1) > 1:
+    elif between and within is None and (per_host or 1) > 1:
         flags = "--local-bandwidth and --local-latency"
         problem = f"{per_host} workers a host need a link of their own: {flags} are missing"
     elif within and per_host is None:
         problem = "a link within hosts needs to know how many workers share one: --per-host is missing"
     if problem:
         raise CannotPredict(problem)
-    return ModelledNetwork(between, within, per_host or 1) if between else None
+    return ModelledNetwork(between, within, per_host or 1, cards_per_host=cards or 1) if between else None
+
+
+def _of_a_card(rate: Rate, cards: int | None) -> float:
+    """Bytes a second of one card. Raises CannotPredict where the words leave open whose they are."""
+    if rate.of == "card" and cards is None:
+        raise CannotPredict("--bandwidth is of a card: --cards-per-host, how many of them a host has, is missing")
+    if not rate.of and cards is not None:
+        raise CannotPredict(
+            "--cards-per-host: say whether --bandwidth is of a card or of a host: RATE/card or RATE/host"
+        )
+    return rate.bytes_per_second / (1 if rate.of == "card" else cards or 1)
+
+
+def by_name(word: str) -> ModelledNetwork:
+    """The network of a machine file's topology. Raises CannotPredict, with the file's line or key."""
+    from scaling_study.errors import StudyError
+    from scaling_study.study import machine_file
+
+    try:
+        path = machine_file.find(word)
+        topology = machine_file.load(path).topology
+    except StudyError as error:
+        raise CannotPredict("; ".join(error.problems)) from error
+    if topology is None:
+        raise CannotPredict(f"{path} has no `topology`: machines/dgx-h100.yaml shows one")
+
+    def link(written: machine_file.WrittenLink, key: str) -> Link:
+        try:
+            return Link(quantities.duration(written.latency), 1 / quantities.bandwidth(written.bandwidth))
+        except ValueError as error:
+            raise CannotPredict(f"{path}: topology.{key}: {error}") from error
+
+    within = link(topology.within, "within") if topology.within else None
+    return ModelledNetwork(
+        link(topology.card, "card"), within, topology.workers_per_host,
+        cards_per_host=topology.cards_per_host, source=f"of machine file {path.stem}",
+    )  # fmt: skip
 
 
 def _link(bandwidth: float | None, latency: float | None, *flags: str) -> Link | None:

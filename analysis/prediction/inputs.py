@@ -311,6 +311,43 @@ def crowding(ratios: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else 1.0
 
 
+def host_spread(trials: pd.DataFrame, folder: Path, without: Sequence[str] = ()) -> float | None:
+    """Standard deviation of hosts' seconds of forward over their mean, as far as it stays from repeat to repeat.
+
+    Forward communicates nothing, so no host waits in it for another. None where no configuration ran twice over the
+    same several hosts. `without`: configurations to leave out, because it is they that are predicted.
+    """
+    squares = freedom = 0.0
+    over_several = trials[(trials.status == "ok") & (pd.to_numeric(trials.hosts, errors="coerce") > 1)]
+    for configuration, ours in over_several.groupby("configuration"):
+        if configuration in without:
+            continue
+        logs = [
+            np.log([np.mean(seconds) for _, seconds in sorted(by_host.items())])
+            for trial in ours.trial
+            if (by_host := _forward_by_host(folder / "trials" / str(trial)))
+        ]
+        logs = [seconds - seconds.mean() for seconds in logs if len(seconds) == len(logs[0])]
+        if len(logs) > 1:
+            repeats = np.array(logs)
+            noise = float(repeats.var(axis=0, ddof=1).mean())
+            hosts = repeats.shape[1]
+            squares += (hosts - 1) * (float(repeats.mean(axis=0).var(ddof=1)) - noise / len(logs))
+            freedom += hosts - 1
+    return math.sqrt(max(0.0, squares / freedom)) if freedom else None
+
+
+def _forward_by_host(folder: Path) -> dict[str, list[float]]:
+    """Host -> seconds of forward of each of its ranks; empty where a rank does not say."""
+    found: dict[str, list[float]] = {}
+    with suppress(UnreadableRecord):
+        for report in store.read_trial(folder).ranks:
+            if report.phases is None or not report.phases.forward_seconds:
+                return {}
+            found.setdefault(report.host, []).append(report.phases.forward_seconds)
+    return found if len(found) > 1 else {}
+
+
 # The network as the study's own probes measured it, taken apart into links.
 #
 #     probe: seconds = A + B bytes, an allreduce of n workers        link: alpha = A / (2 (n-1))
@@ -368,7 +405,7 @@ def network_of(row: Row, among: Sequence[Probed]) -> ModelledNetwork:
     """The network that a framework's configuration runs on, from probes(), of which there is at least one.
 
     Each link is that of the nearest probe: within a host of one that ran on one host, between hosts of one that ran on
-    several. Where only the first was measured, the second is taken to be the same.
+    several. Where only the first was measured, the network is that of one host.
     """
     ranked = sorted(among, key=lambda probed: _nearness(probed.probe, row), reverse=True)
     local = next((probed for probed in ranked if probed.hosts == 1), None)
@@ -376,13 +413,17 @@ def network_of(row: Row, among: Sequence[Probed]) -> ModelledNetwork:
     assert wide is not None
     per_host = local.probe.workers if local else 1
     if wide is local:
-        source = f"by {wide.name} on one host; other hosts are taken to be no farther"
+        source = f"by {wide.name} on one host"
     else:
         source = f"between hosts by {wide.name}" + (f", within a host by {local.name}" if local else "")
 
     def of(kind: tuple[str, bool]) -> ModelledNetwork:
         return ModelledNetwork(
-            wide.link(kind), local.link(kind) if local else None, per_host, source=f"measured {source}"
+            wide.link(kind),
+            local.link(kind) if local else None,
+            per_host,
+            one_host=wide is local,
+            source=f"measured {source}",
         )
 
     measured_busy = all(BUSY in part.probe.fits for part in (wide, local) if part)

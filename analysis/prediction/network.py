@@ -39,6 +39,31 @@ def bandwidth(text: str) -> float:
     return value
 
 
+@dataclass(frozen=True)
+class Rate:
+    """Bytes a second, and `of`: the `card` or the `host` that has them, or nothing where the text names neither."""
+
+    bytes_per_second: float
+    of: str = ""
+
+
+def rate(text: str) -> Rate:
+    """`50GB/card`, `400Gbit/s/host`, `25Gbit`. Raises ValueError, saying why."""
+    for of in ("card", "host"):
+        if text.strip().endswith(f"/{of}"):
+            return Rate(bandwidth(text.strip().removesuffix(f"/{of}")), of)
+    return Rate(bandwidth(text))
+
+
+def share(text: str) -> float:
+    """A share from 0 to below 1, from `15%` or `0.15`. Raises ValueError, saying why."""
+    number = text.strip().removesuffix("%")
+    value = float(number) / (100 if number != text.strip() else 1) if NUMBER.fullmatch(number) else math.nan
+    if not 0 <= value < 1:
+        raise ValueError(f"{text} is no share from 0 to below 1, such as 15% or 0.15")
+    return value
+
+
 def duration(text: str) -> float:
     """Seconds, from `5us`, `0.1ms`, `2s`. Raises ValueError, saying why."""
     value, unit = _parted(text, "a time", "5us or 0.1ms")
@@ -88,9 +113,11 @@ def _parted(text: str, what: str, such_as: str) -> tuple[float, str]:
 #     halving_doubling   2 log2(n) alpha + 2 (n-1)/n b beta                [2]
 #     tree               2 (b beta + 2 h alpha + sqrt(8 h alpha b beta))   [3], two binary trees of height h
 #     hierarchical       a ring within each host, one between the hosts
+#     nccl               the same, or a tree between the hosts, whichever takes less of these bytes   [4]
 #
 # [1] Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009. [2] Rabenseifner's, in Thakur, Rabenseifner and Gropp,
 # doi 10.1177/1094342005051521, 2005. [3] Sanders, Speck and Traeff, Parallel Computing 35, 2009.
+# [4] NCCL takes the algorithm that its own table of latencies and bandwidths holds fastest: src/graph/tuning.cc.
 #
 # No allreduce can take less than 2 (n-1)/n b beta, nor less than log2(n) alpha (Patarasuk and Yuan; Thakur): the ring
 # meets the first, halving and doubling nearly both. Adding up is not counted apart: it is in a measured beta.
@@ -126,7 +153,7 @@ def halving_doubling(workers: int, size: float, network: ModelledNetwork) -> flo
     hosts = 2 ** int(math.log2(network.hosts(workers)))
     seconds: float = sum(
         2 * (math.log2(n) * link.latency_seconds + (n - 1) / n * size * link.seconds_per_byte)
-        for n, link in ((local, network.inside), (hosts, network.between))
+        for n, link in ((local, network.inside), (hosts, network.host_link(workers)))
     )
     if local * hosts != workers:
         link = network.across(workers)
@@ -136,7 +163,12 @@ def halving_doubling(workers: int, size: float, network: ModelledNetwork) -> flo
 
 def tree(workers: int, size: float, network: ModelledNetwork) -> float:
     """Double binary tree: reduce, then broadcast. Neighbours in rank are neighbours in the tree, as in a ring."""
-    link, height = network.across(workers), math.ceil(math.log2(workers))
+    return double_tree(workers, size, network.across(workers))
+
+
+def double_tree(n: int, size: float, link: Link) -> float:
+    """Two trees of n over links that are all alike."""
+    height = math.ceil(math.log2(n))
     alpha, whole = link.latency_seconds, size * link.seconds_per_byte
     if height * whole < 2 * alpha:  # one segment is best
         return 2 * (2 + 2 * height) * (alpha + whole / 2)
@@ -147,10 +179,19 @@ def tree(workers: int, size: float, network: ModelledNetwork) -> float:
 def hierarchical(workers: int, size: float, network: ModelledNetwork) -> float:
     """Reduce-scatter within each host, a ring between the hosts for each share, all-gather within.
 
-    The shares of a host's workers travel at the same time over the one link of the host: all of the data passes it.
+    The shares of a host's workers travel at the same time over the cards of the host: all of the data passes them.
     """
     inside = 2 * half_way(network.local(workers), size, network.inside)
-    return inside + around(network.hosts(workers), size, network.between)
+    return inside + around(network.hosts(workers), size, network.host_link(workers))
+
+
+def nccl(workers: int, size: float, network: ModelledNetwork) -> float:
+    """The hierarchy with a ring or a double binary tree between the hosts, whichever is faster for so many bytes."""
+    if (hosts := network.hosts(workers)) == 1:
+        return hierarchical(workers, size, network)
+    inside = 2 * half_way(network.local(workers), size, network.inside)
+    trees = double_tree(hosts, size, network.host_link(workers))
+    return min(hierarchical(workers, size, network), inside + trees)
 
 
 ALGORITHMS: Mapping[str, Callable[[int, float, ModelledNetwork], float]] = {
@@ -158,6 +199,7 @@ ALGORITHMS: Mapping[str, Callable[[int, float, ModelledNetwork], float]] = {
     "tree": tree,
     "halving_doubling": halving_doubling,
     "hierarchical": hierarchical,
+    "nccl": nccl,
 }
 
 
@@ -168,9 +210,13 @@ def seconds(algorithm: str, workers: int, size: float, network: ModelledNetwork)
 
 # The network of a prediction: hosts with some workers each, a link between them, and perhaps another one within.
 #
-#     host 0 [w w w w]--.                 Link.latency_seconds   alpha: of a message of no bytes
-#     host 1 [w w w w]--+-- between       Link.seconds_per_byte  beta: what each byte adds
-#     host 2 [w w w w]--'                 within: between two workers of one host
+#     host 0 [w w w w]==.                 Link.latency_seconds   alpha: of a message of no bytes
+#     host 1 [w w w w]==+== between       Link.seconds_per_byte  beta: what each byte adds
+#     host 2 [w w w w]=='                 within: between two workers of one host
+#
+# `between` is the link of one card. A host with several (`cards_per_host`) spreads what leaves it over them, but over
+# no more than it has workers: NCCL gives each ring a card of its own. A network that was probed on one host alone has
+# `one_host`: its links say nothing of several hosts, and predictions over several are refused.
 #
 # A message of b bytes takes alpha + beta b (Hockney's model). `busy` is the same network while the cores that also
 # compute are computing. Where communication needs the cores, both suffer. Of an allreduce that takes t seconds on idle
@@ -178,8 +224,13 @@ def seconds(algorithm: str, workers: int, size: float, network: ModelledNetwork)
 # nor can it have needed more than t. So of these t' seconds computing loses the smaller of the two. With a GPU and a
 # network card that work by themselves t' = t, and it loses nothing; where copying on a loopback is all there is,
 # t' = 2 t, and it loses one half; where a call waits long for its turn, t' is much more than t, and it loses little.
+#
+# On a GPU nothing measures that yet, and NCCL's kernels do take some of its multiprocessors: computing loses the share
+# `gpu_share` of the time that a collective takes. GPU_SHARE stands where nobody gave another: DeepSeek-V3 keeps 20 of
+# an H800's 132 multiprocessors for communication, enough to fill NVLink and InfiniBand (arXiv 2412.19437, 3.5.1).
 
 GIVEN = "given"
+GPU_SHARE = 20 / 132
 
 
 class CannotPredict(Exception):
@@ -215,10 +266,13 @@ def slower(a: Link, b: Link) -> Link:
 class ModelledNetwork:
     """Hosts of `workers_per_host`, filled one after the other. Without `within` each worker is a host of its own."""
 
-    between: Link
+    between: Link  # of one card
     within: Link | None = None
     workers_per_host: int = 1
     busy: ModelledNetwork | None = None  # the same while every worker's cores compute; None: it makes no difference
+    cards_per_host: int = 1
+    gpu_share: float = 0.0  # of a GPU's computing, taken while a collective runs
+    one_host: bool = False  # nothing is known of a second
     source: str = field(default=GIVEN, compare=False)  # where it is from, in words
 
     def hosts(self, workers: int) -> int:
@@ -237,7 +291,13 @@ class ModelledNetwork:
         """The link that an algorithm is held to which knows nothing of hosts."""
         if self.hosts(workers) == 1:
             return self.inside
-        return self.between if self.local(workers) == 1 else slower(self.between, self.inside)
+        between = self.host_link(workers)
+        return between if self.local(workers) == 1 else slower(between, self.inside)
+
+    def host_link(self, workers: int) -> Link:
+        """All cards of the fullest host together."""
+        cards = min(self.cards_per_host, self.local(workers))
+        return replace(self.between, seconds_per_byte=self.between.seconds_per_byte / cards)
 
     def placed(self, workers: int, hosts: int) -> ModelledNetwork:
         """The network with so many workers spread over so many hosts, where links within and between them are known."""

@@ -17,8 +17,8 @@ from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow
 from analysis.frames.study import workers_text
 from analysis.prediction import inputs
-from analysis.prediction.inputs import ALIKE, KNOBS, OneWorker, TrainingTarget, hosts_of
-from analysis.prediction.network import ALGORITHMS, CannotPredict, ModelledNetwork
+from analysis.prediction.inputs import ALIKE, KNOBS, OneWorker, Probed, TrainingTarget, hosts_of
+from analysis.prediction.network import ALGORITHMS, GPU_SHARE, CannotPredict, ModelledNetwork
 from analysis.prediction.simulate import Fusion, SimulatedStep, simulate, slowdown
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
@@ -80,10 +80,14 @@ def predict(
     network: ModelledNetwork,
     straggle: bool = True,
     crowding: float = 1.0,
+    host_spread: float = 0.0,
 ) -> Prediction:
-    worker, wire = target.alone, target.wire(allreduce)
+    """Raises CannotPredict for several hosts where the network was measured on one."""
+    worker, wire, per_host = target.alone, target.wire(allreduce), network.workers_per_host
+    if network.one_host and network.hosts(workers) > 1:
+        raise CannotPredict(ONE_HOST.format(workers=workers, per_host=workers_text(per_host), source=network.source))
     crowded = crowding if network.local(workers) > 1 else 1.0
-    slowest = slowdown(workers, worker.variation) if straggle else 1.0
+    slowest = slowdown(workers, worker.variation, per_host, host_spread) if straggle else 1.0
 
     def ran(doubt: Doubt) -> SimulatedStep:
         links = network.scaled(doubt.latency, doubt.byte)
@@ -139,6 +143,12 @@ NO_NETWORK = (
     "{results} holds no measured network. Give one: --bandwidth 25Gbit --latency 5us; or measure it: add a sweep with "
     "framework: network_probe to the study"
 )
+ONE_HOST = (
+    "{workers:,} workers need a network between hosts, and this one was {source}, of {per_host}. Measure it (a sweep "
+    "with framework: network_probe, hosts: 2), give it (--bandwidth 400Gbit/host --latency 5us, or --machine NAME) or, "
+    "if one host holds all of them, say --per-host {workers}"
+)
+NO_LINK = "hosts need a link between them: --bandwidth and --latency are missing"
 ONLY_TRAINED = (
     "only trainings to a result, which time no part of a step. Add a sweep of one worker with the same model and batch "
     "and without `train`"
@@ -153,6 +163,9 @@ class Asked:
     algorithms: Sequence[str] = ()
     allreduce: Sequence[str] = ()
     network: ModelledNetwork | None = None
+    per_host: int | None = None  # workers of one host, of a network that the study measured
+    gpu_share: float | None = None
+    host_spread: float | None = None
     fusion_bytes: int | None = None
     cycle_seconds: float | None = None
     straggle: bool = True
@@ -170,6 +183,8 @@ class Forecast:
     straggle: bool
     crowding: float
     crowding_pairs: int  # from which it was measured; 0: given, or none
+    host_spread: float | None  # None: neither given nor measured
+    host_spread_given: bool
 
     @property
     def measured(self) -> dict[int, Checked]:
@@ -185,32 +200,55 @@ def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
         raise CannotPredict(f"{folder} has nothing to predict from: {'; '.join(wrong) or nothing}")
     probes = [] if asked.network else inputs.probes(results)
     if not asked.network and not probes:
-        raise CannotPredict(NO_NETWORK.format(results=folder))
+        raise CannotPredict(NO_LINK if asked.per_host else NO_NETWORK.format(results=folder))
     chosen = [replace(target, fusion=tuned(target.fusion, asked)) for target in chosen]
-    on = [(target, asked.network or inputs.network_of(target.row, probes)) for target in chosen]
+    on = [(target, network_for(target, asked, probes)) for target in chosen]
     rows = results.rows
     per_host = max(network.workers_per_host for _, network in on)
 
     def crowded(without: Sequence[str] = ()) -> float:
         return asked.crowding or inputs.crowding(inputs.crowding_ratios(rows, per_host, without))
 
+    def spread(without: Sequence[str] = ()) -> float | None:
+        return inputs.host_spread(results.trials, folder, without) if asked.host_spread is None else asked.host_spread
+
     def again(prediction: Prediction, run: ConfigurationRow) -> Prediction:
         placed = prediction.network.placed(prediction.workers, inputs.hosts_of(run))
-        without = crowded([str(run["configuration"])])
+        without = [str(run["configuration"])]
         way = (prediction.allreduce, prediction.algorithm, prediction.workers)
-        return predict(prediction.target, *way, placed, asked.straggle, without)
+        return predict(prediction.target, *way, placed, asked.straggle, crowded(without), spread(without) or 0.0)
 
-    shared = crowded()
+    shared, hosts_differ = crowded(), spread()
     predictions = tuple(
-        predict(target, allreduce, algorithm, count, network, asked.straggle, shared)
+        predict(target, allreduce, algorithm, count, network, asked.straggle, shared, hosts_differ or 0.0)
         for target, network in on
         for allreduce in target.wires
-        for algorithm in asked.algorithms or (ALGORITHMS if network.within else FLAT)
+        for algorithm in asked.algorithms or usual(target, network)
         for count in asked.workers
     )
     checked = check(predictions, rows, again) if asked.check or not asked.network else []
     pairs = 0 if asked.crowding else len(inputs.crowding_ratios(rows, per_host))
-    return Forecast(predictions, tuple(checked), tuple(wrong), asked.straggle, shared, pairs)
+    given = asked.host_spread is not None
+    return Forecast(predictions, tuple(checked), tuple(wrong), asked.straggle, shared, pairs, hosts_differ, given)
+
+
+def network_for(target: TrainingTarget, asked: Asked, probes: Sequence[Probed]) -> ModelledNetwork:
+    """The network asked for, or the study's; on a GPU whose collectives were not timed beside computing, with the
+    share of it that they take."""
+    network = asked.network or inputs.network_of(target.row, probes)
+    if asked.per_host and network.one_host:
+        busy = network.busy and replace(network.busy, workers_per_host=asked.per_host)
+        network = replace(network, workers_per_host=asked.per_host, busy=busy)
+    if network.busy or target.row["device"] != "cuda":
+        return network
+    return replace(network, gpu_share=GPU_SHARE if asked.gpu_share is None else asked.gpu_share)
+
+
+def usual(target: TrainingTarget, network: ModelledNetwork) -> Sequence[str]:
+    """Algorithms where none was asked for: NCCL's own choice is one on GPUs alone."""
+    if not network.within:
+        return FLAT
+    return [name for name in ALGORITHMS if name != "nccl" or target.row["device"] == "cuda"]
 
 
 def tuned(fusion: Fusion, asked: Asked) -> Fusion:
@@ -237,6 +275,8 @@ def _row(prediction: Prediction, checked: Checked | None) -> dict[str, Any]:
         "workers": prediction.workers,
         "hosts": prediction.network.hosts(prediction.workers),
         "network": prediction.network.source,
+        "cards_per_host": prediction.network.cards_per_host,
+        "gpu_share": prediction.network.gpu_share,
         "global_batch": prediction.workers * int(keys["batch_per_worker"]),
         "samples_per_second": prediction.samples_per_second.mean,
         "interval_low": prediction.samples_per_second.low,
@@ -307,6 +347,8 @@ def check(
     checks = []
     for prediction in predictions:
         for measurement in measurements(prediction, rows):
+            if prediction.network.one_host and hosts_of(measurement) > 1:
+                continue  # of which its network knows nothing
             base, speed = by_name[prediction.target.alone.configuration], float(measurement["samples_per_second"])
             gain = over(measurement, base)
             noise = None if gain.high is None else gain.high / gain.mean - 1

@@ -75,8 +75,11 @@ def buckets(gradients: Sequence[Gradient], fusion: Fusion, wire: float = 1.0) ->
 # Steps of one worker vary about their mean, with the standard deviation that its timed steps show. Workers are taken as
 # independent and alike, and their step times as normal: then the slowest of n is expected E[max] standard deviations
 # above the mean, 0.56 for n = 2, 1.54 for 10, 3.24 for 1,000, 4.4 for 100,000 (order statistics: David and Nagaraja,
-# Order Statistics, 3rd ed., 2003). Hiccups rarer and longer than a normal tail, and workers that are slow for good,
-# cost more than this says.
+# Order Statistics, 3rd ed., 2003). Hiccups rarer and longer than a normal tail cost more than this says.
+#
+# Hosts that are slow for good are waited for in every step. Their speeds are taken as normal too, with a deviation
+# `host_spread` over the mean; all workers of a host share its speed. A step takes h + e of each worker, h of its host
+# for good and e anew in each step: the largest over all of them is expected, over clusters drawn at random.
 
 POINTS = 20_000  # of the midpoint rule; the largest error, at n = 100,000, is below 0.001
 
@@ -93,9 +96,34 @@ def expected_maximum(workers: int) -> float:
     return float(np.mean(-ndtri(-np.expm1(np.log(u) / workers)))) if workers > 1 else 0.0
 
 
-def slowdown(workers: int, variation: float) -> float:
-    """How many times the mean step the slowest worker's is expected to take; `variation`: deviation / mean."""
-    return 1.0 + max(0.0, variation) * expected_maximum(workers)
+def slowdown(workers: int, variation: float, workers_per_host: int = 1, host_spread: float = 0.0) -> float:
+    """How many times the mean step the slowest worker's is expected to take.
+
+    `variation`: deviation / mean of one worker's step from step to step; `host_spread`: of hosts from each other, for
+    good.
+    """
+    hosts = -(-workers // workers_per_host)
+    if host_spread <= 0 or hosts == 1:
+        return 1.0 + max(0.0, variation) * expected_maximum(workers)
+    if variation <= 0:
+        return 1.0 + host_spread * expected_maximum(hosts)
+    return 1.0 + host_spread * slowest_of_hosts(hosts, min(workers, workers_per_host), variation / host_spread)
+
+
+@cache
+def slowest_of_hosts(hosts: int, workers_per_host: int, ratio: float) -> float:
+    """Mean of the largest h + ratio e, with one standard normal h a host and one e a worker.
+
+    The chance that all of a host's are below x is the mean over h of F((x - h) / ratio)**workers.
+    """
+    from scipy.special import log_ndtr
+
+    h = np.linspace(-8, 8, 801)
+    weight = np.exp(-(h**2) / 2)
+    x = np.linspace(-8 * (1 + ratio), 8 * (1 + ratio), 1601)
+    below = np.exp(workers_per_host * log_ndtr((x[:, None] - h) / ratio)) @ (weight / weight.sum())
+    every = below**hosts
+    return float(x[-1] - np.trapezoid(every, x))
 
 
 # One training step of n workers, event by event: what backward hides of its reductions, and what it does not.
@@ -154,10 +182,11 @@ class Backward:
         self.done = min(self.total, self.done + max(0.0, wall - self.wall))
         self.wall = max(self.wall, wall)
 
-    def reduce(self, idle: float, busy: float) -> None:
+    def reduce(self, idle: float, busy: float, gpu_share: float = 0.0) -> None:
         """One collective, from now on: it takes `busy` seconds while backward runs, `idle` when that is over."""
         began, left = self.wall, self.total - self.done
-        pace = 1.0 - min(idle, busy - idle) / busy if busy > 0 else 1.0  # of computing meanwhile: network.py
+        taken = max(gpu_share, min(idle, busy - idle) / busy) if busy > 0 else 0.0
+        pace = 1.0 - taken  # of computing meanwhile: network.py
         if left >= pace * busy:
             self.done, self.wall = self.done + pace * busy, self.wall + busy
         else:
@@ -186,7 +215,7 @@ def simulate(
     def call(sizes: Iterable[float]) -> int:
         count = 0
         for size in sizes:
-            backward.reduce(idle(size), busy(size))
+            backward.reduce(idle(size), busy(size), network.gpu_share)
             count += 1
         return count
 

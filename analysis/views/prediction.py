@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from analysis.frames.configurations import same
 from analysis.frames.results import Results
 from analysis.frames.rows import bounded as with_bounds
+from analysis.frames.study import workers_text
 from analysis.prediction import predict
 from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.predict import Bounds, Checked, Forecast, Prediction
@@ -171,6 +172,8 @@ def sentences(forecast: Forecast) -> Iterator[str]:
         if forecast.straggle
         else "Stragglers are left out: every worker takes the mean step."
     )
+    if forecast.straggle:
+        yield hosts_text(forecast)
     if forecast.crowding != 1.0:
         where = f", by {forecast.crowding_pairs} pair(s) of runs in this study" if forecast.crowding_pairs else ""
         yield f"Workers that share a host compute {forecast.crowding:.2f} x as long as one alone{where}."
@@ -178,6 +181,11 @@ def sentences(forecast: Forecast) -> Iterator[str]:
         yield (
             "Communication is assumed to use no computing cores. On a CPU it does: a network probe in the study "
             "measures how much."
+        )
+    if taken := max((one.network.gpu_share for one in predictions), default=0.0):
+        yield (
+            f"While a collective runs it takes {100 * taken:.0f} % of each GPU's computing (--gpu-share; default: 20 "
+            "of an H800's 132 multiprocessors that DeepSeek-V3 keeps for it, arXiv 2412.19437)."
         )
     by_algorithm: dict[str, list[Checked]] = {}
     for check in forecast.checked:
@@ -190,6 +198,14 @@ def sentences(forecast: Forecast) -> Iterator[str]:
         )
     for sentence in forecast.wrong:
         yield f"Not predicted: {sentence}."
+
+
+def hosts_text(forecast: Forecast) -> str:
+    """How much hosts differ for good, and how that is known."""
+    if forecast.host_spread is None:
+        return "Hosts are taken to be equally fast for good: no run over several hosts says otherwise (--host-spread)."
+    how = "given" if forecast.host_spread_given else "by forward on the hosts of this study's runs"
+    return f"Hosts differ for good by {100 * forecast.host_spread:.1f} % (standard deviation, {how})."
 
 
 def networks(predictions: Sequence[Prediction]) -> list[str]:
@@ -216,12 +232,16 @@ def fusion_text(fusion: Fusion) -> str:
 
 
 def network_text(network: ModelledNetwork) -> str:
-    """`Between hosts 5 us and 25 Gbit/s; within a host of 4 workers 3 us and 80 Gbit/s`."""
-    if network.within is None:
-        text = f"Between workers {link_text(network.between)}"
+    """`Between hosts 5 us and 25 Gbit/s a host; within a host of 4 workers 3 us and 80 Gbit/s`."""
+    cards, between = network.cards_per_host, link_text(network.between)
+    whose = f"{between} a card, {cards} cards a host" if cards > 1 else f"{between} a host"
+    inside = f"within a host of {workers_text(network.workers_per_host)} {link_text(network.inside)}"
+    if network.one_host:
+        text = f"{inside[0].upper()}{inside[1:]}, nothing known of several hosts"
+    elif network.within is None:
+        text = f"Between workers, each alone on its host, {whose}"
     else:
-        within = f"within a host of {network.workers_per_host} workers {link_text(network.within)}"
-        text = f"Between hosts {link_text(network.between)}; {within}"
+        text = f"Between hosts {whose}; {inside}"
     if network.busy:
         text += f" (while the cores compute: {link_text(network.busy.between)})"
     return text

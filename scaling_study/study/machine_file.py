@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from scaling_study.errors import StudyError, quoted
 from scaling_study.settings import CHECKOUT
@@ -56,6 +56,29 @@ NAMED = partial(_like, r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "an interface is name
 Text = Annotated[str, Field(max_length=4000), AfterValidator(ONE_LINE)]
 
 
+class WrittenLink(Strict):
+    """Bandwidth and latency as a person writes them: `400Gbit`, `5us`."""
+
+    bandwidth: Text
+    latency: Text
+
+
+class Topology(Strict):
+    """Hosts for `python -m analysis predict --machine NAME`: a link between two workers of one host, and the host's
+    equal cards to the network."""
+
+    workers_per_host: int = Field(ge=1, le=1024)
+    within: WrittenLink | None = None  # needed from two workers on
+    cards_per_host: int = Field(default=1, ge=1, le=64)
+    card: WrittenLink
+
+    @model_validator(mode="after")
+    def _two_workers_have_a_link(self) -> Topology:
+        if self.workers_per_host > 1 and self.within is None:
+            raise ValueError(f"{self.workers_per_host} workers a host need `within`: the link between two of them")
+        return self
+
+
 class MachineFile(Strict):
     """The keys of a machine file. None of them must be given."""
 
@@ -66,6 +89,7 @@ class MachineFile(Strict):
     price_per_worker_hour: float | None = Field(default=None, ge=0, le=1e6)  # in any currency
     slurm: Mapping[Text, Text | int | bool] = Field(default_factory=dict)  # what --slurm need not say each time
     setup: list[Text] = Field(default_factory=list)  # shell lines of a batch script, before anything is started
+    topology: Topology | None = None  # for predictions; decides the speed of no trial
     container: Text | None = None  # what stands before a job's command, like `apptainer exec --nv image.sif`
 
     @field_validator("environment", mode="before")

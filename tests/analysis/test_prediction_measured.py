@@ -215,10 +215,10 @@ def test_the_nearest_probe_is_taken(framework: str, controller: str | None, laun
 def test_links_within_and_between_hosts_are_told_apart_by_where_the_probes_ran() -> None:
     row = {"framework": "mpi_allreduce", "controller": None}
     here = inputs.network_of(row, [probe(workers=4)])
-    assert here.workers_per_host == 4 and here.within == here.between
+    assert here.workers_per_host == 4 and here.within == here.between and here.one_host
     assert "on one host" in here.source
     far = inputs.network_of(row, [probe(hosts=2)])
-    assert far.within is None and far.workers_per_host == 1
+    assert far.within is None and far.workers_per_host == 1 and not far.one_host
     both = inputs.network_of(row, [probe(workers=4), probe(workers=2, hosts=2)])
     assert both.workers_per_host == 4 and both.within is not None
     assert both.within.seconds_per_byte == pytest.approx(4e-9 * 4 / 6) and both.between.seconds_per_byte == 4e-9
