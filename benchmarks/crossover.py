@@ -72,11 +72,10 @@ class Measured:
             if record.status != "ok" or trial.find:
                 continue
             target = trial.global_batch
-            if trial.trained:
-                training = record.ranks[0].training
-                self.loss = str(training["target"])
-                if training["reached"]:
-                    self.rounds.setdefault(target, []).append(float(training["reached"]["steps"]))
+            if training := record.ranks[0].training:
+                self.loss = training.target
+                if training.reached:
+                    self.rounds.setdefault(target, []).append(float(training.reached["steps"] or 0))
                 else:
                     self.missed[target] = self.missed.get(target, 0) + 1
             elif trial.framework in TITLES:

@@ -75,9 +75,9 @@ def trained(frames: int, options: Options, work: Path) -> Mapping[str, Sequence[
         half.rename(scenes)
     with mock.patch.dict(os.environ, {"DATA_PATH": str(scenes)}):
         records = store.read_study(over_links.swept(study(options), folder))
-    ends = [record.ranks[0].training for record in records if record.status == "ok"]
+    ends = [end for record in records if record.status == "ok" and (end := record.ranks[0].training)]
     return {
-        key: [float(end["rows"][-1][key] if key == "train_loss" else end["evaluated"][key]) for end in ends]
+        key: [float((end.rows[-1] if key == "train_loss" else end.evaluated)[key] or 0.0) for end in ends]
         for key in MEASURED
     }
 

@@ -125,7 +125,8 @@ def trained(record: Path, framework: str, workers: int, flags: Sequence[str], st
     script = ["-m", "benchmarks.perturbed", str(nudge), str(CHECKOUT / FRAMEWORKS[framework].script)]
     jobs.launched(framework, [*script, *flags, "--train-steps", str(steps), "--record", str(record)], workers)
     print(f"  {record.name}: done", flush=True)
-    return [row["train_loss"] for row in store.read_ranks(record, workers)[0].training["rows"]]
+    training = store.read_ranks(record, workers)[0].training
+    return [float(row["train_loss"] or "nan") for row in training.rows] if training else []
 
 
 def nudges(options: Options) -> range:

@@ -18,10 +18,9 @@ import pandas as pd
 from analysis.frames import measured, training
 from analysis.frames.measured import PHASES, Row, communicator, who
 from analysis.frames.rows import WHO, numbers, typed, whole
-from analysis.frames.training import TrainingRecord
 from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.records.store import RankReport, Record
+from scaling_study.records.schema import RankReport, Record
 from scaling_study.stats.intervals import within_run
 from scaling_study.stats.launches import together
 from scaling_study.stats.network import COLLECTIVES
@@ -110,7 +109,7 @@ def _price(machine_file: dict[str, Any]) -> float | None:
 
 # How a trial was run, in a row each. `first_step`: seconds of rank 0's first timed step over the median of its steps;
 # `cores` and `threads`: fewest and most over the ranks, 0 where nothing is pinned; `units`: of a sharded model;
-# `training`: a Training of each rank; empty where there is none.
+# `training`: the TrainingReport of each rank; empty where there is none.
 FACTS = dict.fromkeys(
     (
         *WHO,
@@ -132,7 +131,7 @@ FACTS = dict.fromkeys(
 
 
 def fact_rows(record: Record) -> list[Row]:
-    """A row for a trial that trained; none for any other. Raises as Training.of does."""
+    """A row for a trial that trained; none for any other."""
     ranks = record.ranks
     samples = sum(rank.samples_per_step for rank in ranks)
     if not samples:
@@ -156,7 +155,7 @@ def fact_rows(record: Record) -> list[Row]:
             max((rank.skipped_steps for rank in ranks if rank.skipped_steps is not None), default=None),
             printable(record.commit),
             ", ".join(f"{printable(name)} {printable(version)}" for name, version in versions),
-            tuple(TrainingRecord.of(rank.training) for rank in ranks if rank.training),
+            tuple(rank.training for rank in ranks if rank.training),
         )
     ]
 
@@ -195,7 +194,7 @@ def event_rows(record: Record) -> list[Row]:
             step, kind, stage, micro_batch, start, end = event
             if kind not in KINDS or not start <= end:
                 raise ValueError(f"rank {rank.rank} has an event that is none: {event}")
-            row = (*_whose(record, rank, int(stage)), step, kind, stage, micro_batch)
+            row = (*_whose(record, rank, stage), step, kind, stage, micro_batch)
             if row == before:
                 start = events.pop()[-2]
             events.append((*row, start, end))

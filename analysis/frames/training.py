@@ -1,11 +1,9 @@
-"""Trainings to a result as frames: their outcomes, evaluations, gradient noise, and what each says of itself."""
+"""Trainings to a result as frames: their outcomes, evaluations and gradient noise."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,11 +12,9 @@ from analysis.frames.measured import Row, who
 from analysis.frames.rows import numbers
 from scaling_study import targets
 from scaling_study.errors import printable
-from scaling_study.records.store import RankReport, Record
+from scaling_study.records.schema import RankReport, Record, TrainingReport
 
-# Squared norms of gradients at two batch sizes, step by step. Rank 0's training["noise"] is {"small_batch": b,
-# "big_batch": B, "every": k, "rows": [[step, small_sqr, big_sqr], ...]}, or {"unknown": why} where a framework shows no
-# rank's own gradients; absent in older records.
+# Squared norms of gradients at two batch sizes, step by step: rank 0's `GradientNoise`, absent in older records.
 
 NOISE = {"configuration": None} | numbers("repeat", "seed", "step", "small_batch", "big_batch", "small_sqr", "big_sqr")
 NOISE |= {"unknown": None}  # why there is none
@@ -26,88 +22,27 @@ NOISE |= {"unknown": None}  # why there is none
 
 def noise_rows(record: Record) -> list[Row]:
     """A row for each step that was noted, or one that says why there is none. Steps whose norms are no numbers, as of a
-    training that diverged, are left out. Raises KeyError, TypeError or ValueError for what is not whole."""
-    training = record.ranks[0].training if record.ranks else {}
-    noise = training.get("noise")
-    if noise is None:
+    training that diverged, are left out. Raises ValueError for impossible batch sizes."""
+    training = training_of(record)
+    if not (training and training.noise):
         return []
-    if not isinstance(noise, dict):
-        raise ValueError("training.noise is no mapping")
-    whose = (*who(record), record.trial.seed)
-    if "unknown" in noise:
+    noise, whose = training.noise, (*who(record), record.trial.seed)
+    if noise.unknown:
         nothing = (math.nan,) * 5
-        return [(*whose, *nothing, printable(str(noise["unknown"])))]
-    batches = float(noise["small_batch"]), float(noise["big_batch"])
-    if not 0 < batches[0] < batches[1] < math.inf:
+        return [(*whose, *nothing, printable(noise.unknown))]
+    batches = float(noise.small_batch), float(noise.big_batch)
+    if not 0 < batches[0] < batches[1]:
         raise ValueError(f"training.noise: small_batch {batches[0]:g} is not below big_batch {batches[1]:g}")
-    noted = [(float(step), small, big) for step, small, big in noise["rows"] if small is not None and big is not None]
-    made = [(*whose, step, *batches, float(small), float(big), "") for step, small, big in noted]
-    return [row for row in made if math.isfinite(row[6]) and math.isfinite(row[7])]
+    return [
+        (*whose, float(step), *batches, small, big, "")
+        for step, small, big in noise.rows
+        if small is not None and big is not None
+    ]
 
 
-# A training to a result, rank by rank: `training` of the rank's report (docs/record.md).
-#
-# Nothing here is timed, and nothing of it is in results.csv. views/training_flaws.py looks in it for the flaws of
-# published trainings.
-
-WORDS = ("logged_loss", "selected_on", "layout", "resumed_layout", "one_order")
-
-
-@dataclass(frozen=True)
-class TrainingRecord:
-    """`training` of one rank. What is not known is empty."""
-
-    groups: tuple[tuple[str, int, float], ...] = ()  # name, parameters, learning rate of each group of the optimiser
-    asked: frozenset[str] = frozenset()  # names of groups that are frozen because the trial says so
-    # Part of the model -> norm of its change over its own norm.
-    moved: Mapping[str, float] = field(default_factory=dict)
-    logged_loss: str = ""  # what a logged loss is the mean over: "epoch", "last batch"
-    splits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # split -> set it was published in -> samples
-    in_both: Mapping[str, int] = field(default_factory=dict)  # "validation/test" -> samples that are in both
-    selected_on: str = ""  # the split that chose the model
-    layout: str = ""  # a digest of the names and shapes of the weights
-    resumed_layout: str = ""  # of the checkpoint that it went on from
-    orders: tuple[str, ...] = ()  # a digest of the samples of each epoch, in the order in which this rank read them
-    one_order: str = ""  # why every epoch is to have the same
-    evaluated: Mapping[str, Any] = field(default_factory=dict)  # "split", "samples", and the figures that are claimed
-    validated: Mapping[str, Any] = field(default_factory=dict)  # likewise, of the last evaluation of the training
-    data_share: float | None = None  # of the seconds of training, until the host had its batches
-    shown_maps: Mapping[str, str] = field(default_factory=dict)  # of class activation: whose "channels", which "class"
-
-    @classmethod
-    def of(cls, training: Mapping[str, Any]) -> TrainingRecord:
-        """From a record. Raises ValueError, TypeError, KeyError or AttributeError for what is of no right shape."""
-        groups = _list(training, "groups")
-        seconds = float(dict(_map(training, "seconds")).get("train", 0.0))
-        share = float(training["data_seconds"]) / seconds if "data_seconds" in training and seconds > 0 else None
-        splits = {name: {printable(k): int(n) for k, n in of.items()} for name, of in _map(training, "splits")}
-        return cls(
-            groups=tuple((printable(g["name"]), int(g["parameters"]), float(g["learning_rate"])) for g in groups),
-            asked=frozenset(printable(g["name"]) for g in groups if g.get("asked")),
-            moved={name: float(value) for name, value in _map(training, "moved")},
-            splits=splits,
-            in_both={name: int(n) for name, n in _map(training, "in_both")},
-            orders=tuple(printable(str(order)) for order in _list(training, "orders")),
-            evaluated=dict(_map(training, "evaluated")),
-            validated=dict(_map(training, "validated")),
-            data_share=share,
-            shown_maps={name: printable(str(value)) for name, value in _map(training, "shown_maps")},
-            **{name: printable(str(training.get(name, ""))) for name in WORDS},
-        )
-
-
-def _list(training: Mapping[str, Any], key: str) -> list[Any]:
-    value = training.get(key, [])
-    if not isinstance(value, list):
-        raise ValueError(f"training.{key} is no list")
-    return value
-
-
-def _map(training: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
-    value = training.get(key, {})
-    if not isinstance(value, dict):
-        raise ValueError(f"training.{key} is no mapping")
-    return [(printable(name), inner) for name, inner in value.items()]
+def training_of(record: Record) -> TrainingReport | None:
+    """Rank 0's account of its training; None of a run that was not trained to a result."""
+    return record.ranks[0].training if record.ranks else None
 
 
 # Results of trainings: a row for each training, and a row for each of its evaluations.
@@ -128,26 +63,26 @@ WATCHED = ("train", "evaluate", "save", "log")  # of a training's seconds: those
 
 def trained_rows(record: Record) -> list[Row]:
     """A row of TRAINED for a training to a result."""
-    training = record.ranks[0].training if record.ranks else {}
-    if "rows" not in training:
+    training = training_of(record)
+    if not (training and training.ended_by):
         return []
-    reached, test, seconds = training["reached"] or {}, training["evaluated"], training["seconds"]
+    reached, test = training.reached or {}, training.evaluated
     used, peaks = ([getattr(rank, name) for rank in record.ranks] for name in tuple(TRAINED)[-2:])
     known = [share for share in used if share is not None]
     return [
         (
             *who(record),
             record.trial.seed,
-            printable(training["ended_by"]),
-            printable(training["target"]),
-            int(training["steps"]),
-            _samples(record),
-            *(float(seconds[name]) for name in ("train", "evaluate", "save")),
+            printable(training.ended_by),
+            printable(training.target),
+            training.steps,
+            _samples(record, training),
+            *(training.seconds[name] for name in ("train", "evaluate", "save")),
             *map(reached.get, TARGET),
             *map(test.get, (*METRICS, "samples")),
-            int(training["resumed"]),
-            int(training["lost_steps"]),
-            training.get("best_step"),
+            training.resumed,
+            training.lost_steps,
+            training.best_step,
             _cores_busy(record.ranks),
             sum(known) / len(known) if known else None,
             max((peak for peak in peaks if peak is not None), default=None),
@@ -157,22 +92,22 @@ def trained_rows(record: Record) -> list[Row]:
 
 def evaluation_rows(record: Record) -> list[Row]:
     """A row of EVALUATIONS for each evaluation of a training."""
-    rows = record.ranks[0].training.get("rows", ()) if record.ranks else ()
-    return [(*who(record), *map(row.get, OF_AN_EVALUATION)) for row in rows]
+    training = training_of(record)
+    return [(*who(record), *map(row.get, OF_AN_EVALUATION)) for row in (training.rows if training else ())]
 
 
-def _samples(record: Record) -> int:
+def _samples(record: Record, training: TrainingReport) -> int:
     """Samples of the whole training. A step has a global batch; a round of peers, as many as the last evaluation
     counted."""
-    training, batch = record.ranks[0].training, record.trial.global_batch
-    last = training["rows"][-1] if record.ranks[0].rounds and training["rows"] else {"steps": 0, "samples": 0}
-    return int(last["samples"]) + (int(training["steps"]) - int(last["steps"])) * batch
+    last = training.rows[-1] if record.ranks[0].rounds and training.rows else {}
+    return int(last.get("samples") or 0) + (training.steps - int(last.get("steps") or 0)) * record.trial.global_batch
 
 
 def _cores_busy(ranks: Sequence[RankReport]) -> float | None:
     """That all ranks together kept busy, on average of all of their training but for the test; None: not known."""
     cpu = [rank.own_cpu_seconds for rank in ranks]
-    seconds = max(sum(float(rank.training["seconds"].get(part, 0.0)) for part in WATCHED) for rank in ranks)
+    trainings = [rank.training for rank in ranks if rank.training]
+    seconds = max(sum(each.seconds.get(part, 0.0) for part in WATCHED) for each in trainings)
     return sum(value or 0.0 for value in cpu) / seconds if seconds > 0 and None not in cpu else None
 
 

@@ -12,11 +12,12 @@ from typing import Any
 
 from analysis import findings
 from analysis.findings import DOUBT, WRONG, Evidence, Finding, Row
-from analysis.frames.training import TrainingRecord
 from analysis.views.view import Detector, View
+from scaling_study.errors import printable
 from scaling_study.records.maps import RIGHT
+from scaling_study.records.schema import TrainingReport
 
-Ranks = tuple[TrainingRecord, ...]  # of one run
+Ranks = tuple[TrainingReport, ...]  # of one run
 TEST = "test"
 CHANCE = 0.01  # of published texts some passages recur: 2 of WikiText-2's 6,127 windows
 
@@ -27,27 +28,26 @@ def training_flaws(evidence: Evidence) -> Iterator[Finding]:
         rows_of: dict[str, list[Row]] = {}
         for row in evidence.rows:
             for ranks in evidence.fact(row, "training"):
-                if ranks and (text := look(ranks)):
+                if ranks and (text := printable(look(ranks))):
                     rows_of.setdefault(text, []).append(row)
         for text, rows in rows_of.items():
             yield findings.about(flaw, title, f"{text} ({findings.named(rows)}). {remedy}", severity, rows)
 
 
 def _frozen(ranks: Ranks) -> str:
-    asked = ranks[0].asked
-    groups = [(name, count) for name, count, rate in ranks[0].groups if rate == 0 and count and name not in asked]
-    still = ", ".join(f"{name} ({count:,} parameters)" for name, count in groups)
+    groups = [each for each in ranks[0].groups if each.learning_rate == 0 and each.parameters and not each.asked]
+    still = ", ".join(f"{each.name} ({each.parameters:,} parameters)" for each in groups)
     return f"Frozen networks are compared, at a learning rate of 0: {still}" if still else ""
 
 
 def _unmoved(ranks: Ranks) -> str:
     """A part that is said to train and did not, or the other way round."""
     first = ranks[0]
-    rates = {name: rate for name, _, rate in first.groups}
-    if still := [name for name, moved in first.moved.items() if not moved and rates.get(name)]:
+    rates = {each.name: each.learning_rate for each in first.groups}
+    if still := [name for name, moved in first.moved.items() if moved == 0 and rates.get(name)]:
         each = ", ".join(f"{name} (learning rate {rates[name]:g})" for name in still)
         return f"Weights are said to be trained, and did not move: {each}"
-    moving = [name for name, moved in first.moved.items() if moved and name in first.asked]
+    moving = [each.name for each in first.groups if each.asked and first.moved.get(each.name)]
     return f"Weights are said to be frozen, and moved: {', '.join(moving)}" if moving else ""
 
 

@@ -20,6 +20,7 @@ from scaling_study.measure.memory import Held
 from scaling_study.measure.wire import Wire
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
+from scaling_study.records.schema import Event
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
@@ -129,7 +130,7 @@ class Timeline:
 
     def __init__(self, phase: Phase) -> None:
         self.phase = phase
-        self.events: list[list[Any]] = []
+        self.events: list[Event] = []
         self.step, self._zero = 0, 0.0
 
     def begin(self, agree: Callable[[float], float]) -> None:
@@ -149,11 +150,10 @@ class Timeline:
             yield
             self.phase.reached()
             end = time.perf_counter() - self._zero
-        event = [self.step, kind, stage, micro_batch]
+        event = (self.step, kind, stage, micro_batch)
         if self.events and self.events[-1][:4] == event:  # the loss goes on where its forward ended
-            self.events[-1][5] = end
-        else:
-            self.events.append([*event, start, end])
+            start = self.events.pop()[4]
+        self.events.append((*event, start, end))
 
 
 def begun_round() -> store.AveragingRound:

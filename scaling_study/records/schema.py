@@ -105,6 +105,74 @@ class AveragingRound:
     weights_blocked_seconds: float = 0.0  # that this round's update waited for the weights of the round before
 
 
+Figures = dict[str, int | float | None]  # by name, of which each workload has its own; null: no number
+Event = tuple[int, str, int, int, float, float]  # step, kind, stage, micro-batch, when it began and ended
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """One group of an optimiser's weights."""
+
+    __pydantic_config__ = STRICT
+
+    name: str
+    parameters: int
+    learning_rate: float
+    asked: bool = False  # it is frozen because the trial says so
+
+
+@dataclass(frozen=True)
+class GradientNoise:
+    """Squared norms of gradients at two batch sizes, step by step."""
+
+    __pydantic_config__ = STRICT
+
+    small_batch: int = 0  # samples
+    big_batch: int = 0
+    every: int = 0  # so many steps
+    rows: list[tuple[int, float | None, float | None]] = field(default_factory=list)  # step, small, big
+    unknown: str = ""  # why there are none
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """One rank's account of a training to a result. Seconds are of the whole training; empty: not known."""
+
+    __pydantic_config__ = STRICT
+
+    loop: str = ""  # "ours", or "native": the library's own
+    ended_by: str = ""
+    target: str = ""
+    reached: Figures | None = None  # the evaluation that met the target
+    rows: list[Figures] = field(default_factory=list)  # of each evaluation
+    best_step: int | None = None
+    seconds: dict[str, float] = field(default_factory=dict)  # of each part of a training (train/log.py)
+    steps: int = 0
+    resumed: int = 0  # how often it went on from a checkpoint
+    lost_steps: int = 0  # made after one that it went on from
+    groups: list[ParameterGroup] = field(default_factory=list)
+    moved: Figures = field(default_factory=dict)  # part of the model -> norm of its change over its own norm
+    logged_loss: str = ""  # what a logged loss is the mean over: "epoch", "last batch"
+    splits: dict[str, dict[str, int]] = field(default_factory=dict)  # split -> set it was published in -> samples
+    in_both: dict[str, int] = field(default_factory=dict)  # "validation/test" -> samples that are in both
+    selected_on: str = ""  # the split that chose the model
+    layout: str = ""  # a digest of the names and shapes of the weights
+    resumed_layout: str = ""  # of the checkpoint that it went on from
+    data_seconds: float | None = None  # of those of training, until the host had its batches
+    noise: GradientNoise | None = None
+    orders: list[str] = field(default_factory=list)  # a digest of each epoch's samples, in this rank's order
+    one_order: str = ""  # why every epoch is to have the same
+    evaluated: dict[str, str | int | float | None] = field(default_factory=dict)  # Figures on the test set, and "split"
+    validated: dict[str, str | int | float | None] = field(default_factory=dict)  # likewise, of the last evaluation
+    shown_maps: dict[str, str] = field(default_factory=dict)  # of class activation: whose "channels", which "class"
+
+    @property
+    def data_share(self) -> float | None:
+        """Share of the seconds of training until the host had its batches; None: not known."""
+        seconds = self.seconds.get("train", 0.0)
+        return self.data_seconds / seconds if self.data_seconds is not None and seconds > 0 else None
+
+
 @dataclass(frozen=True)
 class RankReport:
     """Measurements of one rank. Times are seconds, sizes bytes."""
@@ -138,7 +206,7 @@ class RankReport:
     steps_per_epoch: int
     gpu_utilization_percent: float | None
     energy_joules: float | None  # of this rank's device over the timed window
-    backend: dict[str, Any]  # what the framework itself reports (controller, versions it was built with)
+    backend: dict[str, str | int | float | bool | None]  # what its framework reports: each has keys of its own
     versions: dict[str, str]
     notes: list[str] = field(default_factory=list)
     learning_rate: float | None = None  # that the optimiser really had
@@ -146,7 +214,7 @@ class RankReport:
     host_cpu_seconds: float | None = None  # CPU time of all cores of its host over the same time
     throttled_seconds: float | None = None  # of that time, in which a CPU quota stopped processes (control_groups.py)
     stages: list[StageRecord] = field(default_factory=list)  # of a pipeline, on this rank
-    timeline: list[list[Any]] = field(default_factory=list)  # its instrumented steps' events (measure/training.py)
+    timeline: list[Event] = field(default_factory=list)  # of its instrumented steps (measure/training.py)
     epochs: list[Epoch] = field(default_factory=list)  # where whole ones were asked for
     network: list[Transfer] = field(default_factory=list)  # of a probe of the network
     gradients: list[list[float]] = field(default_factory=list)  # [bytes, seconds into backward] (measure/inspected.py)
@@ -161,13 +229,17 @@ class RankReport:
     transport: str = ""  # of the counted step: shared memory, TCP or RDMA; empty: not known (measure/inspected.py)
     overlap: float | None = None  # share of the time with a collective in flight that computed (measure/inspected.py)
     nccl_kernels: int | None = None  # that ran in one step, on GPUs of several workers
-    training: dict[str, Any] = field(default_factory=dict)  # of a run that is trained to a result (docs/record.md)
+    training: TrainingReport | None = None  # of a run that is trained to a result
     rounds: list[AveragingRound] = field(default_factory=list)  # of decentralised training
     untimed_rounds_failure: str = ""  # of the first that failed in the warm-up or after the window
     boot_id: str = ""  # of the kernel that it ran on: hosts that share one are namespaces or containers of a machine
     parameters_all: int | None = None  # with those that are not trained; null in older records
     blocks: list[Block] = field(default_factory=list)  # of step_seconds, in their order
-    weights: dict[str, Any] = field(default_factory=dict)  # of the file that it began with (workloads/weights.py)
+    weights: dict[str, str] = field(default_factory=dict)  # about the file that it began with (workloads/weights.py)
+
+    def __post_init__(self) -> None:
+        if self.training == TrainingReport():  # {} of records before this one was a type
+            object.__setattr__(self, "training", None)
 
     @cached_property
     def window_seconds(self) -> float:

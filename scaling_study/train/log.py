@@ -26,6 +26,7 @@ from scaling_study.measure.surroundings import PowerMeter, QuietMeter
 from scaling_study.measure.training import Training, Weights
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
+from scaling_study.records.schema import ParameterGroup
 from scaling_study.records.store import PROGRESS
 from scaling_study.targets import logs
 from scaling_study.trial import Trial
@@ -153,7 +154,7 @@ def groups(
     model: nn.Module,
     frozen: str = "",
     sizes: Mapping[str, int] = MappingProxyType({}),
-) -> list[dict[str, Any]]:
+) -> list[ParameterGroup]:
     """Groups of weights, each at one of `rates`; those that are frozen have a rate of 0 (F11).
 
     `frozen`: the part that the trial asks to freeze; its group says so too. `sizes`: parameters of each part, of which
@@ -162,11 +163,9 @@ def groups(
     trained = []
     for number, (group, rate) in enumerate(zip(optimizer.param_groups, rates, strict=True)):
         name, own = str(group.get("name", number)), sum(p.numel() for p in group["params"])
-        trained.append({"name": name, "parameters": sizes.get(name, own), "learning_rate": rate})
+        trained.append(ParameterGroup(name, sizes.get(name, own), rate))
     still = sizes.get(frozen, sum(p.numel() for p in model.parameters() if not p.requires_grad))
-    asked = {"asked": True} if frozen else {}
-    at_rest = {"name": frozen or FROZEN, "parameters": still, "learning_rate": 0.0, **asked}
-    return [*trained, at_rest] if still else trained
+    return [*trained, ParameterGroup(frozen or FROZEN, still, 0.0, bool(frozen))] if still else trained
 
 
 def logged_loss(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -21,7 +21,7 @@ from scaling_study.measure.surroundings import described, with_backend
 from scaling_study.measure.training import Norm, Training, now, share_buffers
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
-from scaling_study.records.store import RankReport
+from scaling_study.records.schema import GradientNoise, RankReport, TrainingReport
 from scaling_study.study.rules import no_native_loop
 from scaling_study.targets import better
 from scaling_study.train.checkpoints import Best, Checkpoints, Replicated, layout_of, name
@@ -372,7 +372,6 @@ class Loop:
     def report(self, began: float, ended: str, test: dict[str, float]) -> RankReport:
         """This rank's report, without what only the clock measures; its `training` is in docs/record.md."""
         progress, held_out, seconds, workload = self.progress, self.held_out, self.step_seconds, self.workload
-        waited = {"data_seconds": progress.data_seconds} if progress.data_seconds else {}  # unknown in Lightning's loop
         training = {
             "loop": "native" if self.native else "ours",
             "ended_by": ended,
@@ -385,15 +384,14 @@ class Loop:
             "resumed": progress.resumed,
             "lost_steps": progress.lost_steps,
             "groups": groups(self.training.optimizer, self.rates, workload.model, workload.frozen, workload.part_sizes),
-            **({"moved": moved} if (moved := self.moved.by_part()) else {}),
+            "moved": self.moved.by_part(),
             "logged_loss": logged_loss(progress.rows),
             "splits": held_out.published,
             "in_both": held_out.in_both,
             "selected_on": "validation" if self.validates else "",
             "layout": self.layout,
             "resumed_layout": self.resumed_layout,
-            **waited,
-            "noise": progress.noise,
+            "data_seconds": progress.data_seconds or None,  # unknown in Lightning's loop
             "orders": self.orders,
             "one_order": "" if workload.reshuffles else AS_IT_RUNS,
             "evaluated": {"split": "test", **test},
@@ -417,7 +415,7 @@ class Loop:
             loss_first=progress.loss_first,
             loss_last=finite(progress.rows[-1]["train_loss"]) if progress.rows else None,
             notes=[*workload.notes, *workload.batches.notes()],
-            training=recordable(training),
+            training=TrainingReport(**recordable(training), noise=GradientNoise(**recordable(progress.noise))),
             **self.resources.report(),
         )
 

@@ -39,7 +39,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
 
 
 def losses(report: RankReport, key: str = "train_loss") -> list[float]:
-    return [row[key] for row in report.training["rows"]]
+    return [row[key] for row in report.training.rows]
 
 
 def furthest(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -66,17 +66,17 @@ def test_two_ranks_stay_as_near_to_one_process_as_rounding_allows(trained: Train
 def test_its_loop_stops_early_tests_the_best_model_and_goes_on_after_a_kill(trained: Trainings) -> None:
     whole, _ = trained("deepspeed_zero", 2, *BEST, *DEEPSPEED)
     training = whole.training
-    assert training["ended_by"] == "patience" and training["best_step"] < training["steps"]
-    assert training["evaluated"]["step"] == training["best_step"]
+    assert training.ended_by == "patience" and training.best_step < training.steps
+    assert training.evaluated["step"] == training.best_step
     resumed, _ = trained("deepspeed_zero", 2, *BEST, *DEEPSPEED, kill=f"steps:{training['steps'] - 3}")
-    assert resumed.training["resumed"] == 1
+    assert resumed.training.resumed == 1
     for key in ("train_loss", "loss", "learning_rate"):
         assert losses(resumed, key) == pytest.approx(losses(whole, key), rel=1e-12)
-    assert resumed.training["evaluated"] == pytest.approx(training["evaluated"])
+    assert resumed.training.evaluated == pytest.approx(training.evaluated)
 
 
 def test_the_best_model_is_evaluated_from_its_folder_alone(trained: Trainings) -> None:
-    tested = trained("deepspeed_zero", 2, *BEST, *DEEPSPEED)[0].training["evaluated"]
+    tested = trained("deepspeed_zero", 2, *BEST, *DEEPSPEED)[0].training.evaluated
     record = trained.record("deepspeed_zero", 2, *BEST, *DEEPSPEED)
     done = forked.run([sys.executable, "-m", "scaling_study.evaluate", record], env=trained.env)
     assert done.returncode == 0, done.stderr[-3000:]

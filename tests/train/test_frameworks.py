@@ -55,10 +55,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
             first, *others = trainings(*words, kill=how)
             assert json.loads((trainings.record(*words, kill=how) / "progress.json").read_text())["steps"] == steps
             for rank in others:  # figures of all ranks, which each of them has
-                assert losses(rank.training) == losses(first.training) and rank.loss_first == first.loss_first
-                assert rank.training["evaluated"] == first.training["evaluated"]
+                assert (
+                    losses(vars(rank.training)) == losses(vars(first.training)) and rank.loss_first == first.loss_first
+                )
+                assert rank.training.evaluated == first.training.evaluated
             rounds = [(each.peers, each.failure) for rank in (first, *others) for each in rank.rounds]
-            return {**first.training, "rounds": rounds}
+            return {**vars(first.training), "rounds": rounds}
 
         yield train
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from scaling_study.records.schema import ParameterGroup
 from scaling_study.train import log
 from scaling_study.train.log import Intervals, TrainingProgress
 
@@ -15,8 +16,8 @@ def test_frozen_weights_are_a_group_at_a_rate_of_0() -> None:
     model[0].weight.requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     assert log.groups(optimizer, [0.1], model) == [
-        {"name": "0", "parameters": 11, "learning_rate": 0.1},
-        {"name": "asks for no gradient", "parameters": 6, "learning_rate": 0.0},
+        ParameterGroup("0", 11, 0.1),
+        ParameterGroup("asks for no gradient", 6, 0.0),
     ]
     model[0].weight.requires_grad_(True)
     assert len(log.groups(optimizer, [0.1], model)) == 1

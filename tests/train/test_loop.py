@@ -33,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def trained(folder: Path, data: Path, *flags: str) -> dict[str, Any]:
     trainings = Trainings(lambda name: folder, WORSE_AND_WORSE, DATA_ROOT=str(data))
     (rank,) = trainings("single", 1, *flags)
-    return {**rank.training, "output": (folder / "output").read_text()}
+    return {**vars(rank.training), "output": (folder / "output").read_text()}
 
 
 def test_a_training_that_diverges_is_recorded_as_one(data: Path, tmp_path: Path) -> None:

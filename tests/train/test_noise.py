@@ -56,7 +56,7 @@ def train(case: str, folder: Path, data: Path, how: str = "as it is") -> list[di
     before = [str(HERE / "noise_by_hand.py"), str(folder), how]
     done = run(framework, workers, words, {"DATA_ROOT": str(data)}, before)
     assert (done.returncode != 0) == (how == "killed"), done.stdout[-2000:] + done.stderr[-3000:]
-    return [] if how == "killed" else [rank.training["noise"] for rank in store.read_ranks(folder, workers)]
+    return [] if how == "killed" else [vars(rank.training.noise) for rank in store.read_ranks(folder, workers)]
 
 
 def by_hand(folder: Path) -> dict[int, list[float]]:
@@ -69,7 +69,7 @@ def by_hand(folder: Path) -> dict[int, list[float]]:
 )
 def test_what_is_recorded_is_what_one_computes_by_hand(tmp_path: Path, data: Path, case: str) -> None:
     first, *others = train(case, tmp_path, data)
-    assert {**first, "rows": []} == {"small_batch": 8, "big_batch": 16, "every": 1, "rows": []}
+    assert {**first, "rows": []} == {"small_batch": 8, "big_batch": 16, "every": 1, "rows": [], "unknown": ""}
     assert all(other == first for other in others)
     assert [step for step, *_ in first["rows"]] == READ
     for step, *pair in first["rows"]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from tiny_texts import TOKENS, tiny_texts
 from tiny_trainings import HERE, Trainings
 
-from analysis.frames.training import TrainingRecord
 from analysis.views.training_flaws import LOOKS
 from scaling_study.records.store import RankReport
 
@@ -37,26 +36,26 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[R
 
 def test_two_workers_follow_one_process(ranks: dict[str, list[RankReport]]) -> None:
     (alone,), both = ranks["single"], ranks["torch_ddp"]
-    (expected,) = alone.training["rows"]
+    (expected,) = alone.training.rows
     for rank in both:
         assert rank.loss_first == pytest.approx(alone.loss_first, rel=1e-9)
-        (row,) = rank.training["rows"]
+        (row,) = rank.training.rows
         for key in ("train_loss", "loss", "perplexity"):
             assert row[key] == pytest.approx(expected[key], rel=1e-9)
         for key in ("loss", "perplexity", "samples"):
-            assert rank.training["evaluated"][key] == pytest.approx(alone.training["evaluated"][key], rel=1e-9)
+            assert rank.training.evaluated[key] == pytest.approx(alone.training.evaluated[key], rel=1e-9)
 
 
 def test_it_is_validated_and_tested_on_the_published_texts(ranks: dict[str, list[RankReport]]) -> None:
     training = ranks["torch_ddp"][1].training
     sizes = {"train": 26, "validation": 11, "test": 13}
-    assert training["splits"] == {split: {split: size} for split, size in sizes.items()}
+    assert training.splits == {split: {split: size} for split, size in sizes.items()}
     assert all((size - 1) * LENGTH < tokens - 1 <= size * LENGTH
                for size, tokens in zip(sizes.values(), TOKENS.values(), strict=True))  # fmt: skip
-    assert training["evaluated"]["samples"] == sizes["test"] and training["validated"]["samples"] == 11
-    for scores in (training["evaluated"], training["validated"], *training["rows"]):
+    assert training.evaluated["samples"] == sizes["test"] and training.validated["samples"] == 11
+    for scores in (training.evaluated, training.validated, *training.rows):
         assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]), rel=1e-12)
-    assert training["ended_by"] == "steps" and training["reached"] is None
+    assert training.ended_by == "steps" and training.reached is None
 
 
 def test_a_text_that_is_read_as_it_runs_is_no_flaw_and_one_that_says_nothing_is(
@@ -64,9 +63,9 @@ def test_a_text_that_is_read_as_it_runs_is_no_flaw_and_one_that_says_nothing_is(
 ) -> None:
     (look,) = (look for flaw, _, _, look, _ in LOOKS if flaw == "F25")
     for trained in ranks.values():
-        said: list[dict[str, Any]] = [rank.training for rank in trained]
-        assert all(len(training["orders"]) == 2 and len(set(training["orders"])) == 1 for training in said)
-        assert said[0]["one_order"] == "running text is read as it runs"
-        assert look(tuple(TrainingRecord.of(training) for training in said)) == ""
-        silent = tuple(TrainingRecord.of({**training, "one_order": ""}) for training in said)
+        said = [rank.training for rank in trained]
+        assert all(len(training.orders) == 2 and len(set(training.orders)) == 1 for training in said)
+        assert said[0].one_order == "running text is read as it runs"
+        assert look(tuple(said)) == ""
+        silent = tuple(replace(training, one_order="") for training in said)
         assert look(silent).startswith("2 epochs read their samples in 1 order")

@@ -41,20 +41,20 @@ def by_ddp(trained: Trained) -> list[RankReport]:
 
 
 def test_each_row_has_the_heads_losses_of_all_ranks_and_every_metric(by_ddp: list[RankReport]) -> None:
-    rows = [rank.training["rows"] for rank in by_ddp]
+    rows = [rank.training.rows for rank in by_ddp]
     assert [row["steps"] for row in rows[0]] == [3, 5]
     for ours, theirs in zip(*rows, strict=True):
         assert [ours[name] for name in LOSSES] == [theirs[name] for name in LOSSES]
         assert sum(ours[name] for name in LOSSES) == pytest.approx(ours["train_loss"], rel=1e-12)
     assert {*TRIPLETS, "loss"} <= set(rows[0][-1])
     assert by_ddp[0].data_source == "surgical_scenes (synthetic scenes)"
-    assert by_ddp[0].training["splits"] == {"train": {"train": 28}, "validation": {"train": 4}, "test": {"test": 8}}
+    assert by_ddp[0].training.splits == {"train": {"train": 28}, "validation": {"train": 4}, "test": {"test": 8}}
 
 
 def test_groups_are_the_parts_at_their_rates_and_each_part_moved(by_ddp: list[RankReport]) -> None:
-    groups = {group["name"]: group["learning_rate"] for group in by_ddp[0].training["groups"]}
+    groups = {group.name: group.learning_rate for group in by_ddp[0].training.groups}
     assert groups == {**dict.fromkeys(HEADS, 0.002), "verb": 0.01, "backbone": 0.0005}
-    moved = by_ddp[0].training["moved"]
+    moved = by_ddp[0].training.moved
     assert set(moved) == set(groups) and all(value > 0 for value in moved.values())
     assert moved["verb"] > moved["target"] > moved["backbone"]
 
@@ -64,9 +64,9 @@ def test_sharded_frameworks_take_the_very_steps_of_ddp(
     framework: str, by_ddp: list[RankReport], trained: Trained
 ) -> None:
     ours, theirs = (ranks[0].training for ranks in (trained(framework, 2, *OF_PARTS), by_ddp))
-    for row, right in zip(ours["rows"], theirs["rows"], strict=True):
+    for row, right in zip(ours.rows, theirs.rows, strict=True):
         assert figures(row) == pytest.approx(figures(right), rel=1e-9)
-    assert ours["moved"] == pytest.approx(theirs["moved"], rel=1e-6)
+    assert ours.moved == pytest.approx(theirs.moved, rel=1e-6)
 
 
 def figures(row: dict[str, Any]) -> dict[str, float]:
@@ -75,12 +75,12 @@ def figures(row: dict[str, Any]) -> dict[str, float]:
 
 def test_a_frozen_backbone_is_said_to_be_and_computes_each_frame_once(trained: Trained) -> None:
     (rank,) = trained("single", 1, "--freeze", "backbone")
-    *heads, backbone = rank.training["groups"]
-    assert [group["name"] for group in heads] == HEADS and not any("asked" in group for group in heads)
-    assert (backbone["name"], backbone["learning_rate"], backbone["asked"]) == ("backbone", 0.0, True)
-    assert rank.parameters == sum(group["parameters"] for group in heads)
-    assert rank.parameters_all == rank.parameters + backbone["parameters"]
-    moved = rank.training["moved"]
+    *heads, backbone = rank.training.groups
+    assert [group.name for group in heads] == HEADS and not any(group.asked for group in heads)
+    assert (backbone.name, backbone.learning_rate, backbone.asked) == ("backbone", 0.0, True)
+    assert rank.parameters == sum(group.parameters for group in heads)
+    assert rank.parameters_all == rank.parameters + backbone.parameters
+    moved = rank.training.moved
     assert moved["backbone"] == 0.0 and all(moved[name] > 0 for name in HEADS)
     (note,) = [note for note in rank.notes if note.startswith("features of the frozen backbone")]
     assert "frames, computed once in" in note and "not kept" not in note

@@ -8,13 +8,13 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import forked
 import pytest
 from tiny_tree import tiny_tree
 
 from scaling_study.records import store
+from scaling_study.records.schema import TrainingReport
 from scaling_study.settings import CHECKOUT
 from scaling_study.worker.script import taken
 
@@ -96,13 +96,13 @@ def test_two_ranks_started_by_hand_train_on_a_tree_what_one_process_trains(tmp_p
             column(both[0].training, key) == pytest.approx(column(alone, key), rel=1e-9)
             and len(column(alone, key)) == 3
         )
-    assert len(alone["rows"]) == 3
-    assert both[1].training["evaluated"] == both[0].training["evaluated"] and alone["evaluated"]["samples"] == 18
-    for row in alone["rows"]:
+    assert len(alone.rows) == 3
+    assert both[1].training.evaluated == both[0].training.evaluated and alone.evaluated["samples"] == 18
+    for row in alone.rows:
         assert row["step_seconds"] > row["step_data_seconds"] > 0
-    assert sum(column(alone, "step_seconds")) == pytest.approx(alone["seconds"]["train"])
-    assert sum(column(alone, "step_data_seconds")) == pytest.approx(alone["data_seconds"])
+    assert sum(column(alone, "step_seconds")) == pytest.approx(alone.seconds["train"])
+    assert sum(column(alone, "step_data_seconds")) == pytest.approx(alone.data_seconds)
 
 
-def column(training: dict[str, Any], key: str) -> list[float]:
-    return [row[key] for row in training["rows"]]
+def column(training: TrainingReport, key: str) -> list[float]:
+    return [row[key] for row in training.rows]

@@ -235,7 +235,7 @@ def test_two_ranks_train_by_dali(tmp_path: Path) -> None:
         done = forked.run([*script, *SCRIPT, *train, "--record", str(tmp_path)], env={"DATA_ROOT": str(data)})
     assert done.returncode == 0, done.stderr[-3000:]
     for rank in store.read_ranks(tmp_path, 2):
-        assert rank.training["steps"] == 8 and len(set(rank.training["orders"])) == 2
+        assert rank.training.steps == 8 and len(set(rank.training.orders)) == 2
         assert "input dali: batches are made by 1 thread(s) of each rank" in rank.notes
 
 
