@@ -195,7 +195,12 @@ def study(number: int, quick: bool = False) -> dict[str, Any]:
 def pairs_of(read_results: results.Results, number: int, load: float) -> Iterable[Pair]:
     """The pairs of a study, as its report judges them."""
     corrected = ranking.verdicts_of_rows(read_results)
-    where = {"commit": commit(), "date": utc_now(), "machine": str(this_machine()), "load": round(load, 2)}
+    where: dict[str, Any] = {
+        "commit": commit(),
+        "date": utc_now(),
+        "machine": str(this_machine()),
+        "load": round(load, 2),
+    }
     for kind in KINDS:
         for model in MODELS:
             both = [
@@ -206,7 +211,7 @@ def pairs_of(read_results: results.Results, number: int, load: float) -> Iterabl
             if not both:
                 continue  # of the quick form
             first, second = sorted(both, key=lambda row: (row["learning_rate"], row["fusion_bytes"]))
-            about = {
+            about: dict[str, Any] = {
                 "study": number, "model": model, "framework": kind.keys["framework"], "workers": kind.workers,
                 "processes": kind.processes, "delayed": int(second["learning_rate"] == DELAYED_RATE),
             }  # fmt: skip
@@ -232,8 +237,8 @@ def read(data: Path) -> list[Pair]:
     """All pairs that were kept."""
     if not data.exists():
         return []
-    types = {"study": int, "workers": int, "delayed": int, "load": float}
-    types |= dict.fromkeys(("ratio", "low", "high"), lambda text: float(text) if text else None)  # type: ignore[arg-type, return-value]
+    types: dict[str, Callable[[str], Any]] = {"study": int, "workers": int, "delayed": int, "load": float}
+    types |= dict.fromkeys(("ratio", "low", "high"), lambda text: float(text) if text else None)
     with data.open(encoding="utf-8", newline="") as stream:
         lines = list(csv.DictReader(stream))
     return [Pair(**{name: types.get(name, str)(text) for name, text in line.items()}) for line in lines]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import horovod_example, paired, plain_loops, publish, verdicts, warm
+from benchmarks import horovod_example, paired, plain_loops, prediction, publish, verdicts, warm
 from benchmarks.__main__ import NAMES
 from benchmarks.delayed import SHARE, Delayed
 from benchmarks.options import Options
@@ -259,6 +259,63 @@ def test_a_delay_is_a_share_of_the_step_and_pauses_do_not_count() -> None:
         took.append(now - before)
     steps = [seconds for seconds in took[20:] if seconds < 1]
     assert all(seconds == pytest.approx(0.02 * (1 + SHARE), rel=0.002) for seconds in steps)
+
+
+def held_out(factor: float = 1.0, predictor: str = "") -> dict[str, list[prediction.HeldOut]]:
+    """Studies of 24 configurations in all, whose predictions err by some 3 % and are then multiplied."""
+    draw, studies = random.Random(4), dict[str, list[prediction.HeldOut]]()
+    for rate, shares in {
+        "slow": (0.1, 0.3),
+        "fast": (0.4, 0.6),
+        "unlimited": (0.7, 0.9),
+        "one-host": (0.95, 1.0),
+    }.items():
+        for alike, alone in {
+            "resnet8, batch 16": 420.0,
+            "resnet8, batch 64": 480.0,
+            "resnet18, batch 16": 100.0,
+        }.items():
+            for wire, share in zip(("fp32", "fp16"), shares, strict=True):
+                measured, linear = 2 * alone * share, 2 * alone
+                predicted = linear if predictor == "linear" else measured * math.exp(draw.gauss(0, 0.03)) * factor
+                one = prediction.HeldOut(f"{alike}, {wire}", alike, predicted, measured, 0.35, linear)
+                studies.setdefault(rate, []).append(one)
+    if predictor == "mean":
+        every = [one for ours in studies.values() for one in ours]
+        for ours in studies.values():
+            alike = [[other.measured for other in every if other.alike == one.alike] for one in ours]
+            ours[:] = [replace(one, predicted=sum(rates) / len(rates)) for one, rates in zip(ours, alike, strict=True)]
+    return studies
+
+
+@pytest.mark.parametrize(
+    ("factor", "predictor", "met"),
+    [(1.0, "", True), (1.15, "", False), (1.3, "", False), (1.0, "mean", False), (1.0, "linear", False)],
+)
+def test_a_prediction_is_judged_by_its_errors_and_by_what_a_naive_one_would_say(factor, predictor, met) -> None:
+    """By the error beyond the noise of three repeats, the bar of before, predictions times 1.3 were met."""
+    median, beyond, worst, excess, *skills = prediction.judged(held_out(factor, predictor))
+    verdicts_found = [finding.judged(quick=False) for finding in (median, *skills)]
+    assert (set(verdicts_found) == {MET}) is met
+    assert len(skills) == 2 and (predictor or excess.figure.high == 0.0)
+    if factor > 1:
+        assert median.judged(quick=False) == MISSED and median.figure.mean == pytest.approx(factor - 1, abs=0.02)
+    if predictor:  # one of the two skills is that over itself
+        assert 0.0 in [round(skill.figure.mean, 9) for skill in skills]
+    assert worst.figure.mean == max(
+        (one.error for ours in held_out(factor, predictor).values() for one in ours), key=abs
+    )
+    assert beyond.figure.n == 24
+
+
+def test_held_out_measurements_that_are_gone_are_judged_from_what_was_kept(tmp_path: Path) -> None:
+    findings = prediction.held_out(())
+    *studies, median, _, _, _, over_mean, over_linear = findings
+    assert len(studies) == 4 and median.figure.n == over_mean.figure.n == 24
+    assert over_linear.judged(quick=False).startswith("not run") or over_linear.figure.n == 24
+    measured, kept = prediction.kept(publish.RESULTS / "prediction.json")
+    assert measured < "2027" and sum(map(len, kept.values())) == 24
+    assert prediction.kept(tmp_path / "nothing.json") == ("", {})
 
 
 def test_a_drifting_machine_gives_no_false_ratio():
