@@ -21,6 +21,7 @@ from analysis.frames.measured import (
     MEMORY_COLUMNS,
     PHASE_COLUMNS,
     PHASES,
+    algorithm_bytes,
     bytes_sent,
     carrier,
     energy_of_devices,
@@ -222,6 +223,21 @@ TRIALS: tuple[Column, ...] = (  # results.csv
     ),
     largest(
         "communication_bytes", unit="B", read=bytes_sent, doc="of one worker in one step, all kinds of collectives"
+    ),
+    Column(
+        "algorithm_bytes",
+        float,
+        "B",
+        ranks="mean",
+        repeats=mean,
+        together=algorithm_bytes,
+        doc="that one worker sends in one step by the algorithms of its library for what it hands to collectives. "
+        "Empty where one is not known",
+    ),
+    average(
+        "sent_bytes",
+        unit="B",
+        doc="that the TCP sockets of one worker sent in that step: 0 where shared memory or a GPU's links carried them",
     ),
     Column(
         "carrier",

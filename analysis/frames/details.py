@@ -58,9 +58,9 @@ def block_rows(record: Record) -> list[Row]:
 
 
 # A probe of the network: a row for each collective, size and state of the cores. `seconds`: the mean of a call, its
-# interval within the run, the fastest and the slowest call.
+# interval within the run, the fastest and the slowest call. `sent_bytes`: of one call and rank, mean over the ranks.
 NETWORK = WHO | {"collective": None, "busy": "bool"} | whole("bytes", "calls")
-NETWORK |= numbers("seconds", "seconds_low", "seconds_high", "seconds_min", "seconds_max")
+NETWORK |= numbers("seconds", "seconds_low", "seconds_high", "seconds_min", "seconds_max", "sent_bytes")
 
 
 def probe_rows(record: Record) -> list[Row]:
@@ -73,7 +73,9 @@ def probe_rows(record: Record) -> list[Row]:
         if first.collective not in COLLECTIVES or mean.mean <= 0:
             raise ValueError(f"row {index} of the network is of no collective, or took no time")
         about = (first.collective, first.busy, first.bytes, len(calls))
-        found.append((*who(record), *about, mean.mean, mean.low, mean.high, min(calls), max(calls)))
+        sent = [row.sent_bytes for row in ours if row.sent_bytes is not None]
+        times = mean.mean, mean.low, mean.high, min(calls), max(calls)
+        found.append((*who(record), *about, *times, sum(sent) / len(sent) if sent else None))
     return found
 
 

@@ -17,6 +17,7 @@ from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.store import AveragingRound, RankReport, Record, samples_per_second
 from scaling_study.stats.intervals import step_trend, throughput, within_runs
+from scaling_study.stats.network import sent_share
 
 # Averaging rounds of decentralised training (scaling_study/measure/training.py): one row a run.
 # A round is a step: the n-th round of every rank is the same one. Seconds are means over ranks and rounds, since each
@@ -190,6 +191,19 @@ def bytes_sent(rank: RankReport, kind: str = "") -> int | None:
     if kind == "other":
         return sum(size for name, size in counted.items() if name not in COLLECTIVES[:-1])
     return counted.get(kind, 0) if kind else sum(counted.values())
+
+
+def algorithm_bytes(ranks: Sequence[RankReport]) -> float | None:
+    """Bytes that a rank sends in one step by the algorithms of its library, mean over the ranks: the payload of each
+    kind times `sent_share`. None where the payload is not counted, or the algorithm not known, or which of a pipeline's
+    workers reduce together."""
+    kinds = [{kind: size for kind, size in rank.communication_bytes.items() if size} for rank in ranks]
+    if any(not known and rank.allreduce_bytes is None for known, rank in zip(kinds, ranks, strict=True)):
+        return None
+    shares = {kind: sent_share(kind, len(ranks), library(ranks)) for each in kinds for kind in each}
+    if None in shares.values() or (ranks[0].stages and shares.keys() - {"send"}):
+        return None
+    return sum(size * (shares[kind] or 0.0) for each in kinds for kind, size in each.items()) / len(ranks)
 
 
 def carrier(ranks: Sequence[RankReport]) -> str:

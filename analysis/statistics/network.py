@@ -12,7 +12,7 @@ from analysis.frames.configurations import known
 from analysis.frames.results import Results
 from analysis.frames.rows import as_rows, bounded
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
-from scaling_study.stats.network import COLLECTIVES, AlphaBeta, Point, bus_factor
+from scaling_study.stats.network import COLLECTIVES, GLOO, AlphaBeta, Point, bus_factor, sent_share
 from scaling_study.stats.network import fit as fit_line
 
 Key = tuple[str, bool]  # (collective, cores busy)
@@ -34,6 +34,10 @@ class Probe:
     workers: int
     device: str
     fits: dict[Key, AlphaBeta]
+
+    def bus_factor(self, collective: str) -> float:
+        """Of nccl-tests, by the algorithm of this probe's library."""
+        return bus_factor(collective, self.workers, algorithms(self.launcher, self.device))
 
 
 def probes(results: Results) -> list[Probe]:
@@ -108,13 +112,16 @@ COLUMNS = (
     "seconds_max",
     "algorithm_bytes_per_second",
     "bus_bytes_per_second",
+    "algorithm_bytes",
+    "sent_bytes",
 )
 
 
 def probes_table(results: Results) -> pd.DataFrame:
     """COLUMNS of every probe that is ok, by probe, state of the cores, collective and size.
 
-    Intervals are 95 %: between the repeats with three or more, else within the runs, as `interval` says.
+    Intervals are 95 %: between the repeats with three or more, else within the runs, as `interval` says. Bytes are of
+    one call and rank, mean over the ranks: by the library's algorithm, and as the TCP sockets counted them.
     """
     trials = results.probes[results.probes.status == "ok"].drop_duplicates("configuration")
     about = {row["configuration"]: row for row in as_rows(trials)}
@@ -126,6 +133,7 @@ def probes_table(results: Results) -> pd.DataFrame:
     ):
         first = ours.iloc[0]
         trial, n, seconds = about[first.configuration], len(ours), float(ours.seconds.mean())
+        by = first.collective, int(trial["workers"]), algorithms(trial["launcher"], trial["device"])
         if n >= FEWEST_REPEATS:
             mean, error, interval = between_repeats(ours.seconds.to_numpy()), ours.seconds.std() / n**0.5, BETWEEN
             low, high = mean.low, mean.high
@@ -149,7 +157,9 @@ def probes_table(results: Results) -> pd.DataFrame:
                 "seconds_min": ours.seconds_min.min(),
                 "seconds_max": ours.seconds_max.max(),
                 "algorithm_bytes_per_second": first.bytes / seconds,
-                "bus_bytes_per_second": bus_factor(first.collective, int(trial["workers"])) * (first.bytes / seconds),
+                "bus_bytes_per_second": bus_factor(*by) * (first.bytes / seconds),
+                "algorithm_bytes": (sent_share(*by) or 0.0) * first.bytes,
+                "sent_bytes": ours.sent_bytes.mean(),
             }
         )
     rows.sort(
@@ -171,11 +181,16 @@ def _names(trials: Mapping[str, Mapping[Any, Any]]) -> dict[str, str]:
     return {c: name if every.count(name) == 1 else f"{name}, {c.rpartition('-')[2]}" for c, name in names.items()}
 
 
+def algorithms(launcher: object, device: object) -> str:
+    """The library whose algorithms carried a probe, where they are not the usual ones (`sent_share`)."""
+    return GLOO if launcher == "torchrun" and device == "cpu" else ""
+
+
 def _name(trial: Mapping[Any, Any]) -> str:
     library = LIBRARIES.get(str(trial["launcher"]), str(trial["launcher"]))
     carrier = str(trial["controller"]) if known(trial["controller"]) else ""
     if library == "torch.distributed":
-        carrier = "NCCL" if trial["device"] == "cuda" else "Gloo"
+        carrier = algorithms(trial["launcher"], trial["device"]) or "NCCL"
     cycle = f", cycle of {1000 * trial['cycle_seconds']:g} ms" if known(trial["cycle_seconds"]) else ""
     over = f" on {trial['hosts']} hosts" if known(trial["hosts"]) and trial["hosts"] > 1 else ""
     return f"{library}{f' ({carrier})' if carrier else ''}{cycle}, {trial['workers']} workers{over}"

@@ -21,7 +21,7 @@ from analysis.views.view import Detector, ModelTable, View
 
 # Counted at the call (docs/record.md). With p bytes of fp32 parameters an allreduce hands over p, in fp16 p/2. FSDP
 # gathers the parameters twice and reduces the gradients once: 3p, and with fp16 gradients 2p + p/2 = 5/6 of it. ZeRO-1
-# and -2 send the new parameters once: 3/4.
+# and -2 send the new parameters once: 3/4. Of these payloads a library sends what its algorithm takes (`sent_share`).
 
 ALIKE = tuple(key for key in KEYS if key not in ("allreduce", *BATCH_KEYS))  # the size of a batch sends no byte
 COLUMNS = (
@@ -35,6 +35,8 @@ COLUMNS = (
     "batch",
     *COMMUNICATION_COLUMNS,
     "communication_bytes",
+    "algorithm_bytes",
+    "sent_bytes",
     "of_fp32",
     "bytes_per_parameter",
     "carrier",
@@ -82,7 +84,9 @@ def listing(results: Results, model: str) -> Listing | None:
         {
             "configuration (MB a worker and step)": series_name(row, results),
             **{kind: megabytes(row[name] or None) for name, kind in kinds.items()},
-            "sum": megabytes(row["communication_bytes"]) or "not counted",
+            "payload": megabytes(row["communication_bytes"]) or "not counted",
+            "sent by algorithm": megabytes(row["algorithm_bytes"]),
+            "by sockets": megabytes(row["sent_bytes"]),
             "of fp32": f"{row['of_fp32']:.3f}" if known(row["of_fp32"]) else "",
             "bytes per parameter": f"{row['bytes_per_parameter']:.2f}" if known(row["bytes_per_parameter"]) else "",
             "carried by": row["carrier"] if known(row["carrier"]) else "",
@@ -91,8 +95,10 @@ def listing(results: Results, model: str) -> Listing | None:
         for row in as_rows(sent)
     ]
     legend = [
-        "Whole tensors that a worker passes to collectives in one step, counted at the call. Bytes on the wire differ: "
-        "a ring of n workers moves 2 (n-1)/n of an allreduce, (n-1)/n of the others.",
+        "Payload: whole tensors that a worker passes to collectives in one step, counted at the call. Sent by "
+        "algorithm: what its library makes of them, mean over n workers: 2 (n-1)/n of an allreduce, (n-1)/n of others. "
+        "Gloo reduce-scatters by an allreduce, so it sends twice as much for it as NCCL, and (n-1)(n+1)/n² of a "
+        "reduce. By sockets: what its TCP sockets sent in that step; 0 where shared memory carried it.",
         "Of fp32: against fp32 gradients, otherwise the same. 16-bit gradients make 1/2 of an allreduce; 3/4 where "
         "fp32 parameters are sent once beside them (ZeRO-1, ZeRO-2, OSS), 5/6 where they are gathered twice (FSDP).",
     ]

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from numpy.typing import NDArray
 
+from analysis.frames.configurations import known
 from analysis.frames.results import Results
 from analysis.show import notes, style
 from analysis.show.layout import Listing
@@ -22,7 +23,7 @@ from analysis.statistics.network import Probe, probes_table
 from analysis.text import binary_size, byte_rate, duration, first_few, giga
 from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.records.store import BUSY_CORES
-from scaling_study.stats.network import COLLECTIVES, AlphaBeta, bounded, bus_factor
+from scaling_study.stats.network import COLLECTIVES, AlphaBeta, bounded
 
 STRAIGHT = 0.1  # sizes further off the line than this are said to be no line
 HEADER = (
@@ -32,6 +33,8 @@ HEADER = (
     "latency (µs)",
     "bandwidth (GB/s)",
     "of the bus (GB/s)",
+    "sent (of size)",
+    "by sockets (of size)",
     "off the line by",
     "at most",
     "smallest size",
@@ -74,7 +77,9 @@ def _cells(probe: Probe, key: network.Key, fitted: AlphaBeta, sizes: pd.DataFram
         state_text(probe, busy),
         bounded(fitted.alpha_seconds, bounds, 1e6),
         bounded(fitted.bytes_per_second, fitted.bytes_per_second_bounds, 1e-9),
-        giga(bus_factor(collective, probe.workers) * fitted.bytes_per_second),
+        giga(probe.bus_factor(collective) * fitted.bytes_per_second),
+        f"{largest.algorithm_bytes / largest.bytes:.3f}",
+        f"{largest.sent_bytes / largest.bytes:.3f}" if known(largest.sent_bytes) else "",
         f"{100 * fitted.misfit:.0f} %",
         f"{100 * fitted.worst:+.0f} % at {binary_size(fitted.worst_bytes)}",
         binary_size(int(smallest.bytes)),
@@ -123,8 +128,11 @@ def _disturbed(results: Results) -> Iterator[str]:
 def _legend(sizes: pd.DataFrame) -> Iterator[str]:
     yield (
         "Seconds of a call = latency + size / bandwidth, by least squares of relative errors over the sizes [95 %]. "
-        "Size, and bandwidth of the bus, as in nccl-tests: of an all-gather and a reduce-scatter the whole; times "
-        "2(n-1)/n of an allreduce, (n-1)/n of those two, 1 of a broadcast."
+        "Size as in nccl-tests: of an all-gather and a reduce-scatter the whole. Sent: what a rank sends by the "
+        "library's algorithm, mean over ranks, over the size: 2(n-1)/n for an allreduce, (n-1)/n for the others; "
+        "torch.distributed's reduce-scatter over Gloo is an allreduce of which each rank keeps a part. By sockets: "
+        "what the ranks' TCP sockets sent in a call of the largest size (near 0: shared memory carried it). Bandwidth "
+        "of the bus: times sent, of a broadcast times 1, as in nccl-tests."
     )
     yield (
         "A call takes as long as its slowest rank, from a barrier on; every result was checked on every rank. Cores "
@@ -146,6 +154,7 @@ class FittedLine:
     """One probe's sizes (rows of probes_table) of one collective, with its fit where there is one."""
 
     name: str
+    probe: Probe
     sizes: pd.DataFrame
     fitted: AlphaBeta | None
     colour: str
@@ -157,7 +166,7 @@ class FittedLine:
         return seconds if kind == SECONDS else self.bandwidth(self.sizes.bytes.to_numpy(dtype=float), seconds)
 
     def bandwidth(self, bytes: Values, seconds: Values) -> Values:
-        factor = bus_factor(str(self.sizes.collective.iloc[0]), int(self.sizes.workers.iloc[0]))
+        factor = self.probe.bus_factor(str(self.sizes.collective.iloc[0]))
         with np.errstate(divide="ignore"):  # an interval of seconds may reach down to none
             return np.asarray(factor * bytes / seconds, dtype=np.float64)
 
@@ -192,7 +201,8 @@ def _lines(sizes: pd.DataFrame, probes: Sequence[network.Probe]) -> list[FittedL
         ours = sizes[(sizes.configuration == probe.configuration) & (sizes.busy == busy)]
         if len(ours):
             name = ", ".join(filter(None, (probe.name, state_text(probe, busy))))
-            lines.append(FittedLine(name, ours, probe.fits.get((str(ours.collective.iloc[0]), busy)), colour, busy))
+            fitted = probe.fits.get((str(ours.collective.iloc[0]), busy))
+            lines.append(FittedLine(name, probe, ours, fitted, colour, busy))
     return lines
 
 

@@ -30,7 +30,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.surroundings import Peak, described, may_round_to_tf32, measure_peak
 from scaling_study.measure.training import Phase, Step, Stopwatch, Training, now
-from scaling_study.measure.wire import Wire
+from scaling_study.measure.wire import Wire, sent_by_sockets
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.settings import PROFILE
@@ -99,6 +99,7 @@ SHARED_MEMORY, TCP, RDMA = "shared memory", "TCP", "RDMA"
 
 class Traffic:
     """Bytes that all processes of this host send while it is entered as a context: they tell what carried gradients.
+    Of these, `by_sockets` are what the TCP sockets of this process sent (None: not counted).
 
         shared memory   neither of the two below moved: ranks of one host (or GPUs of one, which may copy peer to peer)
         TCP             network interfaces, loopback included, sent at least half of what collectives were given
@@ -110,12 +111,17 @@ class Traffic:
     def __init__(self) -> None:
         self.by_interfaces = 0
         self.by_rdma = 0
+        self.by_sockets: int | None = None
+        self._sockets: int | None = None
 
     def __enter__(self) -> Traffic:
         self.by_interfaces, self.by_rdma = -sent_by_interfaces(), -sent_by_rdma()
+        self._sockets = sent_by_sockets()
         return self
 
     def __exit__(self, *_: object) -> None:
+        now_sent = sent_by_sockets()
+        self.by_sockets = None if now_sent is None or self._sockets is None else max(0, now_sent - self._sockets)
         self.by_interfaces += sent_by_interfaces()
         self.by_rdma += sent_by_rdma()
 
@@ -313,6 +319,7 @@ def inspect(
         "allreduce_bytes": wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),
         "communication_bytes": dict(wire.bytes),
         "transport": traffic.carrier(sum(wire.bytes.values())),
+        "sent_bytes": traffic.by_sockets,
         "overlap": observed.overlap,
         "nccl_kernels": observed.nccl_kernels,
         "memory": memory.by_kind(not trial.warm),

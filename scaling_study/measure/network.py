@@ -24,6 +24,7 @@ from scaling_study.measure import surroundings
 from scaling_study.measure.clock import next_block
 from scaling_study.measure.surroundings import QuietMeter, about_process
 from scaling_study.measure.training import now
+from scaling_study.measure.wire import sent_by_sockets
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
@@ -33,6 +34,7 @@ from scaling_study.stats.network import (
     ALL_GATHER,
     ALLREDUCE,
     BROADCAST,
+    GLOO,
     REDUCE_SCATTER,
     Point,
     bus_bandwidth,
@@ -170,6 +172,7 @@ class Calls:
         self.warmup_seconds: list[float] = []
         self.seconds: list[float] = []
         self.wrong = 0
+        self.sent: int | None = None  # bytes, of one call, by this rank's TCP sockets; None: not known
 
     def run(self, window: Window) -> Calls:
         """Warm up, then call until the window is over; its max_seconds hold for both, barriers and checks included."""
@@ -179,6 +182,9 @@ class Calls:
         while self.ranks.agree(len(self.warmup_seconds) < window.warmup_steps and time.monotonic() < warm.ends):
             self.warmup_seconds.append(self.timed_call())
         expected = (time.monotonic() - begun) / len(self.warmup_seconds) if self.warmup_seconds else None
+        before = sent_by_sockets()
+        self.barrier()
+        begin = sent_by_sockets()
         window, begun = replace(window, max_seconds=budget.share(1)), time.monotonic()
         while block := int(self.ranks.agree(next_block(len(self.seconds), self._since(begun), window, expected))):
             self.seconds += [self.timed_call() for _ in range(block)]
@@ -186,7 +192,16 @@ class Calls:
         left = math.inf if window.max_seconds is None else (window.max_seconds - took) / took * len(self.seconds)
         more = missing(self.seconds, window.max_steps or MOST_CALLS, left)
         self.seconds += [self.timed_call() for _ in range(int(self.ranks.agree(more)))]
+        self.sent = self._sent_by_a_call(before, begin)
         return self
+
+    def _sent_by_a_call(self, before: int | None, begin: int | None) -> int | None:
+        """`before` a barrier and after it, at the `begin` of the timed calls: each of these came with one barrier."""
+        self.barrier()  # by its end the network has what the last call sent
+        if before is None or begin is None or (end := sent_by_sockets()) is None:
+            return None
+        calls, barrier = len(self.seconds), begin - before
+        return max(0, round((end - begin - (calls + 1) * barrier) / calls))
 
     def timed_call(self) -> float:
         """Seconds of one call on this rank, from the moment at which all ranks were ready."""
@@ -202,7 +217,7 @@ class Calls:
     def transfer(self, collective: str, busy: bool) -> store.Transfer:
         """The row for the record, with times rounded to the nanosecond."""
         warmup, seconds = ([round(value, 9) for value in times] for times in (self.warmup_seconds, self.seconds))
-        return store.Transfer(collective, self.payload.bytes, busy, seconds, not self.wrong, warmup)
+        return store.Transfer(collective, self.payload.bytes, busy, seconds, not self.wrong, warmup, self.sent)
 
     def of_all_ranks(self) -> tuple[list[float], int]:
         """(seconds of the slowest rank, call by call; how many results were wrong on any rank), on every rank.
@@ -237,6 +252,7 @@ class ProbeTable:
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks, self.name = ranks, ""
+        self.library = GLOO if ranks.backend.get("backend") == "gloo" else ""
         self.rows: list[tuple[int, Sequence[float], int]] = []
         about = ", ".join(f"{key} {value}" for key, value in ranks.backend.items() if value)
         cores = f", {len(ranks.cores)} core(s) each" if ranks.cores else ""
@@ -251,19 +267,22 @@ class ProbeTable:
         for line in table_header():
             self._print(line)
 
-    def row(self, bytes: int, seconds: Sequence[float], wrong: int) -> None:
-        """`seconds`: of each call, on its slowest rank."""
+    def row(self, bytes: int, seconds: Sequence[float], wrong: int, sent: int | None) -> None:
+        """`seconds`: of each call, on its slowest rank; `sent`: bytes that this rank's sockets sent in one."""
         self.rows.append((bytes, seconds, wrong))
         if self.ranks.rank == 0:
             half = within_run(seconds).relative_half_width
-            self._print(table_row(self.name, self.ranks.world_size, bytes, seconds, wrong, half))
+            about = self.name, self.ranks.world_size, bytes, seconds, wrong, half, self.library, sent
+            self._print(table_row(*about))
 
     def end(self) -> None:
         """Two lines as nccl-tests ends with, and the fit."""
         if self.ranks.rank != 0:
             return
         ranks, wrong = self.ranks.world_size, sum(wrong for _, _, wrong in self.rows)
-        bandwidth = mean(bus_bandwidth(self.name, bytes, mean(seconds), ranks) for bytes, seconds, _ in self.rows)
+        bandwidth = mean(
+            bus_bandwidth(self.name, bytes, mean(seconds), ranks, self.library) for bytes, seconds, _ in self.rows
+        )
         self._print(f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}")
         self._print(f"# Avg bus bandwidth    : {bandwidth / 1e9:.4g}")
         self._print(f"# {summary([Point.of(bytes, seconds) for bytes, seconds, _ in self.rows])}")
@@ -312,7 +331,7 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
                 payload = Payload(name, size, ranks.rank, ranks.world_size, whole)
                 with cores_busy(busy):
                     calls = Calls(network.call, network.barrier, payload, ranks).run(replace(window, max_seconds=share))
-                table.row(payload.bytes, *calls.of_all_ranks())
+                table.row(payload.bytes, *calls.of_all_ranks(), calls.sent)
                 rows.append(calls.transfer(name, busy))
                 row_seconds.append(time.monotonic() - begun)
             table.end()

@@ -1,4 +1,4 @@
-"""Bytes handed to collectives, counted at the call.                                                    [torch]
+"""Bytes handed to collectives, counted at the call, and bytes that sockets sent.                        [torch]
 
 Collectives of torch.distributed are operators of torch's dispatcher, whoever calls them: DDP's reducer in C++,
 FSDP, DeepSpeed, FairScale. During one step that is not timed, and only then, they pass through here on their way.
@@ -7,15 +7,19 @@ A library with collectives of its own names the function through which it hands 
     wire.watch(horovod.torch.optimizer, "allreduce_async_", "allreduce")
 
 Counted is the size of the whole tensor that a collective works on: what goes into an allreduce or a reduce-scatter,
-what comes out of an all-gather. What crosses the network is derived later.
+what comes out of an all-gather. This is the payload. What a library's algorithm sends for it is
+`scaling_study.stats.network.sent_share`; what left through TCP sockets, `sent_by_sockets` counts.
 """
 
 from __future__ import annotations
 
 import functools
+import os
+import socket
+import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -134,3 +138,23 @@ def tensor_bytes(value: Any) -> int:
     if isinstance(value, torch.Tensor):
         return value.numel() * value.element_size()
     return sum(map(tensor_bytes, value)) if isinstance(value, list | tuple) else 0
+
+
+OPEN_FILES = "/proc/self/fd"
+BYTES_SENT = 200  # offset of tcpi_bytes_sent in struct tcp_info (linux/tcp.h), a 64-bit count since Linux 4.19
+
+
+def sent_by_sockets() -> int | None:
+    """Bytes that this process's TCP sockets, those open now, have sent so far; None where the kernel does not say."""
+    if not os.path.isdir(OPEN_FILES):
+        return None
+    total = 0
+    for name in os.listdir(OPEN_FILES):
+        with suppress(OSError):  # closed meanwhile, or not TCP
+            if os.readlink(f"{OPEN_FILES}/{name}").startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(name))) as ours:
+                    info = ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_SENT + 8)
+                if len(info) < BYTES_SENT + 8:
+                    return None
+                total += struct.unpack_from("Q", info, BYTES_SENT)[0]
+    return total

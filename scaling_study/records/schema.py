@@ -85,6 +85,7 @@ class Transfer:
     seconds: list[float]  # of each timed call
     correct: bool  # every result was
     warmup_seconds: list[float] = field(default_factory=list)
+    sent_bytes: int | None = None  # that this rank's TCP sockets sent in one call; None: not counted
 
 
 @dataclass
@@ -227,6 +228,7 @@ class RankReport:
     warmup_skipped_steps: int | None = None  # before the window, that an fp16 loss scaler left out
     skipped_steps: int | None = None  # likewise, of the timed window
     transport: str = ""  # of the counted step: shared memory, TCP or RDMA; empty: not known (measure/inspected.py)
+    sent_bytes: int | None = None  # that its TCP sockets sent in the counted step; None: not counted (measure/wire.py)
     overlap: float | None = None  # share of the time with a collective in flight that computed (measure/inspected.py)
     nccl_kernels: int | None = None  # that ran in one step, on GPUs of several workers
     training: TrainingReport | None = None  # of a run that is trained to a result

@@ -8,9 +8,9 @@ Sizes and bandwidths are those of nccl-tests (its doc/PERFORMANCE.md), with n ra
     all_gather      size / n        size            of the whole     (n-1)/n
     broadcast       size (rank 0)   size            of the buffer    1
 
-Algorithm bandwidth is size / seconds: what a caller gets. Bus bandwidth is what the slowest link carries at best. A
-GB/s is 1e9 bytes a second. In seconds = alpha + beta x bytes, alpha is what a call costs whatever its size, beta what
-each byte more costs.
+Algorithm bandwidth is size / seconds: what a caller gets. Bus bandwidth is what the slowest link carries at best; a
+library whose algorithm sends more has a factor of its own (`sent_share`). A GB/s is 1e9 bytes a second. In seconds =
+alpha + beta x bytes, alpha is what a call costs whatever its size, beta what each byte more costs.
 
 Sizes span five powers of ten, so errors are relative. A measured size is off the line for two reasons: noise, which its
 own standard error says, and `misfit`, for no network is a straight line (protocols change with the size, caches end).
@@ -38,17 +38,34 @@ ELEMENT_BYTES = 4  # fp32
 ALIGNED = 4  # elements: parts are whole 16 bytes, as in nccl-tests
 MIN_BYTES, MAX_BYTES, SIZE_FACTOR = 1 << 10, 256 << 20, 4
 REDUCTION, ROOT = {ALLREDUCE: "sum", REDUCE_SCATTER: "sum"}, {BROADCAST: "0"}  # as the table names them
+GLOO = "Gloo"  # as torch.distributed calls it; Horovod calls other functions of it
 
 
-def bus_factor(collective: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, of one of COLLECTIVES."""
-    times = {ALLREDUCE: 2, REDUCE_SCATTER: 1, ALL_GATHER: 1}
-    return times[collective] * (ranks - 1) / ranks if collective != BROADCAST else 1.0
+def sent_share(kind: str, ranks: int, library: str = "") -> float | None:
+    """Bytes that a rank sends, mean over the ranks, for each byte of the whole tensor of a collective (docs/record.md
+    names the kinds), or of what it hands to `send`. None: no algorithm of that kind is known.
+
+    Without a library: the least that any algorithm can send, which NCCL, MPI and Horovod reach but for their headers.
+    GLOO: its reduce-scatter in torch.distributed is an allreduce of which each rank keeps a part, and its reduce a
+    reduce-scatter that is gathered (in segments, which need not be equal). Counted in
+    tests/frameworks/test_wire_bytes.py.
+    """
+    once = (ranks - 1) / ranks
+    shares = dict.fromkeys((REDUCE_SCATTER, ALL_GATHER, BROADCAST, "reduce", "all_to_all"), once)
+    shares |= {ALLREDUCE: 2 * once, "send": 1.0}
+    if library == GLOO:
+        shares |= {REDUCE_SCATTER: shares[ALLREDUCE], "reduce": once * (1 + 1 / ranks)}
+    return shares.get(kind)
 
 
-def bus_bandwidth(collective: str, bytes: float, seconds: float, ranks: int) -> float:
-    """Bytes a second of the slowest link, were the algorithm the best there is."""
-    return bus_factor(collective, ranks) * (bytes / seconds)
+def bus_factor(collective: str, ranks: int, library: str = "") -> float:
+    """Bus bandwidth over algorithm bandwidth, of one of COLLECTIVES, by the algorithm of `library` (`sent_share`)."""
+    return 1.0 if collective == BROADCAST else sent_share(collective, ranks, library) or 0.0
+
+
+def bus_bandwidth(collective: str, bytes: float, seconds: float, ranks: int, library: str = "") -> float:
+    """Bytes a second of the slowest link, by the algorithm of `library`."""
+    return bus_factor(collective, ranks, library) * (bytes / seconds)
 
 
 def sizes(min_bytes: int = MIN_BYTES, max_bytes: int = MAX_BYTES, factor: int = SIZE_FACTOR) -> Iterator[int]:
@@ -81,7 +98,8 @@ def whole_bytes(collective: str, part: int, ranks: int) -> int:
     return part * ELEMENT_BYTES * (ranks if collective in PARTED else 1)
 
 
-# The columns of nccl-tests, then what the OSU benchmarks add with -f: fastest and slowest call, and their number.
+# The columns of nccl-tests, then what the OSU benchmarks add with -f: fastest and slowest call, and their number. Last
+# what this rank's TCP sockets sent in one call, over the size.
 TABLE = (  # name, unit, width
     ("size", "(B)", 12),
     ("count", "(elements)", 12),
@@ -96,6 +114,7 @@ TABLE = (  # name, unit, width
     ("min", "(us)", 8),
     ("max", "(us)", 8),
     ("calls", "", 6),
+    ("sent", "(size)", 6),
 )
 
 
@@ -107,9 +126,17 @@ def table_header() -> list[str]:
 
 
 def table_row(
-    collective: str, ranks: int, bytes: int, seconds: Sequence[float], wrong: int, half_width: float | None
+    collective: str,
+    ranks: int,
+    bytes: int,
+    seconds: Sequence[float],
+    wrong: int,
+    half_width: float | None,
+    library: str = "",
+    sent: int | None = None,
 ) -> str:
-    """One size: mean, fastest and slowest of the calls' seconds; `half_width`: relative, of the mean's interval."""
+    """One size: mean, fastest and slowest of the calls' seconds; `half_width`: relative, of the mean's interval;
+    `sent`: bytes that sockets sent in one call (None: not known)."""
     mean = sum(seconds) / len(seconds)
     cells: tuple[str | float, ...] = (
         str(bytes),
@@ -119,12 +146,13 @@ def table_row(
         ROOT.get(collective, "-1"),
         1e6 * mean,
         bytes / mean / 1e9,
-        bus_bandwidth(collective, bytes, mean, ranks) / 1e9,
+        bus_bandwidth(collective, bytes, mean, ranks, library) / 1e9,
         str(wrong),
         "n/a" if half_width is None else f"{100 * half_width:.1f}%",
         1e6 * min(seconds),
         1e6 * max(seconds),
         str(len(seconds)),
+        "n/a" if sent is None else sent / bytes,
     )
     row = []
     for cell, (_, _, width) in zip(cells, TABLE, strict=True):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from planted import PARAMETERS, Planted, plant
+from planted import PARAMETERS, Planted, plant, rank_report
 from planted_pipelines import Pipeline, plant_pipelines
 
 from analysis.frames import measured, results
@@ -37,10 +37,21 @@ def test_results_csv_has_bytes_by_kind(tmp_path: Path) -> None:
 
 
 def test_a_kind_nobody_has_heard_of_is_not_lost() -> None:
-    from planted import rank_report
-
     rank = rank_report(DDP.trial(), 0, [0.1], communication_bytes={"gossip": 5, "broadcast": 2})
     assert [measured.bytes_sent(rank, kind) for kind in ("other", "broadcast", "send", "")] == [5, 2, 0, 7]
+
+
+@pytest.mark.parametrize(("backend", "units"), [("gloo", 4), ("nccl", 3)])
+def test_four_units_leave_a_rank_over_gloo_where_nccl_sends_three(backend: str, units: int) -> None:
+    """FSDP2 with tuned_for: memory, of which a unit is half of the weights at two workers: gathered twice, reduced."""
+    sent = {"all_gather": 2 * WHOLE, "reduce_scatter": WHOLE}
+    ranks = [
+        rank_report(FSDP.trial(), rank, [0.1], communication_bytes=sent, backend={"backend": backend})
+        for rank in range(2)
+    ]
+    assert measured.algorithm_bytes(ranks) == units * WHOLE / 2
+    ranks[0].communication_bytes["gossip"] = 5
+    assert measured.algorithm_bytes(ranks) is None, "nobody knows what that takes"
 
 
 @pytest.mark.parametrize(
@@ -69,8 +80,9 @@ def test_the_fp32_row_of_another_batch_will_do_and_of_another_stage_will_not(tmp
 def test_the_table_shows_only_kinds_that_were_used(tmp_path: Path) -> None:
     planted = [*both(DDP, FSDP), Planted(counted=True)]
     listing = communication.listing(read(tmp_path, planted), "resnet18")
-    assert listing and listing.header[1:5] == ("allreduce", "reduce-scatter", "all-gather", "sum")
-    assert listing.rows[3] == ("torch_fsdp2, 2 workers, fp16", "", "22.4", "89.5", "112", "0.833", "10.00", "", "")
+    assert listing and listing.header[1:5] == ("allreduce", "reduce-scatter", "all-gather", "payload")
+    shares = "0.833", "10.00", "", ""
+    assert listing.rows[3] == ("torch_fsdp2, 2 workers, fp16", "", "22.4", "89.5", "112", "55.9", "", *shares)
     assert communication.listing(read(tmp_path / "one", planted[-1:]), "resnet18") is None, "one worker sends nothing"
 
 
@@ -78,4 +90,4 @@ def test_what_a_pipeline_sends_is_a_kind_of_its_own(tmp_path: Path) -> None:
     done = results.read(plant_pipelines(tmp_path, [Pipeline(p=2, m=4)]))
     assert set(done.trials.communication_send_bytes) == {4_000_000}
     listing = communication.listing(done, "transformer_lm")
-    assert listing and listing.header[1:3] == ("send", "sum")
+    assert listing and listing.header[1:3] == ("send", "payload")

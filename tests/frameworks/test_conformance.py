@@ -18,6 +18,7 @@ import in_turn
 import pytest
 from trained import BLOCKS, LAST_BLOCK, ON_CPU, OUTSIDE, P, by_mpi, ran, skip_where_missing, started
 
+from analysis.frames import measured
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.ranks import as_pipelined
 from scaling_study.records import store
@@ -168,6 +169,9 @@ def test_it_trains_what_one_process_would_and_hands_over_what_its_scheme_says(
     skip_where_missing(case.framework)
     found = judged(case)
     assert found.verdict == "passed"
+    if case.framework in ("torch_ddp", "torch_fsdp2"):  # over Gloo, whose sockets say what left; others wait for ranks
+        by_algorithm, crossed = measured.algorithm_bytes(found.ranks), sum(r.sent_bytes or 0 for r in found.ranks) / 2
+        assert by_algorithm and by_algorithm <= crossed < 1.05 * by_algorithm
     for rank in found.ranks:
         assert case.moved is None or rank.communication_bytes == case.moved
         assert {kind: rank.memory[kind] for kind in case.kept} == case.kept

@@ -1,7 +1,8 @@
 """The bytes that really cross a socket, against the bytes counted at the call to the collective.
 
-Each rank asks the kernel (TCP_INFO) how much its own sockets have sent. A ring allreduce of n workers sends
-2 (n-1)/n of the gradients from each: with two workers, exactly once their size, plus Gloo's and Horovod's headers.
+Each rank asks the kernel (TCP_INFO) how much its own sockets have sent (measure/wire.py). A ring allreduce of n workers
+sends 2 (n-1)/n of the gradients from each: with two workers, exactly once their size, plus Gloo's and Horovod's
+headers.
 """
 
 from __future__ import annotations
@@ -14,23 +15,13 @@ import forked
 import in_turn
 import pytest
 
+from scaling_study.stats.network import GLOO, sent_share
+
 PROGRAM = """
-import json, os, socket, struct, sys
+import json, sys
 import horovod.torch as hvd, torch
 from scaling_study.measure import Wire
-
-TCP_INFO_BYTES_SENT = 200  # offset of tcpi_bytes_sent in struct tcp_info (linux/tcp.h), since Linux 4.19
-
-def bytes_sent():
-    total = 0
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            with socket.socket(fileno=os.dup(int(name))) as s:
-                info = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232)
-            total += struct.unpack_from("Q", info, TCP_INFO_BYTES_SENT)[0] if len(info) >= 208 else 0
-        except OSError:
-            continue
-    return total
+from scaling_study.measure.wire import sent_by_sockets
 
 hvd.init()
 model = torch.nn.Linear(1000, 1000, bias=False)
@@ -43,14 +34,19 @@ def step():
     optimizer.step()
     optimizer.zero_grad()
 step()
-before = bytes_sent()
+before = sent_by_sockets()
 for _ in range(10):
     step()
-crossed = (bytes_sent() - before) / 10
+crossed = (sent_by_sockets() - before) / 10
 with wire:
     step()
+hvd.barrier()
+before = sent_by_sockets()
+hvd.reducescatter(torch.ones(1_000_000), op=hvd.Sum, name="of a megabyte")
+share = (sent_by_sockets() - before) / 4_000_000
+hvd.barrier()
 if hvd.rank() == 0:
-    json.dump({"crossed": crossed, "counted": wire.bytes["allreduce"]}, open(sys.argv[2], "w"))
+    json.dump({"crossed": crossed, "counted": wire.bytes["allreduce"], "reduce_scatter": share}, open(sys.argv[2], "w"))
 """
 
 
@@ -73,3 +69,47 @@ def test_counted_bytes_are_what_crosses_the_socket(bytes_by_compression, compres
     bytes_ = bytes_by_compression[compression]
     assert bytes_["counted"] == 1_000_000 * size
     assert bytes_["counted"] <= bytes_["crossed"] < 1.02 * bytes_["counted"]
+    assert bytes_["reduce_scatter"] == pytest.approx(sent_share("reduce_scatter", 2), rel=0.02), "unlike torch's"
+
+
+COLLECTIVES = """
+import json, sys
+import torch, torch.distributed as dist
+from scaling_study.measure.wire import sent_by_sockets
+
+dist.init_process_group("gloo")
+n = dist.get_world_size()
+whole, part = torch.ones(1_048_576), torch.ones(1_048_576 // n)
+sent = torch.zeros(7, dtype=torch.float64)
+for index, call in enumerate([
+    lambda: None,
+    lambda: dist.all_reduce(whole),
+    lambda: dist.reduce_scatter_tensor(part, whole),
+    lambda: dist.all_gather_into_tensor(whole, part),
+    lambda: dist.broadcast(whole, 0),
+    lambda: dist.reduce(whole, 0),
+    lambda: dist.all_to_all_single(torch.empty_like(whole), whole),
+]):
+    dist.barrier()
+    before = sent_by_sockets()
+    call()
+    dist.barrier()
+    sent[index] = (sent_by_sockets() - before) / 4_194_304
+dist.all_reduce(sent)
+if dist.get_rank() == 0:
+    json.dump((sent / n).tolist()[1:], open(sys.argv[1], "w"))
+dist.barrier()
+"""
+KINDS = ("allreduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all")
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_gloo_sends_for_each_collective_is_what_its_algorithm_is_said_to_send(tmp_path, ranks):
+    """Its reduce-scatter is an allreduce and a cut: twice what NCCL sends for it."""
+    (tmp_path / "program.py").write_text(COLLECTIVES)
+    argv = ["torchrun", "--nproc-per-node", str(ranks), tmp_path / "program.py", str(tmp_path / "out.json")]
+    done = forked.run(argv)
+    assert done.returncode == 0, done.stderr
+    sent = dict(zip(KINDS, json.loads((tmp_path / "out.json").read_text()), strict=True))
+    assert sent == pytest.approx({kind: sent_share(kind, ranks, GLOO) for kind in KINDS}, rel=0.02)
+    assert sent["reduce_scatter"] == pytest.approx(2 * sent_share("reduce_scatter", ranks), rel=0.02)

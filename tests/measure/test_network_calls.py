@@ -39,7 +39,8 @@ def calls(
 
 def test_every_call_waits_for_all_ranks_first() -> None:
     made, happened = calls(Window(warmup_steps=2, min_steps=3, min_seconds=0.0, max_steps=3))
-    assert happened == ["barrier", "allreduce"] * 5
+    around = ["barrier"]  # the bytes that left in the timed calls are read after one, and without its own
+    assert happened == ["barrier", "allreduce"] * 2 + around + ["barrier", "allreduce"] * 3 + around
     assert (len(made.warmup_seconds), len(made.seconds), made.wrong) == (2, 3, 0)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scaling_study.stats import network
 from scaling_study.stats.network import (
     COLLECTIVES,
+    GLOO,
     Point,
     bus_bandwidth,
     bus_factor,
@@ -129,6 +130,12 @@ def test_bus_factors(collective: str, of_2: float, of_3: float, of_8: float) -> 
         assert isclose(bus_bandwidth(collective, 6e9, 2.0, ranks), 3e9 * factor)
 
 
+@pytest.mark.parametrize(("ranks", "factor"), [(2, 1.0), (4, 1.5)])
+def test_a_reduce_scatter_of_gloo_loads_the_bus_as_an_allreduce_does(ranks: int, factor: float) -> None:
+    assert bus_factor("reduce_scatter", ranks, GLOO) == bus_factor("allreduce", ranks, GLOO) == factor
+    assert bus_factor("all_gather", ranks, GLOO) == bus_factor("all_gather", ranks)
+
+
 def test_the_sizes_are_1_kib_to_256_mib_by_four() -> None:
     assert list(network.sizes()) == [1024 * 4**power for power in range(10)]
     assert list(network.sizes())[-1] == 256 * 2**20
@@ -144,12 +151,12 @@ def test_parts_fill_their_size_as_far_as_they_can(collective: str, bytes: int, r
 
 
 TABLE = """
-#       size        count    type  redop  root     time   algbw   busbw #wrong   +-95%      min      max  calls
-#        (B)   (elements)                          (us)  (GB/s)  (GB/s)                    (us)     (us)
-        1024          256   float    sum    -1    35.50    0.03    0.03      0    3.1%    31.00    40.00      2
-     1048576       262144   float   none     0  1000.00    1.05    1.05      0    0.0%  1000.00  1000.00    100
-        1008           84   float    sum    -1     0.25    4.03    2.69      1   50.0%     0.25     0.25     10
-   268435456      8388608   float   none    -1 400000.0    0.67    0.59      3     n/a 400000.0 400000.0      1
+#       size        count    type  redop  root     time   algbw   busbw #wrong   +-95%      min      max  calls   sent
+#        (B)   (elements)                          (us)  (GB/s)  (GB/s)                    (us)     (us)        (size)
+        1024          256   float    sum    -1    35.50    0.03    0.03      0    3.1%    31.00    40.00      2    n/a
+     1048576       262144   float   none     0  1000.00    1.05    1.05      0    0.0%  1000.00  1000.00    100   0.00
+        1008           84   float    sum    -1     0.25    4.03    5.38      1   50.0%     0.25     0.25     10   1.33
+   268435456      8388608   float   none    -1 400000.0    0.67    0.59      3     n/a 400000.0 400000.0      1    n/a
 """
 
 
@@ -157,8 +164,8 @@ def test_the_table_is_that_of_nccl_tests_with_the_columns_of_osu() -> None:
     made = [
         *network.table_header(),
         network.table_row("allreduce", 2, 1024, [31e-6, 40e-6], 0, 0.031),
-        network.table_row("broadcast", 3, 1048576, [1e-3] * 100, 0, 0.0),
-        network.table_row("reduce_scatter", 3, 1008, [0.25e-6] * 10, 1, 0.5),
+        network.table_row("broadcast", 3, 1048576, [1e-3] * 100, 0, 0.0, "", 0),
+        network.table_row("reduce_scatter", 3, 1008, [0.25e-6] * 10, 1, 0.5, GLOO, 1344),
         network.table_row("all_gather", 8, 268435456, [0.4], 3, None),
     ]
     assert made == TABLE.strip("\n").split("\n")
