@@ -18,6 +18,7 @@ from analysis.frames.study import workers_text
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.views import epochs
+from analysis.views.view import Gap, StudyTable, View
 
 FLAWS = {
     "F1": "no warm-up, and no wait for the device",
@@ -291,12 +292,12 @@ VERDICTS = {
 }
 
 
-def claims_listings(results: Results) -> list[Listing]:
-    """One table; without rows, and with a note, where the study measured no published configuration."""
+def listing(results: Results) -> Listing | None:
+    """One table; None where the study measured no published configuration."""
     claims = claims_table(results)
-    title = f"Published beside measured ({results.heading})"
     if claims.empty:
-        return [Listing(title, HEADER, (), (_nothing(results),))]
+        return None
+    title = f"Published beside measured ({results.heading})"
     several = claims.duplicated("what", keep=False)
     rows = tuple(_published_row(row, named) for row, named in zip(as_rows(claims), several, strict=True))
     seen = sorted({flaw for flaws in claims.flaws for flaw in flaws}, key=lambda flaw: int(flaw[1:]))
@@ -305,7 +306,7 @@ def claims_listings(results: Results) -> list[Listing]:
         "Published ratios are of single runs, without an interval.",
         f"Known flaws of the published measurements: {'; '.join(f'{flaw} {FLAWS[flaw]}' for flaw in seen)}.",
     ]
-    return [Listing(title, HEADER, rows, (*lines, f"{notes.source(results)}."))]
+    return Listing(title, HEADER, rows, (*lines, f"{notes.source(results)}."))
 
 
 def _published_row(row: Mapping[Any, Any], several: bool) -> tuple[str, ...]:
@@ -328,6 +329,16 @@ def _nothing(results: Results) -> str:
     frameworks = sorted({str(claim.of["framework"]) for claim in published()})
     ours = ", ".join(results.models) or "nothing"
     return (
-        f"No published ratio matches this study, which measured {ours}. Published are ratios of {', '.join(models)}, "
-        f"by {', '.join(frameworks)}; a ratio needs both of its configurations, measured and comparable."
+        f"this study measured {ours}. Published are ratios of {', '.join(models)}, by {', '.join(frameworks)}; a ratio "
+        "needs both of its configurations, measured and comparable"
     )
+
+
+VIEW = View(
+    "Do published ratios hold here?",
+    (
+        StudyTable(
+            "published", listing, claims_table, section="published", gap=Gap("No published ratio is here too", _nothing)
+        ),
+    ),
+)

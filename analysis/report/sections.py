@@ -127,21 +127,12 @@ def _worth(results: Results) -> Iterator[Part]:
 
 def published_section(material: Material) -> Section:
     """The ratios and outcomes that five public studies claim, and the same ones here."""
-    claims = ratios.claims_table(material.results)
-    grids = ratios.claims_listings(material.results)
     parts = _tables(material, "published")
-    outcomes = bool(parts)
-    parts += [of_listing(grid, "published.csv", claims) for grid in grids if grid.rows]
-    if not outcomes:
-        parts += [Text(note, "note") for grid in grids if not grid.rows for note in grid.notes]
-    verdicts = claims.verdict.value_counts().to_dict() if len(claims) else {}
-    verdict_text = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
-    lead = (
-        f"Ratios are compared, not speeds: the machines differ. {verdict_text}."
-        if verdict_text
-        else "This study measured no published configuration."
-    )
-    if outcomes and not verdict_text:
+    lead = "This study measured no published configuration."
+    if verdicts := Counter(ratios.claims_table(material.results).verdict):
+        counted = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
+        lead = f"Ratios are compared, not speeds: the machines differ. {counted}."
+    elif any(isinstance(part, Grid) for part in parts):
         lead = "What the published trainings came to, beside those here: accuracies and losses, never seconds."
     return Section("published", "Published beside measured", lead, tuple(parts))
 

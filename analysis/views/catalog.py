@@ -8,7 +8,7 @@ from analysis.execution import Salvage
 from analysis.findings import DOUBT, Evidence, Finding, grouped, ordered
 from analysis.frames.configurations import known
 from analysis.frames.results import Results
-from analysis.published import outcomes
+from analysis.published import outcomes, ratios
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.views import (
@@ -66,6 +66,7 @@ VIEWS: tuple[View, ...] = (
     maps.VIEW,
     network.VIEW,
     outcomes.VIEW,
+    ratios.VIEW,
     work.VIEW,
     timing.VIEW,
     training_flaws.VIEW,
