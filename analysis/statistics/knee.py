@@ -15,8 +15,9 @@ from scaling_study.stats.intervals import FEWEST_REPEATS, student_t, welch_satte
 # The interval at a count that was not run holds all laws that are tied. Each law is fitted to 400 sets of means as
 # likely as the measured ones: drawn with the spread of the repeats (pooled over all counts), with the law's own misfit
 # on top. Each draw is then off by as much as the law was off counts left out, beyond their noise. The interval spans
-# 95 % of the draws of every tied law. A switch that saturates beyond the largest run, or a second host after the first,
-# is in no draw; for a throughput at other counts `scaling-study predict` simulates the steps on a network.
+# 95 % of the draws of every tied law. A switch that saturates beyond the largest run is in no draw. A law of one host
+# is not asked for more workers than a host holds, nor one over hosts for fewer than ran over hosts (Family.fewest and
+# most): for those `scaling-study predict` simulates the steps on a network.
 
 DRAWS, SEED = 400, 0
 INSIDE = (2.5, 97.5)  # percentiles
@@ -74,10 +75,17 @@ class Extrapolation:
 
     @property
     def counts(self) -> list[int]:
-        """Powers of two that were not run, up to FARTHEST times the largest that was."""
-        seen = {int(count) for count in self.compared.family.workers}
-        powers = (2**power for power in range((FARTHEST * max(seen)).bit_length()))
-        return [count for count in powers if count not in seen]
+        """Powers of two that were not run, up to FARTHEST times the largest that was, of the family's own regime."""
+        family = self.compared.family
+        seen = {int(count) for count in family.workers}
+        powers = (2**power for power in range(self.farthest(FARTHEST).bit_length()))
+        return [count for count in powers if count not in seen and (count >= family.fewest or count == 1)]
+
+    def farthest(self, times: int) -> int:
+        """So many times the largest count measured, or what a host holds where the law is of one host."""
+        family = self.compared.family
+        most = times * int(family.workers.max())
+        return most if family.most is None else min(most, family.most)
 
 
 @once
@@ -130,10 +138,10 @@ class Returned:
 def knee(extrapolation: Extrapolation, share: float = SHARE) -> Knee:
     """The knee of one family, for a `share` between 0 and 1."""
     largest = int(extrapolation.compared.family.workers.max())
-    looked = max(largest, min(KNEE_FARTHEST * largest, MOST))
-    counts = np.arange(1.0, looked + 1)
-    best = _last(extrapolation.rates(counts)[None], share)[0]
-    drawn = [_last(law.rates(counts, off=False), share) for law in extrapolation.drawn]
+    looked = max(largest, min(extrapolation.farthest(KNEE_FARTHEST), MOST))
+    counts, fewest = np.arange(1.0, looked + 1), extrapolation.compared.family.fewest
+    best = _last(extrapolation.rates(counts)[None], share, fewest)[0]
+    drawn = [_last(law.rates(counts, off=False), share, fewest) for law in extrapolation.drawn]
     if not drawn:
         return Knee(int(best), None, None, share, looked)
     bounds = [np.percentile(draw, (2.5, 97.5), method="inverted_cdf") for draw in drawn]
@@ -141,10 +149,11 @@ def knee(extrapolation: Extrapolation, share: float = SHARE) -> Knee:
     return Knee(int(best), int(min(low, best)), int(max(high, best)), share, looked)
 
 
-def _last(rates: Vector, share: float) -> Vector:
-    """(draws,) the last count before returns fall below `share`; rates: (draws, counts 1, 2, ...)."""
+def _last(rates: Vector, share: float, fewest: int = 1) -> Vector:
+    """(draws,) the last count before returns fall below `share`, from `fewest` on; rates: (draws, counts 1, 2, ..)."""
     returned = np.diff(rates, axis=1) / rates[:, :1]
     below = returned < share
+    below[:, : fewest - 1] = False
     return np.asarray(np.where(below.any(axis=1), below.argmax(axis=1) + 1, rates.shape[1]), dtype=np.float64)
 
 

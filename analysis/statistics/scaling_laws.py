@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,12 +122,16 @@ class Family:
     left out: more workers cut the model elsewhere.
 
     `rows`: one for each worker count, ascending, all comparable. `left_out`: reasons why others were not taken.
+    Workers of one host and workers over several do not follow one law: from `fewest` to `most` a law of this family may
+    be asked for.
     """
 
     label: str
     rows: tuple[Row, ...]
     strong: bool
     left_out: tuple[str, ...]
+    fewest: int = 1
+    most: int | None = None
 
     @property
     def model(self) -> str:
@@ -181,17 +185,54 @@ def families(results: Results) -> list[Family]:
         base = by_id.get(str(first["baseline"]))
         every = [*(own if base is None or not all(map(_unfit, own)) else [base]), *group]
         left_out = tuple(f"{int(row['workers'])} workers: {why}" for row in every if (why := _unfit(row)))
-        counts: dict[int, Row] = {}
-        for row in sorted(every, key=lambda row: float(row["hosts"]) if known(row["hosts"]) else 0.0):
-            if not _unfit(row):
+        wire = [str(first["allreduce"])] if first["allreduce"] != "none" else []
+        batch = f"{'global ' * (held == 'global_batch')}batch {int(first[held])}"
+        words = [str(first["framework"]), *wire, batch, *series.words(first, names)]
+        parts = _regimes([row for row in every if not _unfit(row)])
+        for regime, rows_of_it in parts.items():
+            counts: dict[int, Row] = {}
+            for row in sorted(rows_of_it, key=hosts_of):
                 counts.setdefault(int(row["workers"]), row)  # of several placements that on the fewest hosts
-        if counts:
-            wire = [str(first["allreduce"])] if first["allreduce"] != "none" else []
-            batch = f"{'global ' * (held == 'global_batch')}batch {int(first[held])}"
-            label = ", ".join([str(first["framework"]), *wire, batch, *series.words(first, names)])
-            kept = tuple(counts[count] for count in sorted(counts))
-            found.append(Family(label, kept, results.study.scaling == "strong", left_out))
+            if counts:
+                kept = tuple(counts[count] for count in sorted(counts))
+                several = [int(row["workers"]) for row in kept if hosts_of(row) > 1]
+                room = max(counts) if len(parts) > 1 else host_room(kept[-1], results.study.machine)
+                most = None if several or room is None else max(room, *counts)
+                label = ", ".join([*words, *([regime] if regime else [])])
+                strong = results.study.scaling == "strong"
+                found.append(Family(label, kept, strong, left_out, min(several, default=1), most))
     return found
+
+
+def hosts_of(row: Row) -> int:
+    """1 where a trial asked for none."""
+    return int(str(row["hosts"])) if known(row["hosts"]) else 1
+
+
+def host_room(row: Row, machine: Mapping[str, Any]) -> int | None:
+    """How many workers this machine has room for; None where it is not the only host, or unknown."""
+    if known(row["hosts"]):
+        return None
+    if row["device"] == "cuda":
+        return len(machine["gpus"]) if machine.get("gpus") is not None else None
+    cores = machine.get("cores")
+    share = int(row["cores_per_worker"]) if known(row["cores_per_worker"]) else 1
+    return int(cores) // share if isinstance(cores, int) and share else None
+
+
+def _regimes(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows inside a host and rows over hosts, apart where either could have a law; one worker belongs to both."""
+    alone = [row for row in rows if int(row["workers"]) == 1]
+    inside = [row for row in rows if hosts_of(row) == 1]
+    over = [*alone, *(row for row in rows if hosts_of(row) > 1)]
+    parts = {"inside a host": inside, "over hosts": over}
+    if len(inside) == len(alone) or len(over) == len(alone) or all(_too_few(part) for part in parts.values()):
+        return {"": list(rows)}
+    return parts
+
+
+def _too_few(rows: Sequence[Row]) -> bool:
+    return len({int(row["workers"]) for row in rows}) < FEWEST_COUNTS
 
 
 def _unfit(row: Row) -> str:
@@ -210,6 +251,7 @@ def _unfit(row: Row) -> str:
 # Where even the tied laws miss the counts that they were fitted to, nothing is said of other counts.
 
 FEWEST_COUNTS = 4
+TOO_FEW_EACH = f"inside a host and over hosts there are fewer than {FEWEST_COUNTS} worker counts each"
 LACK_OF_FIT, MOST_MISFIT = 1e-3, 0.05  # p of the F test, and the relative misfit, from which no law is believed
 TIE = 1e-18  # of a sum of squared relative residuals: what rounding makes of two forms that fit alike
 
@@ -336,6 +378,9 @@ def compare(family: Family) -> LawComparison | Declined:
         several = f"{len(workers)} worker counts ({counts})" if len(workers) > 1 else f"one worker count ({counts})"
         more = f"; left out: {'; '.join(family.left_out)}" if family.left_out else ""
         return Declined(family, f"{several}, and a law needs at least {FEWEST_COUNTS}{more}")
+    placed = {hosts_of(row) > 1 for row in family.rows if int(row["workers"]) > 1}
+    if len(placed) > 1:
+        return Declined(family, f"workers of one host and workers over hosts follow no one law; {TOO_FEW_EACH}")
     spent, noise = workers / family.rates, noise_of(family.repeats)
     alpha_beta = STRONG_ALPHA_BETA if family.strong else WEAK_ALPHA_BETA
     fits = sorted(

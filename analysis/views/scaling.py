@@ -22,7 +22,7 @@ from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
 from analysis.statistics import ranking
 from analysis.statistics.knee import FARTHEST, SHARE, Extrapolation, Knee, Returned, extrapolations, knee, returns
-from analysis.statistics.scaling_laws import FEWEST_COUNTS, Declined, Family, LawComparison, comparisons
+from analysis.statistics.scaling_laws import FEWEST_COUNTS, Declined, Family, LawComparison, comparisons, host_room
 from analysis.text import file_name
 from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS
@@ -115,6 +115,7 @@ def laws_listing(results: Results) -> Listing | None:
         "Tied: a held-out error larger by no more than the noise of a measured mean (95 %). alpha-beta: "
         "compute, and an allreduce of latency and bytes. USL: universal scalability law. Extra-P: one term "
         "n^i log2(n)^j, chosen anew for each fit.",
+        *ended(results),
         *declined(results),
     ]
     header = (
@@ -144,10 +145,23 @@ def returns_listing(results: Results) -> Listing | None:
         "Marginal efficiency: the throughput that each worker between two measured counts added, as a share of that of "
         f"one worker, with its 95 % interval. Knee: the last count with a marginal efficiency of at least "
         f"{100 * SHARE:.0f} %, by the tied laws.",
+        *ended(results),
         *declined(results),
     ]
     header = ("family", "marginal efficiency", f"knee at {100 * SHARE:.0f} %")
     return notes.listing(results, "Marginal efficiency of workers", header, rows, lines)
+
+
+def ended(results: Results) -> list[str]:
+    """A sentence where a law is of one host, or of several only: the worker counts that it is not asked for."""
+    families = [compared.family for compared in comparisons(results) if isinstance(compared, LawComparison)]
+    most, fewest = {family.most for family in families} - {None}, {family.fewest for family in families} - {1}
+    of_one = (
+        f"beyond the {' or '.join(map(str, sorted(filter(None, most))))} workers that one host holds" if most else ""
+    )
+    of_more = f"below the {' or '.join(map(str, sorted(fewest)))} workers that ran over hosts" if fewest else ""
+    where = " or ".join(filter(None, (of_one, of_more)))
+    return [f"No law is asked for counts {where}: workers of one host and over hosts follow two."] if where else []
 
 
 def declined(results: Results) -> list[str]:
@@ -212,7 +226,7 @@ def _panel(axis: Axes, layout: style.Layout, beyond: Extrapolation, turn: Knee) 
     blue, orange = style.style_colours(2)
     family = beyond.compared.family
     counts, rates = family.workers, family.rates
-    along = np.geomspace(counts.min(), FARTHEST * counts.max(), POINTS)
+    along = np.geomspace(counts.min(), beyond.farthest(FARTHEST), POINTS)
     law, bounds = beyond.rates(along), beyond.bounds(along)
     if bounds is not None:
         axis.fill_between(along, *bounds, color=blue, alpha=0.18, linewidth=0, zorder=1)
@@ -358,13 +372,13 @@ def repeats_apart(a: ConfigurationRow, b: ConfigurationRow) -> int | None:
 def _count(extrapolation: Extrapolation, results: Results) -> tuple[float, Suggestion] | None:
     """(doubt taken off, which count would) for one family."""
     compared, family = extrapolation.compared, extrapolation.compared.family
-    largest, room = int(family.workers.max()), _room(family, results)
+    largest, room = int(family.workers.max()), host_room(family.about, results.study.machine)
     counts = [count for count in extrapolation.counts if count <= 2 * largest]
     inside = [count for count in counts if room is None or count <= room]
     chosen = inside or counts
     if not chosen:
         return None
-    target = FARTHEST * largest
+    target = extrapolation.farthest(FARTHEST)
     at = np.concatenate([np.log(law.rates(np.array([target, *chosen], dtype=float))) for law in extrapolation.drawn])
     doubt = float(at[:, 0].var())
     if not doubt:
@@ -391,7 +405,7 @@ def _first(family: Family, results: Results) -> tuple[tuple[bool, int], Suggesti
         return None
     while count in seen:
         count *= 2
-    room = _room(family, results)
+    room = host_room(family.about, results.study.machine)
     more = f"; {missing - 1} more would still be missing" if missing > 1 else ""
     measured = f"{len(seen)} worker count{'s were' if len(seen) > 1 else ' was'} measured"
     sentence = (
@@ -400,18 +414,6 @@ def _first(family: Family, results: Results) -> tuple[tuple[bool, int], Suggesti
     )
     lacks = room is not None and count > room
     return (lacks, missing), Suggestion(FIRST_LAW, sentence, _to_run(family, count))
-
-
-def _room(family: Family, results: Results) -> int | None:
-    """How many workers this machine has room for; None where it is not the only host, or unknown."""
-    row, machine = family.about, results.study.machine
-    if known(row["hosts"]):
-        return None
-    if row["device"] == "cuda":
-        return len(machine["gpus"]) if machine.get("gpus") is not None else None
-    cores = machine.get("cores")
-    share = int(row["cores_per_worker"]) if known(row["cores_per_worker"]) else 1
-    return int(cores) // share if isinstance(cores, int) and share else None
 
 
 def _no_room(count: int, room: int | None) -> str:

@@ -16,7 +16,7 @@ from scipy.optimize import nnls
 
 from analysis.frames import results
 from analysis.statistics import scaling_laws
-from analysis.statistics.knee import Extrapolation
+from analysis.statistics.knee import Extrapolation, knee
 from analysis.statistics.scaling_laws import Declined, LawComparison, compare, families, solve
 from analysis.views import scaling
 
@@ -175,3 +175,38 @@ def test_strong_scaling_holds_the_global_batch(tmp_path: Path) -> None:
     (made,) = scaling_laws.comparisons(read)
     assert isinstance(made, LawComparison) and made.family.label == "horovod, fp32, global batch 256"
     assert made.best.error < 0.05
+
+
+# --- inside a host, and over hosts ---
+
+
+def placed(counts: tuple[int, ...], hosts: int) -> list[Planted]:
+    keys = (("hosts", hosts),) if hosts > 1 else ()
+    return [replace(one, keys=keys if one.workers > 1 else ()) for one in study(WEAK["ring"], counts)]
+
+
+def test_a_law_is_fitted_within_one_regime(tmp_path: Path) -> None:
+    """Before: one law through eight counts, of which a second host serves the upper four."""
+    both = [*placed((1, 2, 4, 8), 1), *placed((16, 32, 64, 128), 2)]
+    inside, over = families(results.read(plant(tmp_path / "a", both, machine=ROOM)))
+    assert (inside.label.endswith("inside a host"), over.label.endswith("over hosts")) == (True, True)
+    assert inside.workers.tolist() == [1, 2, 4, 8] and over.workers.tolist() == [1, 16, 32, 64, 128]
+    assert (inside.most, over.fewest, over.most) == (8, 16, None)
+    asked_for = [
+        Extrapolation(made).counts for one in (inside, over) if isinstance(made := compare(one), LawComparison)
+    ]
+    assert asked_for == [[], [256, 512]]
+    few = [*placed((1, 2, 4), 1), *placed((8, 16), 2)]
+    (declined,) = map(compare, families(results.read(plant(tmp_path / "b", few, machine=ROOM))))
+    assert isinstance(declined, Declined) and "workers over hosts follow no one law" in declined.why
+
+
+def test_a_law_of_one_host_ends_where_the_host_does(tmp_path: Path) -> None:
+    """64 cores: two counts up to there may be asked for, 128 may not."""
+    read = results.read(plant(tmp_path, placed((1, 2, 4, 8, 16), 1), machine=ROOM))
+    (one,) = families(read)
+    made = compare(one)
+    assert isinstance(made, LawComparison) and one.most == 64
+    assert Extrapolation(made).counts == [32, 64] and knee(Extrapolation(made), 0.01).looked == 64
+    listing = scaling.laws_listing(read)
+    assert listing and "beyond the 64 workers that one host holds" in " ".join(listing.notes)
