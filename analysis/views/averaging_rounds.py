@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.findings import DOUBT, Evidence, Finding, about, count, named
 from analysis.frames import configurations
 from analysis.frames.configurations import known
 from analysis.frames.measured import NUMBERS, SECONDS
@@ -15,9 +16,11 @@ from analysis.frames.rows import as_rows
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.text import megabytes, number, percent
-from analysis.views.view import StudyTable, View
+from analysis.views.view import Detector, StudyTable, View
 from scaling_study.stats.intervals import between_repeats
+from scaling_study.targets import ENDS
 
+FEWEST_ROUNDS = 10  # that a launch times
 ABOUT = ("configuration", "model", "series", "batch", "workers")
 
 
@@ -118,4 +121,23 @@ def _lines(results: Results, rows: pd.DataFrame) -> Iterator[str]:
     yield notes.source(results)
 
 
-VIEW = View("What happens in a round of averaging?", (StudyTable("rounds", listing, rounds_table),))
+def few_rounds(evidence: Evidence) -> Iterator[Finding]:
+    """Launches that timed too few rounds for their mean to be one."""
+    runs = evidence.results.details.rounds
+    fewest = runs[runs.ok].groupby("configuration").rounds.min()
+    timed = [row for row in evidence.rows if not any(known(row[end]) for end in ENDS)]
+    few = [row for row in timed if fewest.get(row["configuration"], FEWEST_ROUNDS) < FEWEST_ROUNDS]
+    if few:
+        least = min(int(fewest[row["configuration"]]) for row in few)
+        text = (
+            f"A launch timed only {count(least, 'averaging round')} ({named(few)}). Rounds of one launch are unlike, as "
+            f"they follow clocks: time {FEWEST_ROUNDS} or more (min_steps, and max_seconds long enough for them)."
+        )
+        yield about("rounds", "Few averaging rounds", text, DOUBT, few)
+
+
+VIEW = View(
+    "What happens in a round of averaging?",
+    (StudyTable("rounds", listing, rounds_table),),
+    detectors=(Detector(few_rounds, 18),),
+)

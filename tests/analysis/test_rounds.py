@@ -146,6 +146,22 @@ def test_a_round_of_more_than_its_target_is_no_miscounting(tmp_path: Path) -> No
     assert measured.samples_of_step(step.row) == pytest.approx(1.0625 * 512)
 
 
+@pytest.mark.parametrize(("rounds", "found"), [(2, True), (9, True), (10, False)])
+def test_a_mean_of_few_rounds_is_doubted(tmp_path: Path, rounds: int, found: bool) -> None:
+    made = read(tmp_path, Peers(replace(HIVEMIND, steps=rounds)))
+    said = [one for one in catalog.all_findings(made) if one.flaw == "rounds"]
+    assert [(one.severity, f"only {rounds} averaging rounds" in one.text) for one in said] == [("doubt", True)] * found
+
+
+def test_trainings_to_a_result_have_as_many_rounds_as_they_need(tmp_path: Path) -> None:
+    one = trained("hivemind", ("target_batch_size", 512), batch=64)
+    folder = plant_trained(tmp_path, []) and tmp_path
+    made = of_peers(Peers(replace(one.planted, steps=3)), replace(one.planted.trial(1), seed=1))
+    ranks = [replace(rank, training=training_in(one, 1000, 512, 1)) for rank in made.ranks]
+    store.write_record(folder / "trials" / made.id, replace(made, ranks=ranks))
+    assert not [one for one in catalog.all_findings(results.read(folder)) if one.flaw == "rounds"]
+
+
 @pytest.mark.parametrize("how", ["delayed", "local"])
 def test_other_updates_stand_apart_and_claim_no_speed_up(tmp_path: Path, how: str) -> None:
     made = read(tmp_path, updates(how))
