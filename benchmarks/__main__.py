@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         "--held-out", type=Path, action="append", default=[], metavar="RESULTS",
         help="prediction: a study to hold it against, and another (default: those that links left)",
     )  # fmt: skip
-    parser.add_argument("--minutes", type=float, help="verdicts: begin no study that would end later than this")
+    parser.add_argument("--minutes", type=float, help="verdicts, decentralized: measure for so long at most")
     parser.add_argument("--results", type=Path, help="folder for the results (default: benchmarks/results)")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(words)

@@ -30,6 +30,7 @@ from typing import NamedTuple
 from scaling_study.records import store
 from scaling_study.records.store import Record
 from scaling_study.stats.intervals import Interval, between_repeats, quotient
+from scaling_study.trial import Trial
 
 WINS, TIES, LOSES, OPEN = "wins", "ties", "loses", "not resolved"  # of decentralised training, in one cell
 NEAR = 1.1  # times, by which a round may be beyond the trained target batches and be taken for one of them
@@ -38,17 +39,33 @@ DECENTRALISED = ("hivemind",)
 
 
 class Way(NamedTuple):
-    """One way to train on two hosts."""
+    """One way to train on two hosts: `Hivemind fp16+fp16/10` averages gradients, and weights every tenth round."""
 
     framework: str
     allreduce: str
+    weights: str = ""  # their precision on the wire, where it is given
+    every: int = 1  # rounds from one averaging of weights to the next
 
     @property
     def decentralised(self) -> bool:
         return self.framework in DECENTRALISED
 
     def __str__(self) -> str:
-        return f"{TITLES.get(self.framework, self.framework)} {self.allreduce}"
+        return f"{self.title} {self.wire}"
+
+    @property
+    def title(self) -> str:
+        return TITLES.get(self.framework, self.framework)
+
+    @property
+    def wire(self) -> str:
+        weights = f"+{self.weights or 'fp32'}" if self.weights or self.every > 1 else ""
+        return self.allreduce + weights + (f"/{self.every}" if self.every > 1 else "")
+
+    @classmethod
+    def of(cls, trial: Trial) -> Way:
+        weights, every = trial.state_allreduce or "", trial.average_state_every or 1
+        return cls(trial.framework, trial.allreduce, weights, every)
 
 
 Place = tuple[str, int, Way]  # link, target batch, way
@@ -79,7 +96,7 @@ class Measured:
                 else:
                     self.missed[target] = self.missed.get(target, 0) + 1
             elif trial.framework in TITLES:
-                way = Way(trial.framework, trial.allreduce)
+                way = Way.of(trial)
                 self.rates.setdefault(link, {}).setdefault(target, {}).setdefault(way, []).append(
                     rounds_per_second(record)
                 )
@@ -87,6 +104,12 @@ class Measured:
                     self.samples.setdefault(link, {}).setdefault(target, {}).setdefault(way, []).append(
                         samples_of_a_round(record)
                     )
+
+    def replace(self, link: str, target: int, records: Iterable[Record]) -> None:
+        """As add, in place of all that was known of this cell: ways are compared within one sitting."""
+        for known in (self.rates, self.samples):
+            known.get(link, {}).pop(target, None)
+        self.add(link, records)
 
     def samples_of(self, link: str, target: int, way: Way) -> float:
         """Samples of both machines in a round, mean of the repeats."""

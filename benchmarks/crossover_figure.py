@@ -8,7 +8,8 @@ from typing import Any
 from benchmarks.crossover import OPEN, Cell, Way
 from benchmarks.crossover_text import seconds, times
 
-ORDER = (Way("hivemind", "fp32"), Way("hivemind", "fp16"), Way("torch_ddp", "fp32"), Way("torch_ddp", "fp16"),
+ORDER = (Way("hivemind", "fp32"), Way("hivemind", "fp16"), Way("hivemind", "fp16", "fp16"),
+         Way("hivemind", "fp16", "fp16", 10), Way("torch_ddp", "fp32"), Way("torch_ddp", "fp16"),
          Way("horovod", "fp32"))  # fmt: skip
 WIDE, HIGH = 2.1, 1.05  # inches of a cell
 TIED = "tied"
@@ -78,7 +79,7 @@ def _named_together(ways: Sequence[Way]) -> str:
     """`DDP fp32, fp16; Horovod fp32`"""
     wires: dict[str, list[str]] = {}
     for way in ways:
-        wires.setdefault(str(way).rpartition(" ")[0], []).append(way.allreduce)
+        wires.setdefault(way.title, []).append(way.wire)
     return "; ".join(f"{name} {', '.join(each)}" for name, each in wires.items())
 
 

@@ -7,7 +7,13 @@ Measured: studies/decentralized.yaml, its timed trials once for each link, its t
 Hosts and links are those of over_links.py. A repeat is a fresh launch of all processes. The results are
 decentralized.md, .png and .svg beside the numbers; the studies stay in .cache/benchmarks/decentralized, where an
 interrupted run goes on. A study that is whole in examples/results is taken from there, as nothing in the map compares
-one link with another: two hours need not be found at once (`--fresh`: measure everything anew).
+one cell with another: hours need not be found at once (`--fresh`: measure everything anew).
+
+    python -m benchmarks decentralized --minutes 20     # goes on with the next cells for so long, then draws the map
+
+Studies in examples/results that are older than a way to train (weights in 16 bits, or averaged seldom) lack it. It is
+then measured cell by cell, beside what was the fastest to the loss: first where Hivemind was nearest to winning, last
+where it was farthest. A cell that is measured so is compared by these launches alone.
 
 Not shown: latency and loss of a real line, peers that come and go, more than two peers, GPUs. A core computes, packs
 and sends in turn here, and Hivemind's own processes share it.
@@ -15,9 +21,11 @@ and sends in turn here, and Hivemind's own processes share it.
 
 from __future__ import annotations
 
+import itertools
 import math
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,18 +34,22 @@ from typing import Any
 import yaml
 
 from benchmarks import crossover, crossover_figure, crossover_text, over_links, publish
-from benchmarks.crossover import Cell, Measured
+from benchmarks.crossover import Cell, Measured, Way
 from benchmarks.links_figure import named
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Finding
 from scaling_study import datasets
 from scaling_study.records import pack, store
 from scaling_study.settings import CACHE, CHECKOUT
+from scaling_study.trial import NAMES, Trial
 from tests.cluster.network import Network, why_not
 
 STUDY = CHECKOUT / "studies" / "decentralized.yaml"
 KEPT = CACHE / "benchmarks" / "decentralized"
 EXAMPLES = CHECKOUT / "examples" / "results"
+ARMS = tuple(  # as Hivemind's documentation recommends
+    Trial("hivemind", allreduce="fp16", state_allreduce="fp16", average_state_every=every) for every in (1, 10)
+)
 QUICK_MODEL = "resnet8"
 QUICK_RATES = ("100mbit",)
 
@@ -53,6 +65,8 @@ def run(options: Options) -> list[Finding]:
             shutil.rmtree(KEPT, ignore_errors=True)
         work.mkdir(parents=True, exist_ok=True)
         measured = measure(options, Path(made), work)
+        if not options.quick and not options.fresh:
+            measure_arms(measured, options, Path(made), work)
     found = crossover.cells(measured)
     if not options.quick:
         publish.RESULTS.mkdir(exist_ok=True)
@@ -72,9 +86,7 @@ def measure(options: Options, made: Path, work: Path) -> Measured:
         asked = timed_study(f"decentralized-{rate or 'unlimited'}", options.quick, repeats, gated)
         folder = None if anew else kept(asked, repeats)
         if folder is None:
-            shutil.rmtree(made / "network", ignore_errors=True)  # of the link before
-            with Network(2, made, cores=("0", "1")) as network:
-                folder = over_links.swept_over(network, rate, asked, work)
+            folder = over(rate, asked, made, work)
         measured.add(named(rate), store.read_study(folder))
         print(f"  {named(rate)}: done", flush=True)
     asked = trained_study("decentralized-to-loss", options.quick)
@@ -83,8 +95,66 @@ def measure(options: Options, made: Path, work: Path) -> Measured:
     return measured
 
 
+def over(rate: str | None, asked: dict[str, Any], made: Path, work: Path, seconds: float | None = None) -> Path:
+    """The results of a study over a link of this rate, as far as it comes within so many seconds."""
+    shutil.rmtree(made / "network", ignore_errors=True)  # of the link before
+    with Network(2, made, cores=("0", "1")) as network:
+        return over_links.swept_over(network, rate, asked, work, seconds)
+
+
+def measure_arms(measured: Measured, options: Options, made: Path, work: Path) -> None:
+    """What older studies lack, cell by cell, for as long as `options.minutes` allows (None: to the end)."""
+    ends = time.monotonic() + 60 * options.minutes if options.minutes is not None else math.inf
+    repeats = options.pairs(3)
+    lacking = [cell for cell in crossover.cells(measured) if not {Way.of(each) for each in ARMS} <= {*_ways(cell)}]
+    for cell in sorted(lacking, key=_behind):
+        rate = next(rate for rate in over_links.RATES if named(rate) == cell.link)
+        asked = arms_study(rate, cell, repeats)
+        folder = kept(asked, repeats) or work / str(asked["study"])
+        seconds = ends - time.monotonic()
+        if not whole(folder, asked["sweeps"], repeats) and seconds > 0:
+            over(rate, asked, made, work, None if math.isinf(seconds) else seconds)
+        if whole(folder, asked["sweeps"], repeats):
+            measured.replace(cell.link, cell.target, store.read_study(folder))
+            print(f"  {cell.link}, target batch {cell.target:,}: done", flush=True)
+
+
+def _ways(cell: Cell) -> list[Way]:
+    return [one.way for one in cell.timed]
+
+
+def _behind(cell: Cell) -> float:
+    """How many times as long as the fastest Hivemind took."""
+    peers = cell.best(decentralised=True)
+    return peers.behind.mean if peers else math.inf
+
+
+def arms_study(rate: str | None, cell: Cell, repeats: int) -> dict[str, Any]:
+    """The ways that an older study lacks in one cell, beside what was the fastest there but for Hivemind."""
+    other = cell.best(decentralised=False)
+    ways = [Way.of(each) for each in ARMS] + ([other.way] if other else [])
+    asked = timed_study(f"decentralized-{rate or 'unlimited'}-{cell.target}", False, repeats, False)
+    sweeps = []
+    for sweep in asked["sweeps"]:
+        fixed = {key: value for key, value in sweep.items() if key not in ("matrix", "include")}
+        there = []
+        for keys in _combinations(sweep):
+            trial = Trial(**{key: value for key, value in {**fixed, **keys}.items() if key in NAMES[Trial]})
+            if Way.of(trial) in ways and trial.global_batch == cell.target:
+                there.append(keys)
+        sweeps += [{**fixed, "include": there}] if there else []
+    return {**asked, "baseline": {"framework": other.way.framework if other else "hivemind"}, "sweeps": sweeps}
+
+
+def _combinations(sweep: dict[str, Any]) -> list[dict[str, Any]]:
+    if "include" in sweep:
+        return list(sweep["include"])
+    return [dict(zip(sweep["matrix"], values, strict=True)) for values in itertools.product(*sweep["matrix"].values())]
+
+
 def kept(asked: dict[str, Any], repeats: int) -> Path | None:
-    """The results of a study that was measured before, if it is the same and all of it is there."""
+    """The results of a study in examples/results, if all that it asked for is there and still asked for alike. It may
+    lack ways to train that are younger, and have timed fewer rounds."""
     file = EXAMPLES / f"{asked['study']}{pack.SUFFIX}"
     if not file.is_file():
         return None
@@ -92,16 +162,21 @@ def kept(asked: dict[str, Any], repeats: int) -> Path | None:
     shutil.rmtree(folder, ignore_errors=True)
     pack.unpack(file, folder)
     before = yaml.safe_load((folder / "study.yaml").read_text(encoding="utf-8"))
-    if {**before, "hosts": None} != {**yaml.safe_load(yaml.safe_dump(asked)), "hosts": None}:
-        return None
+    now = yaml.safe_load(yaml.safe_dump(asked))
+    changed = {"hosts", "measure", "sweeps"}
+    alike = all(before.get(key) == now.get(key) for key in (before.keys() | now.keys()) - changed)
+    among = all(sweep in now["sweeps"] for sweep in before["sweeps"])
+    return folder if alike and among and whole(folder, before["sweeps"], repeats) else None
+
+
+def whole(folder: Path, sweeps: list[dict[str, Any]], repeats: int) -> bool:
+    """True where all configurations of these sweeps have so many repeats that are ok."""
+    if not folder.is_dir():
+        return False
     counts = Counter(
         record.configuration for record in store.read_study(folder) if record.status == "ok" and not record.trial.find
     )
-    wanted = sum(
-        len(sweep["include"]) if "include" in sweep else math.prod(map(len, sweep["matrix"].values()))
-        for sweep in asked["sweeps"]
-    )
-    return folder if len(counts) == wanted and min(counts.values()) >= repeats else None
+    return len(counts) == sum(len(_combinations(sweep)) for sweep in sweeps) and min(counts.values()) >= repeats
 
 
 def timed_study(name: str, quick: bool, repeats: int, gated: bool) -> dict[str, Any]:

@@ -11,6 +11,7 @@ they ran on, all by Horovod over Gloo, repeats in random order. The hosts are na
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -58,31 +59,42 @@ def study(name: str, models: Mapping[str, Sequence[int]], repeats: int, hosts: i
     return {"study": name, "parity": False, "measure": measure, "sweeps": sweeps}
 
 
-def swept_over(network: Network, rate: str | None, asked: Mapping[str, Any], folder: Path) -> Path:
+def swept_over(
+    network: Network, rate: str | None, asked: Mapping[str, Any], folder: Path, seconds: float | None = None
+) -> Path:
     """Run a study with the link held to this rate, from the first host; its results, in a folder that all hosts see."""
     for host in network:
         host.shape(rate)
     machine = network.shared / "machine.yaml"
     machine.write_text("interface: eth0\n", encoding="utf-8")
     before, words = network["h1"].into(CHECKOUT), ["--machine", str(machine), "--no-report"]
-    return swept({**asked, "hosts": ["h1:1", "h2:1"]}, folder, before, words)
+    return swept({**asked, "hosts": ["h1:1", "h2:1"]}, folder, before, words, seconds)
 
 
 def swept(
-    asked: Mapping[str, Any], folder: Path, before: Sequence[str] = (), words: Sequence[str] = ("--no-report",)
+    asked: Mapping[str, Any],
+    folder: Path,
+    before: Sequence[str] = (),
+    words: Sequence[str] = ("--no-report",),
+    seconds: float | None = None,
 ) -> Path:
-    """Run a study, going on where its results are; `before`: what starts it on a host. Raises Unavailable."""
+    """Run a study, going on where its results are; `before`: what starts it on a host. After so many `seconds` it is
+    ended, and the same call goes on another time. Raises Unavailable."""
     file = folder / f"{asked['study']}.yaml"
     file.write_text(yaml.safe_dump(dict(asked), sort_keys=False), encoding="utf-8")
     bin = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(CHECKOUT)}
     argv = [*before, sys.executable, str(CHECKOUT / "run_sweep.py"), str(file), "--results", str(folder), "--quiet"]
-    with subprocess.Popen([*argv, *words], env=environment, stderr=subprocess.PIPE) as running:
+    cut = False
+    with subprocess.Popen([*argv, *words], env=environment, stderr=subprocess.PIPE, start_new_session=True) as running:
         try:
+            _, said = running.communicate(timeout=seconds)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt) as why:
+            os.killpg(running.pid, signal.SIGTERM)  # not SIGINT, which a background job ignores
             _, said = running.communicate()
-        except KeyboardInterrupt:  # it has had the signal too: let it end what it started
-            running.communicate()
-            raise
-    if running.returncode:
+            if isinstance(why, KeyboardInterrupt):
+                raise
+            cut = True
+    if running.returncode and not cut:
         raise Unavailable(f"the study {asked['study']} failed", said.decode(errors="replace"))
     return folder / str(asked["study"])

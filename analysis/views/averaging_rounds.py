@@ -130,7 +130,7 @@ def few_rounds(evidence: Evidence) -> Iterator[Finding]:
     if few:
         least = min(int(fewest[row["configuration"]]) for row in few)
         text = (
-            f"A launch timed only {count(least, 'averaging round')} ({named(few)}). Rounds of one launch are unlike, as "
+            f"A launch timed only {count(least, 'averaging round')} ({named(few)}). Rounds of a launch are unlike, as "
             f"they follow clocks: time {FEWEST_ROUNDS} or more (min_steps, and max_seconds long enough for them)."
         )
         yield about("rounds", "Few averaging rounds", text, DOUBT, few)
