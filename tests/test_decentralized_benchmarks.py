@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts
 from scaling_study.machine import Machine
 from scaling_study.models import OURS
+from scaling_study.records.schema import TrainingReport
 from scaling_study.settings import CHECKOUT
 from scaling_study.stats.intervals import ratio
 from scaling_study.study import plan, study
@@ -48,7 +49,7 @@ def one_cell(**rates: list[float]) -> Cell:
 @dataclass
 class Rank:
     step_seconds: list[float]
-    training: dict[str, Any] = field(default_factory=dict)
+    training: TrainingReport | None = None
     samples_seen: int = 0
 
     @property
@@ -73,7 +74,7 @@ def timed(framework: str, seconds: list[list[float]], status: str = "ok", sample
 
 def trained(batch: int, steps: int | None) -> Made:
     trial = Trial(batch_per_worker=batch, train_epochs=3, train_target="loss=1.2")
-    said = {"reached": None if steps is None else {"steps": steps}, "target": trial.train_target}
+    said = TrainingReport(reached=None if steps is None else {"steps": steps}, target=str(trial.train_target))
     return Made(trial, [Rank([1.0], said)])
 
 

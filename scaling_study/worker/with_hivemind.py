@@ -566,7 +566,11 @@ def join_hivemind(trial: Trial) -> Ranks:
         device=device,
         cores=cores,
         agree=swarm.agree,
-        backend={"version": hivemind.__version__, "transport": "libp2p", "daemon_cores": _daemon_cores},
+        backend={
+            "version": hivemind.__version__,
+            "transport": "libp2p",
+            "daemon_cores": ",".join(map(str, _daemon_cores)),  # empty: all that this process has
+        },
         leave=swarm.leave,
         total=swarm.total,
         abandon=abandon,
