@@ -5,14 +5,15 @@ Claimed: 1. on simulated clusters of 1 to 64 workers, whose truth is known, the 
 configurations that the prediction has not seen, the median absolute error is at most 10 %, and a fifth smaller than
 that of two predictors that know nothing of networks: the mean of what was measured of the same model and batch, and one
 worker's speed times the workers. Beside them, with no bar: the worst error, how many lie beyond the machine's noise,
-and what published inputs say of Horovod's published efficiencies on 128 and 512 GPUs.
+and what published inputs say of Horovod's published efficiencies on 128 and 512 GPUs, and of ResNet-50's published
+throughputs on 1 to 3,584 H100s.
 
 Measured: 1. prediction_on_clusters.py; simulated_cluster.py is the truth, message by message. 2. every configuration
 with several workers in the results folders that --held-out names, which must hold runs with one worker and a network
 probe too; without any in those that the benchmark `links` left (over_links.py): models x batches x precisions on one
 host, and on two whose link is held to a rate. Where that left none, what results/prediction.json kept of the last time
 is judged again. Intervals of a skill are by bootstrap over models and batches of a study, whose errors have causes in
-common. 3. published_512.py, where each input stands with its source.
+common. 3. published_512.py and, blind, published_scaling.py, where each input stands with its source.
 
 Not shown: that simulated clusters are like real ones. Their messages vary independently; real ones meet in switches.
 """
@@ -35,7 +36,7 @@ from analysis.prediction import inputs
 from analysis.prediction.network import CannotPredict
 from analysis.prediction.predict import Asked, Checked, forecast
 from analysis.text import file_name
-from benchmarks import links, over_links, paired, publish, published_512
+from benchmarks import links, over_links, paired, publish, published_512, published_scaling
 from benchmarks.options import Options
 from benchmarks.paired import NOT_COMPARED, Bar, Finding
 from benchmarks.prediction_on_clusters import Case, case, drawn_for
@@ -52,7 +53,7 @@ LIKELY = "ring"  # of the algorithms, the one that the frameworks' CPU and GPU l
 def run(options: Options) -> list[Finding]:
     count = QUICK_CLUSTERS if options.quick else options.asked_pairs or CLUSTERS
     checked = held_out(options.held_out or left_by_links())
-    return [*simulated(count), *checked, *published()]
+    return [*simulated(count), *checked, *published(), *published_scaling.findings()]
 
 
 def simulated(count: int) -> list[Finding]:

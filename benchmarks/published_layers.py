@@ -22,6 +22,7 @@ COLUMNS = ("model", "parameter", "bytes", "share_of_backward")
 NETWORKS = {
     "Inception V3": (lambda: models.inception_v3(aux_logits=False, init_weights=False), 299),
     "ResNet-101": (models.resnet101, 224),
+    "ResNet-50": (models.resnet50, 224),
     "VGG-16": (lambda: models.vgg16(init_weights=False), 224),
 }
 

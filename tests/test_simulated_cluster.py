@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 
 from analysis.prediction import network as collectives
 from analysis.prediction.network import Link, ModelledNetwork
-from benchmarks import published_512
+from benchmarks import published_512, published_scaling
 from benchmarks.prediction_on_clusters import WORKERS, case, drawn_for
 from benchmarks.simulated_cluster import Cluster, Run, Wire
+from scaling_study.settings import CHECKOUT
 
 QUIET = Cluster(
     workers=4, forward=0.03, backward=0.06, after=0.01, gradients=((1e7, 0.02), (1e7, 0.04), (1e7, 0.06)),
@@ -63,3 +65,27 @@ def test_published_inputs_give_the_published_order() -> None:
         assert sum(size for size, _ in published_512.layers(model)) == {
             "Inception V3": 4 * 23_834_568, "ResNet-101": 4 * 44_549_160, "VGG-16": 4 * 138_357_544,
         }[model]  # fmt: skip
+
+
+def test_published_scaling_is_predicted_blind() -> None:
+    """Other published results leave the predictions alone; the page holds every figure."""
+    page = (CHECKOUT / "docs" / "prediction.md").read_text(encoding="utf-8")
+    for study, every in published_scaling.rows().items():
+        made = published_scaling.predicted(study, every)
+        others = [row if row.given else replace(row, images_per_second=1.0) for row in every]
+        blind = published_scaling.predicted(study, others)
+        assert [one.images_per_second for one in blind] == [one.images_per_second for one in made]
+        assert [one.linear for one in blind] == [one.linear for one in made]
+        for one in made:
+            row = one.row
+            published = f"{row.gpus:,} | {row.batch_per_gpu:,} | {row.images_per_second:,.0f}"
+            assert f"| {published} | {' | '.join(one.cells)} |" in page
+    with published_scaling.ROWS.open(encoding="utf-8") as stream:
+        assert all(row["source"].startswith("https://github.com/") for row in csv.DictReader(stream))
+
+
+def test_fixed_seconds_of_a_step_come_from_two_batches() -> None:
+    """Planted: 4 ms and 0.1 ms an image."""
+    given = [published_scaling.Row(4, batch, 4 * batch / (0.004 + 1e-4 * batch), True) for batch in (800, 400)]
+    assert published_scaling.one_gpu(given, 16).seconds == pytest.approx(0.0056)
+    assert published_scaling.one_gpu(given[:1], 800).seconds == pytest.approx(0.084)
