@@ -194,7 +194,8 @@ class Run:
             own = launch_folders.next_folder(self.folder, known.values())
             record = launch_folders.begin(own, begun.values())
             measures, memory = {planned.trial: planned.measure for planned in due}, self.plan.machine.memory_bytes
-            launch = shared_launch.Launch(measures, folders, record, memory, attempts, watch, against)
+            sentinels = {self.plan.sentinel} & {planned.trial.configuration for planned in due} or against
+            launch = shared_launch.Launch(measures, folders, record, memory, attempts, watch, sentinels)
             done = launch.measure()
             found, extra = dict[str, Summary](), {planned.trial.id for planned in again}
             for name, attempt in sorted(done.items(), key=lambda item: item[1].outcome.status == "failed"):

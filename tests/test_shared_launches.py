@@ -45,8 +45,9 @@ def plan_of(*trials: Trial, repeats: int = 1, rounds: int = 2) -> Plan:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path, Seen]:
-    """Two repeats of three configurations in two groups."""
+    """Two repeats of three configurations in two groups, of which the sentinel has the longest steps."""
     plan = plan_of(SINGLE, dataclasses.replace(SINGLE, batch_per_worker=8), DDP, repeats=2)
+    plan = dataclasses.replace(plan, sentinel=plan.configurations[1].trial.configuration)
     folder = tmp_path_factory.mktemp("swept")
     with forked.starts():
         seen, _ = run(plan, folder)
@@ -67,6 +68,14 @@ def test_each_configuration_has_a_record_of_each_launch(swept: tuple[Plan, Path,
         assert "--rounds" not in record.command and "resnet8" in record.command
         assert all(rank.memory["parameters"] and "resident" not in rank.memory for rank in record.ranks)
     assert len({record.id for record in records}) == 6
+
+
+def test_the_sentinel_of_the_study_begins_and_ends_each_launch(swept: tuple[Plan, Path, Seen]) -> None:
+    plan, folder, _ = swept
+    for repeat in (1, 2):
+        ours = [record for record in store.read_study(folder) if record.trial.repeat == repeat]
+        at = sorted((block.at, record.configuration) for record in ours for block in record.ranks[0].blocks)
+        assert at[0][1] == at[-1][1] == plan.sentinel
 
 
 def test_configurations_of_one_launch_alternate(swept: tuple[Plan, Path, Seen]) -> None:

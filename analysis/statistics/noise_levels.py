@@ -8,7 +8,6 @@ cancels in a ratio.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +15,7 @@ import pandas as pd
 
 from analysis.frames import configurations as launches
 from analysis.frames.results import Results
-from scaling_study.stats.intervals import student_t
 from scaling_study.stats.launches import fitted, logs_by_launch, variance_left
-
-CONFIDENCE = 0.999  # with which a canary has changed
 
 
 @dataclass(frozen=True)
@@ -56,45 +52,6 @@ class Levels:
         if not (self.start_seconds > 0 and self.round_seconds > 0 and of_launches > 0 and self.rounds > 0):
             return 0
         return max(1, round(math.sqrt(self.start_seconds / self.round_seconds * self.rounds**2 / of_launches)))
-
-
-@dataclass(frozen=True)
-class Canary:
-    """Changes of log throughput between the first and the last block of launches, in the same processes."""
-
-    configurations: Sequence[str]  # one, but where launches have no baseline in common
-    changes: Mapping[str, float]  # launch -> from its first block to its last
-    noise: float  # standard deviation of such a change, by the blocks between the two
-    freedom: float  # of that; 0 where they are too few
-
-    @property
-    def changed(self) -> list[str]:
-        """The launches in which that is more than noise."""
-        if not self.freedom:
-            return []
-        limit = student_t(CONFIDENCE, self.freedom) * self.noise
-        return [name for name, change in self.changes.items() if abs(change) > limit]
-
-
-def canary(results: Results) -> Canary | None:
-    """The drift of a study's launches; None where most of them did not begin and end with the same configuration."""
-    blocks = results.details.blocks.dropna(subset="at")
-    blocks = blocks[blocks.configuration.isin([row["configuration"] for row in results.rows])]
-    blocks = blocks[~blocks.together.str.contains(".", regex=False)]  # those that ended early
-    changes, names, squares, freedom = dict[str, float](), list[str](), 0.0, 0
-    for name, launch in blocks.groupby("together", sort=False):
-        ordered = launch.sort_values("at", kind="stable")
-        first, last = ordered.iloc[0], ordered.iloc[-1]
-        if first.configuration == last.configuration and first["round"] < last["round"]:
-            names.append(str(first.configuration))
-            changes[str(name)] = float(first.log_seconds - last.log_seconds)
-            between = ordered[ordered.configuration == first.configuration].log_seconds.iloc[1:-1]
-            if len(between) > 1:
-                squares, freedom = squares + float(between.var()) * (len(between) - 1), freedom + len(between) - 1
-    if 2 * len(changes) <= blocks.together.nunique():
-        return None
-    noise = math.sqrt(2 * squares / freedom) if freedom else math.nan
-    return Canary(list(dict.fromkeys(names)), changes, noise, freedom)
 
 
 def levels(results: Results) -> Levels | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -24,11 +24,12 @@ from analysis.frames.rows import ConfigurationRow
 from analysis.show import notes, style
 from analysis.show.style import EndLabel
 from analysis.statistics import noise_levels
-from analysis.statistics.noise_levels import Canary, Levels
+from analysis.statistics.noise_levels import Levels
 from analysis.text import file_name, three_digits, two_figure_percentage
 from analysis.views.view import Detector, Drawing, Gap, View
 from scaling_study.datasets import SCENES
 from scaling_study.records.store import BUSY_CORES
+from scaling_study.stats.intervals import student_t
 from scaling_study.stats.launches import together
 
 # floor    relative spread between repeats: of the sentinel, the one configuration that is repeated through the whole
@@ -39,7 +40,10 @@ from scaling_study.stats.launches import together
 #          seasons our configurations are). Only the order within each counts, so nothing is assumed of how noisy they
 #          are. Runs close in time are alike, so the sweep is cut into blocks of time, which are taken to be
 #          exchangeable where nothing drifts: the null distribution is that of all orders of the blocks.
+#          Within a launch that configurations share, the sentinel's first and last blocks show it, in the same
+#          processes (scaling_study/launch/shared_launch.py): the study's own, or the quickest of its baseline
 
+CONFIDENCE = 0.999  # with which a launch has changed
 FALSE_ALARMS = 0.02  # of studies without drift; the test is exact, so at most so many
 FEWEST = 3  # degrees of freedom; below, a spread says nothing
 BLOCK = 4  # runs of a block, at least: neighbours in time correlate, blocks of so many hardly
@@ -81,6 +85,24 @@ class Drift:
     @property
     def found(self) -> bool:
         return self.p <= FALSE_ALARMS
+
+
+@dataclass(frozen=True)
+class LaunchDrift:
+    """Changes of log throughput between a sentinel's first and last block of launches, in the same processes."""
+
+    configurations: Sequence[str]  # one, but where launches have none in common
+    changes: Mapping[str, float]  # launch -> from its first block to its last
+    noise: float  # standard deviation of such a change, by the blocks between the two
+    freedom: float  # of that; 0 where they are too few
+
+    @property
+    def changed(self) -> list[str]:
+        """The launches in which that is more than noise."""
+        if not self.freedom:
+            return []
+        limit = student_t(CONFIDENCE, self.freedom) * self.noise
+        return [name for name, change in self.changes.items() if abs(change) > limit]
 
 
 def noise_and_drift(evidence: Evidence) -> Iterator[Finding]:
@@ -163,6 +185,27 @@ def drift(runs: pd.DataFrame) -> Drift | None:
     total = _slope([place[at] for at in indices], series)
     p = trend(series, [block[at] for at in indices])
     return Drift(total, p, len(runs), len(series), int(block[-1]) + 1, float(runs.hours.max()))
+
+
+def drift_in_launches(results: Results) -> LaunchDrift | None:
+    """None where most of a study's launches did not begin and end with the same configuration."""
+    timed = results.details.blocks.dropna(subset="at")
+    timed = timed[timed.configuration.isin([row["configuration"] for row in results.rows])]
+    timed = timed[~timed.together.str.contains(".", regex=False)]  # those that ended early
+    changes, names, squares, freedom = dict[str, float](), list[str](), 0.0, 0
+    for name, launch in timed.groupby("together", sort=False):
+        ordered = launch.sort_values("at", kind="stable")
+        first, last = ordered.iloc[0], ordered.iloc[-1]
+        if first.configuration == last.configuration and first["round"] < last["round"]:
+            names.append(str(first.configuration))
+            changes[str(name)] = float(first.log_seconds - last.log_seconds)
+            between = ordered[ordered.configuration == first.configuration].log_seconds.iloc[1:-1]
+            if len(between) > 1:
+                squares, freedom = squares + float(between.var()) * (len(between) - 1), freedom + len(between) - 1
+    if 2 * len(changes) <= timed.together.nunique():
+        return None
+    noise = math.sqrt(2 * squares / freedom) if freedom else math.nan
+    return LaunchDrift(list(dict.fromkeys(names)), changes, noise, freedom)
 
 
 def blocks(shared: Sequence[str]) -> NDArray[np.intp]:
@@ -429,12 +472,11 @@ def _footnote(shown: Sequence[RepeatSpread], every: Sequence[RepeatSpread], of: 
 def machine(results: Results) -> list[str]:
     """The noise floor, any drift, and the noise between rounds."""
     runs = table(results)
-    least, levels, canary = floor(runs), noise_levels.levels(results), noise_levels.canary(results)
+    least, levels = floor(runs), noise_levels.levels(results)
     return [
         "Noise floor: not known, too few repeats." if least is None else floor_text(least),
-        drift_text(drift(runs)),
+        drift_text(drift(runs)) + launch_drift_text(drift_in_launches(results), results),
         *([levels_text(levels)] if levels else []),
-        *([canary_text(canary, results)] if canary else []),
     ]
 
 
@@ -476,18 +518,20 @@ def levels_text(levels: Levels) -> str:
     )
 
 
-def canary_text(canary: Canary, results: Results) -> str:
-    """`Canary (resnet8, single, batch 32): from the first block of a launch to its last, throughput changed by ...`"""
-    names = "; ".join(findings.name_of(results.by_name[name]) for name in canary.configurations)
-    changes = ", ".join(f"{two_figure_percentage(math.expm1(by), '+')} %" for by in canary.changes.values())
-    noise = f" (noise ±{two_figure_percentage(canary.noise)} %)" if canary.freedom else ""
+def launch_drift_text(within: LaunchDrift | None, results: Results) -> str:
+    """` From the first block of a launch to its last, throughput of resnet8, ... changed by +1.2 %, ...`"""
+    if within is None:
+        return ""
+    names = "; ".join(findings.name_of(results.by_name[name]) for name in within.configurations)
+    changes = ", ".join(f"{two_figure_percentage(math.expm1(by), '+')} %" for by in within.changes.values())
+    noise = f" (noise ±{two_figure_percentage(within.noise)} %)" if within.freedom else ""
     changed = (
-        f" In {', '.join(canary.changed)} that is more than noise: the machine changed meanwhile, or what these "
+        f" In {', '.join(within.changed)} that is more than noise: the machine changed meanwhile, or what these "
         "processes had left behind slowed them."
     )
     return (
-        f"Canary ({names}): from the first block of a launch to its last, throughput changed by {changes}{noise}."
-        f"{changed * bool(canary.changed)}"
+        f" From the first block of a launch to its last, throughput of {names} changed by {changes}{noise}."
+        f"{changed * bool(within.changed)}"
     )
 
 

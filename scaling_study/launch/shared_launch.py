@@ -125,37 +125,37 @@ AfterFailure = Callable[[Built, bool], Built | None]  # (the group that ended, w
 
 
 def take_turns(
-    built: list[Built], seed: str, watch: Watch, after_failure: AfterFailure, baseline: Collection[str] = ()
+    built: list[Built], seed: str, watch: Watch, after_failure: AfterFailure, sentinels: Collection[str] = ()
 ) -> None:
     """Time as many blocks of each configuration as its window asks for.
 
-    The canary is first in the first block and last in its last, so that it shows what changes over a launch. It is the
-    configuration with the shortest steps: of the `baseline`, or of all where none of the baseline is there.
+    The sentinel is first in the first block and last in its last, so that it shows what changes over a launch. It is
+    the configuration with the shortest steps: of `sentinels`, or of all where none of these is there.
 
     Where a group fails within its first FEWEST_BLOCKS, `after_failure` may return a group in its place, and all begin
     again with the first block: what is compared has the same blocks.
     """
-    while not _all_blocks(built, seed, watch, after_failure, baseline):
+    while not _all_blocks(built, seed, watch, after_failure, sentinels):
         for each in built:
             each.blocks = [0] * len(each.blocks)
 
 
 def _all_blocks(
-    built: list[Built], seed: str, watch: Watch, after_failure: AfterFailure, baseline: Collection[str]
+    built: list[Built], seed: str, watch: Watch, after_failure: AfterFailure, sentinels: Collection[str]
 ) -> bool:
     """Time all blocks. False as soon as they are to begin again."""
     launch = min(trial.repeat for each in built for trial in each.trials)  # the baseline's further ones are beyond
     windows = {(at, i): trial.window for at, each in enumerate(built) for i, trial in enumerate(each.trials)}
     count = max(window.rounds or 0 for window in windows.values())
-    canary = _canary(built, baseline)
+    sentinel = _sentinel(built, sentinels)
     for block in range(count):
         order = [at for at, w in windows.items() if block < (w.rounds or 0) and not built[at[0]].failure]
         if not order:
             break
         watch.block_begins(launch, block + 1, count)
         random.Random(f"{seed}/{block}").shuffle(order)
-        if block in (0, (windows[canary].rounds or 0) - 1):
-            order.sort(key=lambda at: (at == canary) * (1 if block else -1))
+        if block in (0, (windows[sentinel].rounds or 0) - 1):
+            order.sort(key=lambda at: (at == sentinel) * (1 if block else -1))
         for at, index in order:
             each = built[at]
             if each.failure:
@@ -170,12 +170,12 @@ def _all_blocks(
     return True
 
 
-def _canary(built: Sequence[Built], baseline: Collection[str]) -> tuple[int, int]:
-    """(the canary's group, its place there)"""
+def _sentinel(built: Sequence[Built], sentinels: Collection[str]) -> tuple[int, int]:
+    """(the sentinel's group, its place there)"""
     alive = [(at, each) for at, each in enumerate(built) if not each.failure]
     seconds = {(at, i): each.step_seconds[i] for at, each in alive for i in range(len(each.trials))}
-    of_baseline = [(at, i) for at, i in seconds if built[at].trials[i].configuration in baseline]
-    return min(of_baseline or seconds, key=lambda at: seconds[at])
+    among = [(at, i) for at, i in seconds if built[at].trials[i].configuration in sentinels]
+    return min(among or seconds, key=lambda at: seconds[at])
 
 
 @dataclass
@@ -188,7 +188,7 @@ class Launch:
     memory_bytes: int  # of the machine
     attempts: Attempts
     watch: Watch
-    baseline: Collection[str] = ()  # configurations, one of which is the canary
+    sentinels: Collection[str] = ()  # configurations, one of which is first and last
     alive: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # closing it ends all processes
     failed: dict[Trial, tuple[str, str]] = field(default_factory=dict)  # to be run alone: why, and its launch's name
     unless_at_fault: dict[Trial, Attempt] = field(default_factory=dict)  # of those: counts if they are ok alone
@@ -208,7 +208,7 @@ class Launch:
                 for each in built:
                     self.record.move(each.record, GroupState.TAKING_TURNS)
                 if built:
-                    take_turns(built, self.record.folder.name, self.watch, self._after_failure, self.baseline)
+                    take_turns(built, self.record.folder.name, self.watch, self._after_failure, self.sentinels)
                 for each in built:
                     if not each.failure:
                         self.record.move(each.record, GroupState.FINISHED)

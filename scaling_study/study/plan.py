@@ -28,6 +28,7 @@ from scaling_study.study.support import ALONE, Cluster, unsupported
 from scaling_study.trial import RESOLVED, Trial, Window
 
 # The sentinel: one configuration that is run again and again through a sweep, so that the machine itself is measured.
+# In shared launches it is first and last of each (launch/shared_launch.py), and has no repeats of its own; else:
 #
 #     planned     a b c d e f ...                      every configuration, repeat by repeat
 #     with it     S a b c d e S f g h i j S ... S      the sentinel at equal distances, first and last
@@ -226,13 +227,16 @@ def _with_sentinel(plan: Plan) -> Plan:
     if chosen is None:
         return plan
     others = sum(1 if p.unsupported else p.measure.repeats for p in plan.configurations if p is not chosen)
+    name = chosen.trial.configuration
+    if chosen.trial.warm:
+        return replace(plan, notes=(*plan.notes, f"sentinel: {name} is first and last in each launch"), sentinel=name)
     total = repeats(chosen.measure.repeats, others)
     measure = chosen.measure.model_copy(
         update={"repeats": total, "max_repeats": max(total, chosen.measure.max_repeats)}
     )
     more = tuple(replace(p, measure=measure) if p is chosen else p for p in plan.configurations)
-    note = f"sentinel: {chosen.trial.configuration} has {total} repeats, at equal distances through the sweep"
-    return replace(plan, configurations=more, notes=(*plan.notes, note), sentinel=chosen.trial.configuration)
+    note = f"sentinel: {name} has {total} repeats, at equal distances through the sweep"
+    return replace(plan, configurations=more, notes=(*plan.notes, note), sentinel=name)
 
 
 def _matching(study: Study, key: str, trials: Sequence[Trial], without: Sequence[str] = ()) -> list[Trial]:

@@ -92,7 +92,7 @@ LATER = {"single": 0.0, "horovod": 0.25, "torch_ddp": 0.5}  # begins its blocks 
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_the_canary_is_first_and_last_and_what_changed_over_a_launch_shows_on_it(changed: bool, tmp_path: Path) -> None:
+def test_what_changed_over_a_launch_shows_on_what_is_first_and_last(changed: bool, tmp_path: Path) -> None:
     planted = [Planted(name, workers=1 + (name != "single"), drift=(0.0,) * 3) for name in LATER]
     plant(tmp_path, planted, baseline=None)
     for record in list(store.read_study(tmp_path)):
@@ -104,17 +104,18 @@ def test_the_canary_is_first_and_last_and_what_changed_over_a_launch_shows_on_it
         ranks = [replace(rank_report(trial, rank, seconds), blocks=seen) for rank in range(trial.workers)]
         store.write_record(tmp_path / "trials" / record.id, replace(record, ranks=ranks))
     study = results.read(tmp_path)
-    canary = noise_levels.canary(study)
-    assert canary and [name.partition("-")[0] for name in canary.configurations] == ["single"]
-    assert canary.changes["1/0"] == pytest.approx(-math.log(1.01))
-    assert canary.noise == pytest.approx(math.log(102 / 99)) and canary.freedom == 3
-    assert canary.changed == (["2/0"] if changed else [])
-    assert ("In 2/0 that is more than noise" in noise.machine(study)[-1]) == changed
+    within = noise.drift_in_launches(study)
+    assert within and [name.partition("-")[0] for name in within.configurations] == ["single"]
+    assert within.changes["1/0"] == pytest.approx(-math.log(1.01))
+    assert within.noise == pytest.approx(math.log(102 / 99)) and within.freedom == 3
+    assert within.changed == (["2/0"] if changed else [])
+    (said,) = (line for line in noise.machine(study) if line.startswith("Drift: "))
+    assert "throughput of resnet" in said and ("In 2/0 that is more than noise" in said) == changed
 
 
 def test_a_study_of_launches_of_their_own_has_no_levels(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, [Planted()]))
-    assert noise_levels.levels(read) is None and noise_levels.canary(read) is None and len(noise.machine(read)) == 2
+    assert noise_levels.levels(read) is None and noise.drift_in_launches(read) is None and len(noise.machine(read)) == 2
 
 
 def test_a_block_has_its_own_steps(tmp_path: Path) -> None:

@@ -119,28 +119,28 @@ def test_the_order_is_drawn_anew_and_is_the_same_for_a_seed(log: list[tuple[Any,
     assert told("a seed") == log != told("another")
 
 
-@pytest.mark.parametrize(("baseline", "canary"), [((), ("torch_ddp", 0)), (("single",), ("single", 0))])
-def test_the_canary_is_first_and_last(baseline: tuple[str, ...], canary: tuple[str, int]) -> None:
-    """The one with the shortest steps, of the baseline's where some of these are there."""
+@pytest.mark.parametrize(("sentinels", "sentinel"), [((), ("torch_ddp", 0)), (("single",), ("single", 0))])
+def test_the_sentinel_is_first_and_last(sentinels: tuple[str, ...], sentinel: tuple[str, int]) -> None:
+    """The one with the shortest steps, of those named where some of these are there."""
     log: list[tuple[Any, ...]] = []
     built = [built_of(group) for group in two(log)]
-    names = {trial.configuration for each in built for trial in each.trials if trial.framework in baseline}
+    names = {trial.configuration for each in built for trial in each.trials if trial.framework in sentinels}
     shared_launch.take_turns(built, "a seed", shared_launch.Watch(), never, names)
     blocks = [call[1:3] for call in log if call[0] == "block"]
-    assert blocks[0] == blocks[-1] == canary and len(blocks) == 32
-    assert len({at % 4 for at, who in enumerate(blocks) if who == canary}) > 1, "between them, its turn is drawn"
+    assert blocks[0] == blocks[-1] == sentinel and len(blocks) == 32
+    assert len({at % 4 for at, who in enumerate(blocks) if who == sentinel}) > 1, "between them, its turn is drawn"
 
 
-@pytest.mark.parametrize(("blocks_of_canary", "others"), [(1, 1), (3, 8), (8, 3)])
-def test_a_canary_with_other_rounds_is_last_in_its_own(blocks_of_canary: int, others: int) -> None:
+@pytest.mark.parametrize(("blocks_of_sentinel", "others"), [(1, 1), (3, 8), (8, 3)])
+def test_a_sentinel_with_other_rounds_is_last_in_its_own(blocks_of_sentinel: int, others: int) -> None:
     log: list[tuple[Any, ...]] = []
     groups = two(log)
-    for group, count in zip(groups, (others, blocks_of_canary), strict=True):
+    for group, count in zip(groups, (others, blocks_of_sentinel), strict=True):
         group.trials = [replace(trial, window=replace(WINDOW, rounds=count)) for trial in group.trials]
     shared_launch.take_turns([built_of(group) for group in groups], "a seed", shared_launch.Watch(), never)
     orders = {block: [call[1:3] for call in log if call[0] == "block" and call[3] == block] for block in range(8)}
     assert orders[0][0] == ("torch_ddp", 0) and len(orders[0]) == 4
-    assert blocks_of_canary == 1 or orders[blocks_of_canary - 1][-1] == ("torch_ddp", 0)
+    assert blocks_of_sentinel == 1 or orders[blocks_of_sentinel - 1][-1] == ("torch_ddp", 0)
 
 
 def test_the_launch_is_called_by_what_is_due_in_it() -> None:

@@ -67,6 +67,14 @@ def test_nothing_else_is_changed_by_it(plan_of):
     assert results.manifest_of(watched).measure == results.manifest_of(plain).measure
 
 
+def test_in_shared_launches_it_has_no_more_repeats_as_it_is_first_and_last_in_each(plan_of):
+    plain, watched = (plan_of(f"measure: {{warm: true}}\n{text}") for text in (MANY, WATCHED))
+    assert all(planned.trial.warm for planned in watched.configurations)
+    assert {p.trial.id for p in plain.trials()} == {p.trial.id for p in watched.trials()}
+    assert watched.sentinel.startswith("horovod-resnet8-b4-none-w1-")
+    assert f"sentinel: {watched.sentinel} is first and last in each launch" in watched.notes
+
+
 def test_one_that_matches_nothing_is_refused_with_its_line(plan_of):
     with pytest.raises(StudyError, match=r"study.yaml:1: sentinel workers=3 matches no trial of this study"):
         plan_of(f"sentinel: {{workers: 3}}\n{MANY}")
