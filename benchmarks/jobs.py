@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,12 @@ def results_of(launches: int, framework: str, program: Sequence[str]) -> list[di
             results.append(load(out))
             out.unlink()
     return results
+
+
+def in_fresh_processes(count: int, function: Callable[..., Any], *arguments: object) -> list[Any]:
+    """What a function of a module returns in each of so many processes, one started after the other."""
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        return [pool.submit(function, *arguments).result() for _ in range(count)]
 
 
 def launched(

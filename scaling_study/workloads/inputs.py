@@ -189,7 +189,7 @@ class TorchvisionBatches:
             self.images,
             batch_sampler=self.places(drawn),
             num_workers=self.reading.cores,
-            timeout=BATCH_SECONDS,
+            timeout=BATCH_SECONDS if self.reading.cores else 0,  # without processes torch takes none
             collate_fn=stacked,
             pin_memory=self.reading.device.type == "cuda",
             generator=torch.Generator(),  # or it would take a number from those of dropout
