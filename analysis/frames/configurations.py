@@ -298,7 +298,7 @@ def add(rows: Iterable[dict[Any, Any]]) -> None:
     """Enter COLUMNS in the rows (columns.of_configurations) of one study that shared launches."""
     shared = [row for row in rows if row["repeat_launches"]]
     # More than were planned were added because of the spread of these.
-    planned = launches.logs_by_launch([dict(islice(logs(row).items(), row["planned"])) for row in shared])
+    planned = launches.logs_by_launch([_planned_logs(row) for row in shared])
     for row, spread in zip(shared, launches.spreads(planned, [values_of(row, ALIKE) for row in shared]), strict=True):
         values = (math.sqrt(spread.variance), spread.freedom, math.sqrt(spread.processes), spread.processes_freedom)
         row |= dict(zip(COLUMNS, (*values, spread.members), strict=True))
@@ -309,6 +309,10 @@ def logs(row: LaunchesRow) -> dict[str, float]:
     each = launches_names(row)
     values = (math.log(float(value)) for value in row["repeat_values"].split(";")) if each else ()
     return {launches.together(name): value for name, value in zip(each, values, strict=True)}
+
+
+def _planned_logs(row: LaunchesRow) -> dict[str, float]:
+    return dict(islice(logs(row).items(), int(row["planned"])))
 
 
 def common(rows: Sequence[LaunchesRow]) -> list[str]:
@@ -349,8 +353,9 @@ def launches_ratio(a: LaunchesRow, b: LaunchesRow, confidence: float = 0.95) -> 
 
 
 def needed(a: LaunchesRow, b: LaunchesRow, target: float) -> int | None:
-    """How many launches would bring the interval of that ratio to +-`target`; None where nothing is known of it."""
-    return launches.needed(*_variance(a, b), target) or None
+    """How many launches, all planned, would bring the interval of that ratio to +-`target`; None where nothing is known
+    of it."""
+    return launches.needed(*_variance(a, b), target, measured=len(_planned_differences(a, b))) or None
 
 
 def share_of_processes(a: LaunchesRow, b: LaunchesRow) -> float:
@@ -407,7 +412,11 @@ def _variance(a: LaunchesRow, b: LaunchesRow) -> tuple[float, float]:
     if spread is None or other is None:
         return 0.0, 0.0
     same_processes = bool({*launches_names(a)} & {*launches_names(b)})
-    return launches.of_ratio(spread, other, together=same_processes)
+    return launches.of_ratio(spread, other, same_processes, _planned_differences(a, b))
+
+
+def _planned_differences(a: LaunchesRow, b: LaunchesRow) -> list[float]:
+    return launches.differences(_planned_logs(a), _planned_logs(b))
 
 
 def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:

@@ -224,8 +224,11 @@ def _of_ratios(
     for other in set(baseline) & set(shared):
         for name, planned in held.items():
             if groups.comparable(shared[other].trial, planned.trial, scaling):
-                variance, freedom = launches.of_ratio(spreads[name], spreads[other], whose[name] == whose[other])
+                each = [logs[names.index(one)] for one in (name, other)]
+                variance, freedom = launches.of_ratio(
+                    spreads[name], spreads[other], whose[name] == whose[other], launches.differences(*each)
+                )
                 more = launches.needed(variance, freedom, target or planned.measure.target_interval)
                 if freedom:
-                    counts[name], counts[other] = (max(counts.get(each, 0), more) for each in (name, other))
+                    counts[name], counts[other] = (max(counts.get(one, 0), more) for one in (name, other))
     return counts

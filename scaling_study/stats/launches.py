@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scaling_study.stats.intervals import student_t, welch_satterthwaite
-from scaling_study.stats.spread import believed
+from scaling_study.stats.intervals import FEWEST_REPEATS, MOST_REPEATS, student_t, welch_satterthwaite
+from scaling_study.stats.spread import believed, moderated
 
 # number/0-processes, of one that ended before others number/0.rounds-processes
 LAUNCH_NAME = re.compile(r"[0-9]{1,9}/[0-9]{1,9}(?:\.[0-9]{1,9})?-[0-9]{1,9}-\w{1,60}|gates-[0-9]{1,9}")
@@ -53,23 +54,43 @@ class LaunchSpread:
         return [(self.variance * (1 - 1 / self.members), self.freedom)] if self.members > 1 else []
 
 
-def of_ratio(a: LaunchSpread, b: LaunchSpread, together: bool) -> tuple[float, float]:
+def of_ratio(
+    a: LaunchSpread, b: LaunchSpread, together: bool, differences: Sequence[float] = ()
+) -> tuple[float, float]:
     """Variance of the log ratio of two within one launch, and its degrees of freedom; 0 and 0 where they are unknown.
 
-    `together`: by the same processes, whose start then falls on both alike.
+    `together`: by the same processes, whose start then falls on both alike. `differences`: (n,), the log ratio in each
+    of the planned launches that both shared. With two or more of them the variance is drawn towards their own.
     """
     if together:
-        return total([(a.variance, a.freedom), (b.variance, b.freedom)])
-    processes = [(each.processes, each.processes_freedom) for each in (a, b)]
-    return total([*processes, *a.among_others, *b.among_others])
+        variance, freedom = total([(a.variance, a.freedom), (b.variance, b.freedom)])
+    else:
+        processes = [(each.processes, each.processes_freedom) for each in (a, b)]
+        variance, freedom = total([*processes, *a.among_others, *b.among_others])
+    if not freedom or len(differences) < 2:
+        return variance, freedom
+    drawn = moderated(variance, freedom, float(np.var(differences, ddof=1)), len(differences) - 1)
+    return float(drawn[0]), float(drawn[1])
 
 
-def needed(variance: float, freedom: float, target: float) -> int:
+def needed(variance: float, freedom: float, target: float, measured: int | None = None) -> int:
     """Launches that bring the 95 % interval of a ratio, of this variance in one launch, to +-`target` (0.02: 2 %).
 
-    0 where nothing is known of it.
+    The interval rests on the degrees of freedom that there are (Stein's second stage), or, with `measured`, on one more
+    for each launch beyond so many: those of a study that plans them all. 0 where nothing is known of it, or where even
+    MOST_REPEATS are too few.
     """
-    return math.ceil(variance * (student_t(0.95, freedom) / math.log1p(target)) ** 2) if freedom > 0 else 0
+    if freedom <= 0:
+        return 0
+    if measured is None:
+        return math.ceil(variance * (student_t(0.95, freedom) / math.log1p(target)) ** 2)
+
+    def reached(count: int) -> bool:
+        quantile = student_t(0.95, max(1.0, freedom + count - measured))
+        return quantile * math.sqrt(variance / count) <= math.log1p(target)
+
+    count = FEWEST_REPEATS + bisect_left(range(FEWEST_REPEATS, MOST_REPEATS + 1), True, key=reached)
+    return count if count <= MOST_REPEATS else 0
 
 
 def together(launch: str) -> str:
@@ -86,6 +107,11 @@ def total(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
         return 0.0, 0.0
     variances, freedoms = zip(*seen, strict=True)
     return sum(variances), float(welch_satterthwaite(variances, freedoms))
+
+
+def differences(a: Mapping[str, float], b: Mapping[str, float]) -> list[float]:
+    """The log ratio in each launch that both shared, from their log values by launch."""
+    return [value - b[name] for name, value in a.items() if name in b]
 
 
 def logs_by_launch(logs: Sequence[Mapping[str, float]]) -> Values:

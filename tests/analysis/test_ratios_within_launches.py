@@ -87,6 +87,21 @@ def test_the_start_of_their_processes_falls_on_both_alike(study: Results) -> Non
     assert wide and narrow and narrow < wide
 
 
+def test_a_ratio_that_varies_more_than_the_others_has_an_interval_of_its_own() -> None:
+    """As resnet18 at batch 32 in examples/results/cifar10-scaling, whose ratios vary by 6.3 % where all have 2.8 %."""
+    rows = [dict(each) for each in equal(np.random.default_rng(3), 0, 0)]
+    others = [over(each, rows[0]).relative_half_width or 0.0 for each in rows[7:]]
+    values = [float(value) for value in rows[6]["repeat_values"].split(";")]
+    rows[6]["repeat_values"] = ";".join(map(repr, (values[0] * 1.06, values[1] / 1.06, values[2])))
+    configurations.add(rows)
+    halves = [over(each, rows[0]).relative_half_width or 0.0 for each in rows[6:]]
+    logs = np.log([[float(value) for value in rows[at]["repeat_values"].split(";")] for at in (6, 0)])
+    assert halves[0] > 0.7 * 4.303 * np.std(logs[0] - logs[1], ddof=1) / math.sqrt(3), "Student's t of its own three"
+    assert max(halves[1:]) < 1.3 * max(others), "its noise is not put on the others"
+    needed = [configurations.needed(each, rows[0], 0.02) or 0 for each in rows[6:]]
+    assert needed[0] > 3 * max(needed[1:])
+
+
 @pytest.mark.parametrize("launch", ["", "1/0;2/0-0-x", "../../etc", "gates-1"])
 def test_what_names_no_launch_shared_none(launch: str, tmp_path: Path) -> None:
     folder = plant(tmp_path / "planted", [SINGLE], baseline=None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 from scipy.special import stdtrit
-from simulations import Seen, times
+from simulations import LONG, Seen, times
 
 from scaling_study.stats import launches
 from scaling_study.stats.launches import LaunchSpread, fitted, of_ratio, spreads, variance_left
@@ -22,6 +23,7 @@ from scaling_study.stats.launches import LaunchSpread, fitted, of_ratio, spreads
 Values = NDArray[np.float64]
 ONE, DRIFT = 0.02, 0.05  # relative spread between launches of one configuration by itself, and of all together
 MOST_WIDTH, LEAST_COVERAGE = 1.3, 0.93
+STUDENTS = 2.2  # as wide as intervals from known spreads are those of Student's t of three differences
 
 
 def test_what_is_common_to_a_launch_is_taken_away_also_where_some_were_not_measured() -> None:
@@ -104,30 +106,71 @@ def test_intervals_of_ratios_cover_and_are_narrow(kind: str, count: int, togethe
         logs, own = drawn(rng, sizes, count, processes, kind)
         found = spreads(logs, groups.tolist())
         a, b = chosen[int(rng.integers(len(chosen)))]  # one a study: pairs of a study are no independent simulations
-        variance, freedom = of_ratio(found[a], found[b], together)
+        variance, freedom = of_ratio(found[a], found[b], together, (logs[a] - logs[b]).tolist())
         half = float(stdtrit(freedom, 0.975)) * math.sqrt(variance / count)
         covered += abs(logs[a].mean() - logs[b].mean()) <= half
         true = own[a] ** 2 + own[b] ** 2 + (0 if together else 2 * processes**2)
         widths.append(half / (1.96 * math.sqrt(true / count)))
-    print(f"{kind}, {count} launches: {Seen(covered, studies)}, width {np.mean(widths):.2f}")
+    print(
+        f"{kind}, {count} launches: {Seen(covered, studies)}, width {np.median(widths):.2f}, mean {np.mean(widths):.2f}"
+    )
     assert Seen(covered, studies).keeps(least=LEAST_COVERAGE)
-    assert np.mean(widths) <= MOST_WIDTH
+    few = count == 3  # those that contradict the others are far wider
+    assert np.median(widths) <= (1.1 * MOST_WIDTH if few else MOST_WIDTH)
+    assert np.mean(widths) <= (0.8 * STUDENTS if few else MOST_WIDTH)
 
 
-@pytest.mark.parametrize(("count", "least"), [(3, 0.89), (10, 0.92)])
-def test_a_group_that_is_noisier_than_the_others_is_known_to_be(count: int, least: float) -> None:
-    """What launches do to one of three groups alone: pooled, its spread would be too small by far."""
-    sizes, rng, covered, studies = (4, 8, 8), np.random.default_rng(7), 0, times(100, 5_000)
-    groups = np.repeat(np.arange(3), sizes)
+NOISY = ("nothing", "one configuration", "one model of a group", "a group", "a group and model at a time")
+
+
+@pytest.mark.parametrize("count", [3, 6])
+@pytest.mark.parametrize("noisy", NOISY)
+def test_no_class_of_pairs_is_covered_in_less_than_92_percent(noisy: str, count: int) -> None:
+    """Six groups of two models and two batch sizes; `noisy` differs from launch to launch by 5 or 6 %, all else by 2 %.
+
+    Classes: pairs with and without a noisy one, of the same processes and of others. Student's t of three differences
+    would be 1.8 times as wide as an interval from known spreads; pooled ones covered 74 to 91 % of the noisy classes.
+    """
+    rng, studies, groups = np.random.default_rng(1), times(60, 1_000), np.repeat(np.arange(6), 4)
+    pairs = [(a, b) for a, b in combinations(range(24), 2)]
+    covered: dict[tuple[bool, bool], list[bool]] = {}
+    widths = []
     for _ in range(studies):
-        logs, _ = drawn(rng, sizes, count, 0.0, "normal")
-        logs[groups == 2] += 0.05 * rng.standard_normal(count)
+        logs, who, spread_of = planted(rng, noisy, count)
         found = spreads(logs, groups.tolist())
-        variance, freedom = of_ratio(found[0], found[-1], together=False)
-        half = float(stdtrit(freedom, 0.975)) * math.sqrt(variance / count)
-        covered += abs(logs[0].mean() - logs[-1].mean()) <= half
-    print(f"one noisy group, {count} launches: {Seen(covered, studies)}")
-    assert Seen(covered, studies).keeps(least=least)
+        for a, b in (pairs[at] for at in rng.choice(len(pairs), 80, replace=False)):
+            variance, freedom = of_ratio(found[a], found[b], bool(groups[a] == groups[b]), (logs[a] - logs[b]).tolist())
+            half = float(stdtrit(freedom, 0.975)) * math.sqrt(variance / count)
+            kind = bool(groups[a] == groups[b]), bool(who[a] or who[b])
+            covered.setdefault(kind, []).append(bool(abs((logs[a] - logs[b]).mean()) <= half))
+            widths.append(half / (1.96 * spread_of(a, b) / math.sqrt(count)))
+    shares = {kind: np.mean(each) for kind, each in covered.items()}
+    every = np.mean([one for each in covered.values() for one in each])
+    print(f"{noisy}, {count} launches: {every:.3f}", {kind: f"{share:.3f}" for kind, share in shares.items()},
+          f"width {np.median(widths):.2f}, mean {np.mean(widths):.2f}")  # fmt: skip
+    least = 0.92 if LONG else 0.87  # pairs of a study are no independent simulations
+    assert all(share >= least for share in shares.values()), shares
+    assert 0.94 <= every <= 0.985
+
+
+def planted(
+    rng: np.random.Generator, noisy: str, count: int
+) -> tuple[Values, NDArray[np.bool_], Callable[[int, int], float]]:
+    """(24, count) logs whose true ratios are 1, which of them are noisy, and the true spread of a pair's ratio."""
+    groups, models = np.repeat(np.arange(6), 4), np.tile([0, 0, 1, 1], 6)
+    levels = np.stack([groups, 2 * groups + models, np.arange(24)])  # processes, those with one model, alone
+    sizes = np.where(np.arange(3)[:, None] == 1, 0.0, np.full((3, 24), ONE))
+    size = {"one configuration": (2, 1), "one model of a group": (2, 2), "a group": (0, 4)}
+    level, members = size.get(noisy, (1, 2))
+    who = (np.arange(24) < members) & (noisy != "nothing")
+    sizes[level, who] = 0.06 if noisy == "a group" else 0.05
+    parts = [rng.standard_normal((24, count))[places] * own[:, None] for places, own in zip(levels, sizes, strict=True)]
+
+    def spread(a: int, b: int) -> float:
+        apart = levels[:, a] != levels[:, b]
+        return math.sqrt(float(((sizes[:, a] ** 2 + sizes[:, b] ** 2) * apart).sum()))
+
+    return DRIFT * rng.standard_normal(count) + sum(parts), who, spread
 
 
 def test_noise_is_estimated_where_it_is() -> None:
