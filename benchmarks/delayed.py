@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 PREFIX = "verdicts_"
 DELAYED_RATE = 0.0100005  # the learning rate that marks the delayed configuration of a pair
 SHARE = 0.05  # of a step without the delay
-REMEMBERED = 15  # steps; more than twice those of a block, so that the pauses between blocks leave the median alone
+REMEMBERED = 15  # steps, most of which may have a pause between two blocks in them
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
@@ -38,7 +37,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
 class Delayed:
     """A loss that computes for another SHARE of a step before it begins, on each rank alike.
 
-    A step is the time between two calls, less the delay of the first: the median of the last REMEMBERED.
+    A step is the time between two calls, less the delay of the first: the lower quartile of the last REMEMBERED.
     """
 
     loss: Callable[..., Any]
@@ -51,7 +50,10 @@ class Delayed:
         now = self.clock()
         if self.began is not None:
             self.steps.append(now - self.began - self.delay)
-        self.began, self.delay = now, SHARE * median(self.steps) if self.steps else 0.0
+        self.began, self.delay = now, SHARE * self.step_seconds()
         while self.clock() < now + self.delay:  # not asleep: a sleeping process loses its core's caches and clock
             pass
         return self.loss(*arguments)
+
+    def step_seconds(self) -> float:
+        return sorted(self.steps)[len(self.steps) // 4] if self.steps else 0.0

@@ -255,7 +255,7 @@ def test_a_delay_is_a_share_of_the_step_and_pauses_do_not_count() -> None:
     for step in range(60):
         before = now
         delayed()
-        now += 5.0 if step % 7 == 6 else 0.02  # a step, or what other configurations take between two blocks
+        now += 5.0 if step % 3 == 2 else 0.02  # a step, or what other configurations take between two blocks
         took.append(now - before)
     steps = [seconds for seconds in took[20:] if seconds < 1]
     assert all(seconds == pytest.approx(0.02 * (1 + SHARE), rel=0.002) for seconds in steps)
