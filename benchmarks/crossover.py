@@ -28,7 +28,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from scaling_study.records import store
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 from scaling_study.stats.intervals import Interval, between_repeats, quotient
 from scaling_study.trial import Trial
 

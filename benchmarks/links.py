@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks import links_figure, over_links
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Finding
-from scaling_study.records import store
+from scaling_study.records import schema, store
 from scaling_study.settings import CACHE
 from scaling_study.stats.intervals import ratio
 from tests.cluster.network import Network, why_not
@@ -56,7 +56,7 @@ def gains(folder: Path, rate: str | None) -> Iterator[Finding]:
     for record in store.read_study(folder):
         if record.trial.framework == "horovod" and record.trial.workers > 1:
             wires = found.setdefault((record.trial.model, record.trial.batch_per_worker), {})
-            wires.setdefault(record.trial.allreduce, []).append(store.throughput(record))
+            wires.setdefault(record.trial.allreduce, []).append(schema.throughput(record))
     for (model, batch), rates in sorted(found.items()):
         claim = f"gain of fp16 over fp32 allreduce, {model}, batch {batch}, {links_figure.named(rate)}"
         evidence = {"model": model, "rate": rate, "samples_per_second": rates, "batch_per_worker": batch}

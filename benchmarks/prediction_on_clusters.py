@@ -20,7 +20,7 @@ from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.predict import Prediction, predict
 from analysis.prediction.simulate import BUCKETS, CYCLES, WHOLE, Fusion
 from benchmarks.simulated_cluster import Cluster, Run, Wire, alone, true_step
-from scaling_study.records.store import Phases, RankReport
+from scaling_study.records.schema import Phases, RankReport
 from scaling_study.stats import network as alpha_beta
 
 REPEATS, STEPS, INSTRUMENTED = 3, 60, 10

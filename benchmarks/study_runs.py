@@ -16,7 +16,7 @@ from benchmarks.options import Unavailable
 from scaling_study import datasets
 from scaling_study.machine import this_machine
 from scaling_study.processes import process
-from scaling_study.records import store
+from scaling_study.records import schema, store
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study
 from scaling_study.trial import Trial
@@ -40,7 +40,7 @@ class Study:
         self.log = work / "calls.json"
         self.calls: list[dict[str, float]] = store.load(self.log) if self.log.exists() else []
 
-    def finished(self) -> list[store.Record]:
+    def finished(self) -> list[schema.Record]:
         """Every timed trial that ran, by the time at which it began."""
         found = store.read_study(self.results) if self.results.exists() else []
         timed = (r for r in found if r.status != "unsupported" and r.trial.find is None)
@@ -79,7 +79,7 @@ class Study:
     def rates(self, trial: Trial) -> list[float]:
         """Samples per second of a configuration's good repeats, in order."""
         good = [r for r in self.finished() if r.configuration == trial.configuration and r.status == "ok"]
-        return [store.throughput(r) for r in sorted(good, key=lambda r: r.trial.repeat)]
+        return [schema.throughput(r) for r in sorted(good, key=lambda r: r.trial.repeat)]
 
 
 def plain(work: Path, trial: Trial, loader: str, number: int, fraction: float) -> dict[str, Any]:

@@ -29,8 +29,8 @@ from benchmarks import over_links
 from benchmarks.options import Options
 from benchmarks.paired import MET, MISSED, NOT_COMPARED, Bar, Control, Finding, Pairs, ratio
 from scaling_study.machine import this_machine
-from scaling_study.records import store
-from scaling_study.records.store import Record
+from scaling_study.records import schema, store
+from scaling_study.records.schema import Record
 from scaling_study.settings import CACHE
 from scaling_study.stats.intervals import Interval
 
@@ -153,7 +153,7 @@ def joules_a_sample(record: Record) -> float:
     return (rank.energy_joules or 0.0) / rank.samples_seen
 
 
-COMPARED: Mapping[str, Callable[[Record], float]] = {"samples/s": lambda record: store.throughput(record) or 0.0}
+COMPARED: Mapping[str, Callable[[Record], float]] = {"samples/s": lambda record: schema.throughput(record) or 0.0}
 COMPARED_ON_A_GPU: Mapping[str, Callable[[Record], float]] = {
     **COMPARED,
     "peak memory": lambda record: max(rank.peak_memory_bytes for rank in record.ranks),

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from scaling_study.errors import StudyError
 from scaling_study.machine import Machine
-from scaling_study.records.store import Phases, RankReport
+from scaling_study.records.schema import Phases, RankReport
 from scaling_study.study import plan, study
 from scaling_study.study.plan import Plan
 from scaling_study.study.study import Study

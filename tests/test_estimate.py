@@ -17,7 +17,7 @@ from scaling_study.estimate import (
     Estimate,
 )
 from scaling_study.launch.launchers import LAUNCHERS
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 from scaling_study.study import groups
 from scaling_study.study.plan import Planned
 from scaling_study.study.study import Measure

@@ -32,7 +32,7 @@ from scaling_study.machine import Machine
 from scaling_study.models import MODELS
 from scaling_study.records import outcome, results
 from scaling_study.records.results import manifest_of
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study
 from scaling_study.study.study import KEYS, Measure

@@ -23,8 +23,8 @@ from scaling_study.commands import progress
 from scaling_study.commands import run as command
 from scaling_study.errors import HostError
 from scaling_study.processes import process
-from scaling_study.records import pack, results, store
-from scaling_study.records.store import Record
+from scaling_study.records import pack, results, schema, store
+from scaling_study.records.schema import Record
 from scaling_study.study.machine_file import MachineFile
 from scaling_study.study.plan import Plan
 from scaling_study.study.support import Cluster
@@ -48,7 +48,7 @@ def test_a_good_trial_is_recorded_with_all_that_reproduces_it(plan_for, tmp_path
     assert results.command_of(tmp_path / "results", record.id[:-1]) == record.command
     assert "take_a_second.py --model resnet18 --batch-per-worker 32" in record.command
     assert record.machine["fingerprint"] == MACHINE.fingerprint
-    assert store.throughput(record) == pytest.approx(320.0)
+    assert schema.throughput(record) == pytest.approx(320.0)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from trained import by_mpi, skip_where_missing, started
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records import store
-from scaling_study.records.store import RankReport
+from scaling_study.records.schema import RankReport
 from scaling_study.settings import CHECKOUT
 
 HERE = CHECKOUT / "tests" / "train"

@@ -13,7 +13,8 @@ from scaling_study.errors import printable, shortened
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
 from scaling_study.records import store
-from scaling_study.records.store import Record, UnreadableRecord
+from scaling_study.records.schema import Record
+from scaling_study.records.store import UnreadableRecord
 
 # Facts of a record about the place and the means of its measurement: each a name with a value as text.
 #

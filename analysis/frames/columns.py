@@ -26,7 +26,7 @@ from analysis.frames.measured import (
     carrier,
     energy_of_devices,
 )
-from scaling_study.records.store import RankReport, busy_elsewhere_cores
+from scaling_study.records.schema import RankReport, busy_elsewhere_cores
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 

@@ -21,8 +21,8 @@ from analysis.frames.study import StudyInfo
 from analysis.frames.trials import NOT_CHECKED, PASSED
 from analysis.text import first_few
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.records import store
-from scaling_study.records.store import STATUSES
+from scaling_study.records import schema
+from scaling_study.records.schema import STATUSES
 from scaling_study.stats import launches
 from scaling_study.stats.intervals import (
     FEWEST_REPEATS,
@@ -47,7 +47,7 @@ def word(row: ConfigurationRow) -> str:
 
 
 def implied(row: ConfigurationRow) -> bool:
-    return store.implied(str(row["status"]), str(row["reason"]) if known(row["reason"]) else "")
+    return schema.implied(str(row["status"]), str(row["reason"]) if known(row["reason"]) else "")
 
 
 def words(rows: pd.DataFrame) -> pd.Series[str]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from analysis.frames.rows import WHO, ConfigurationRow, numbers, whole
 from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.records.store import AveragingRound, RankReport, Record, samples_per_second
+from scaling_study.records.schema import AveragingRound, RankReport, Record, samples_per_second
 from scaling_study.stats.intervals import step_trend, throughput, within_runs
 from scaling_study.stats.network import sent_share
 

@@ -27,7 +27,8 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS, NO_MODEL, TEXT_KEYS
 from scaling_study.records import maps
 from scaling_study.records.maps import COLUMNS, METHODS, SCORED
-from scaling_study.records.store import Record, UnreadableRecord
+from scaling_study.records.schema import Record
+from scaling_study.records.store import UnreadableRecord
 from scaling_study.targets import ENDS
 
 ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16", "int8")

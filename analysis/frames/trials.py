@@ -21,8 +21,9 @@ from analysis.frames.measured import Timed
 from analysis.frames.rows import typed
 from scaling_study.errors import printable
 from scaling_study.models import NO_MODEL
-from scaling_study.records import store
-from scaling_study.records.store import MissingRecord, Record, UnreadableRecord
+from scaling_study.records import schema, store
+from scaling_study.records.schema import Record
+from scaling_study.records.store import MissingRecord, UnreadableRecord
 from scaling_study.stats.launches import LAUNCH_NAME
 from scaling_study.study import support
 
@@ -152,8 +153,8 @@ def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
     result["rounds_failed"] = measured.failed(record)
     if result["find"] == GATE:
         result["parity"] = own(record)
-    if record.status not in store.STATUSES:
-        raise ValueError(f"status {record.status!r} is none of {', '.join(store.STATUSES)}")
+    if record.status not in schema.STATUSES:
+        raise ValueError(f"status {record.status!r} is none of {', '.join(schema.STATUSES)}")
     for key in ("workers", "batch_per_worker"):
         if isinstance(value := result[key], int) and value < 1:
             raise ValueError(f"{key} is {value}")
@@ -162,7 +163,7 @@ def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
         if not record.ranks or any(not rank.step_seconds for rank in record.ranks):
             raise ValueError("status is ok, but not every rank has timed steps")
         if result["model"] == NO_MODEL:  # a probe: that it was alone is all that its ranks say here
-            result["busy_elsewhere_cores"] = store.busy_elsewhere_cores(record.ranks)
+            result["busy_elsewhere_cores"] = schema.busy_elsewhere_cores(record.ranks)
         else:
             worked_out, timed = measured.measured(record)
             read = {column.name: column.of_ranks(record.ranks) for column in columns.TRIALS if column.read_from_ranks}

@@ -24,7 +24,8 @@ from analysis.statistics import network
 from analysis.statistics.network import Probe
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records import store
-from scaling_study.records.store import RankReport, UnreadableRecord
+from scaling_study.records.schema import RankReport
+from scaling_study.records.store import UnreadableRecord
 from scaling_study.stats.network import AlphaBeta
 from scaling_study.study.rules import MATCHMAKING_SECONDS
 from scaling_study.targets import ENDS

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaling_study.errors import printable
-from scaling_study.records.store import RankReport, Record, UnreadableRecord, contents
+from scaling_study.records.schema import RankReport, Record
+from scaling_study.records.store import UnreadableRecord, contents
 
 SAMPLES = "samples.npz"
 STUDY_FILE = "study.yaml"

@@ -15,7 +15,7 @@ from analysis.frames.rows import ConfigurationRow
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
 from analysis.text import first_few
-from scaling_study.records.store import BUSY_CORES
+from scaling_study.records.schema import BUSY_CORES
 from scaling_study.study.rules import MATCHMAKING_SECONDS
 
 ABOUT = ("configuration", "model", "series", "batch", "workers")  # first columns of tables in numbers

@@ -22,7 +22,7 @@ from analysis.statistics import network
 from analysis.statistics.network import Probe, probes_table
 from analysis.text import binary_size, byte_rate, duration, first_few, giga
 from analysis.views.view import Drawing, StudyTable, View
-from scaling_study.records.store import BUSY_CORES
+from scaling_study.records.schema import BUSY_CORES
 from scaling_study.stats.network import COLLECTIVES, AlphaBeta, bounded
 
 STRAIGHT = 0.1  # sizes further off the line than this are said to be no line

@@ -28,7 +28,7 @@ from analysis.statistics.noise_levels import Levels
 from analysis.text import file_name, three_digits, two_figure_percentage
 from analysis.views.view import Detector, Drawing, Gap, View
 from scaling_study.datasets import SCENES
-from scaling_study.records.store import BUSY_CORES
+from scaling_study.records.schema import BUSY_CORES
 from scaling_study.stats.intervals import student_t
 from scaling_study.stats.launches import together
 

@@ -24,7 +24,7 @@ from scaling_study.hosts import hosts as host_names
 from scaling_study.hosts.hosts import Host
 from scaling_study.machine import Machine, this_machine
 from scaling_study.processes import process
-from scaling_study.records import store
+from scaling_study.records import schema
 from scaling_study.study import machine_file, plan, study
 from scaling_study.study.machine_file import MachineFile
 from scaling_study.study.plan import Plan, Planned
@@ -237,8 +237,8 @@ def _value(word: str) -> Any:
 def statuses(text: str) -> frozenset[str]:
     """`failed,timeout` -> both. Raises StudyError for what is no status."""
     asked = frozenset(filter(None, text.split(",")))
-    if unknown := asked - set(store.STATUSES):
-        raise StudyError([f"--retry {', '.join(sorted(unknown))}: a status is one of {', '.join(store.STATUSES)}"])
+    if unknown := asked - set(schema.STATUSES):
+        raise StudyError([f"--retry {', '.join(sorted(unknown))}: a status is one of {', '.join(schema.STATUSES)}"])
     return asked
 
 

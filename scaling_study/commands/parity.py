@@ -24,14 +24,14 @@ from scaling_study.errors import StudyError
 from scaling_study.launch.shared_launch import Watch
 from scaling_study.processes import process
 from scaling_study.records import results as results_folder
-from scaling_study.records import store
+from scaling_study.records import schema, store
 from scaling_study.records.results import Summary
 from scaling_study.study.plan import Plan, Planned
 
 USUAL = ("framework", "model", "workers", "allreduce", "precision")
 TELLING = (*USUAL, "launcher", "controller", "zero_stage", "accumulation", "device")
 WIDTH = 150  # in a log file
-AGAIN = frozenset(store.STATUSES) - {"ok", "unsupported"}
+AGAIN = frozenset(schema.STATUSES) - {"ok", "unsupported"}
 
 
 def parity(

@@ -28,7 +28,7 @@ from scaling_study.models import NO_MODEL
 from scaling_study.processes.process import Interruption
 from scaling_study.records import store
 from scaling_study.records.results import Summary
-from scaling_study.records.store import BUSY_CORES
+from scaling_study.records.schema import BUSY_CORES
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.sweep import Run

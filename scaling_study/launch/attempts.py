@@ -29,7 +29,7 @@ from scaling_study.processes.leftovers import GpuMemory
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.study.study import Measure
 from scaling_study.study.support import ALONE, Cluster

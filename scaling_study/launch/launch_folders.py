@@ -31,7 +31,7 @@ from scaling_study.records import outcome, store
 from scaling_study.records import results as results_folder
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.results import Summary
-from scaling_study.records.store import RankReport, Record
+from scaling_study.records.schema import RankReport, Record
 from scaling_study.settings import utc_now
 from scaling_study.trial import Trial
 

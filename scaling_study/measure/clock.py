@@ -17,8 +17,8 @@ from scaling_study.measure.memory import Memory
 from scaling_study.measure.surroundings import PowerMeter, QuietMeter, SkippedSteps, with_backend
 from scaling_study.measure.training import Loss, ParityRecorder, Step, Stopwatch, Training, now
 from scaling_study.ranks import Ranks
-from scaling_study.records import store
-from scaling_study.records.store import RankReport
+from scaling_study.records import schema, store
+from scaling_study.records.schema import RankReport
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
@@ -75,7 +75,7 @@ class Epochs:
 
     def __init__(self, steps: int, workload: Workload, devices: Sequence[torch.device]) -> None:
         self.steps, self.workload, self.devices = steps, workload, devices
-        self.rows: list[store.Epoch] = []
+        self.rows: list[schema.Epoch] = []
 
     def run(self, step: Callable[[Batch], Any], through: Steps, warmup: bool) -> list[float]:
         """One epoch; the seconds of its steps."""
@@ -102,7 +102,7 @@ class Epochs:
         handed_over = time.perf_counter()
         end = now(*self.devices)
         training += end - handed_over  # what a GPU was still computing when the host had launched all of it
-        self.rows.append(store.Epoch(warmup, self.steps, samples, data, training, running_seconds=end - start))
+        self.rows.append(schema.Epoch(warmup, self.steps, samples, data, training, running_seconds=end - start))
         return seconds
 
 
@@ -154,7 +154,7 @@ class Console:
         # Imports scipy: not before the clock has stopped.
         from scaling_study.stats.intervals import step_trend, throughput, within_run
 
-        speed = store.samples_per_second(samples, windows)
+        speed = schema.samples_per_second(samples, windows)
         interval = throughput(within_run(step_seconds), sum(samples) / len(step_seconds))
         n, shares = self.trial.workers, self.trial.data_parallel
         for title, share in ((f"{self.unit} per {self.share}", shares), (f"Total {self.unit} on {n} worker(s)", 1)):
@@ -225,7 +225,7 @@ class Measurement:
     def forget(self) -> None:
         """Begin anew, as if nothing had been timed."""
         self.step_seconds: list[float] = []
-        self.blocks: list[store.Block] = []
+        self.blocks: list[schema.Block] = []
         self.timed_rounds: set[int] = set()  # of training.rounds, by number
         self.samples = 0
         self.tokens: int | torch.Tensor = 0
@@ -305,7 +305,7 @@ class Measurement:
         with self.timed():
             seconds = self.block(self.step, self.workload.batches, steps)
         self.step_seconds += seconds
-        self.blocks.append(store.Block(round, steps, at))
+        self.blocks.append(schema.Block(round, steps, at))
         return seconds
 
     def inspect(self) -> None:

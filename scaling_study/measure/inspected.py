@@ -32,7 +32,7 @@ from scaling_study.measure.surroundings import Peak, described, may_round_to_tf3
 from scaling_study.measure.training import Phase, Step, Stopwatch, Training, now
 from scaling_study.measure.wire import Wire, sent_by_sockets
 from scaling_study.ranks import Ranks
-from scaling_study.records import store
+from scaling_study.records import schema
 from scaling_study.settings import PROFILE
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
@@ -338,7 +338,7 @@ def peak_of(device: torch.device, precision: str, tf32: bool) -> Peak:
     return measure_peak(device, precision, tf32)
 
 
-def instrument(step: Step, training: Training, steps: int, devices: Sequence[torch.device]) -> store.Phases:
+def instrument(step: Step, training: Training, steps: int, devices: Sequence[torch.device]) -> schema.Phases:
     """`steps` more steps with every phase timed."""
     phase = training.phase
     phase.on = True

@@ -26,8 +26,8 @@ from scaling_study.measure.surroundings import QuietMeter, about_process
 from scaling_study.measure.training import now
 from scaling_study.measure.wire import sent_by_sockets
 from scaling_study.ranks import Ranks
-from scaling_study.records import store
-from scaling_study.records.store import RankReport
+from scaling_study.records import schema, store
+from scaling_study.records.schema import RankReport
 from scaling_study.stats import network as collectives
 from scaling_study.stats.intervals import within_run
 from scaling_study.stats.network import (
@@ -214,10 +214,10 @@ class Calls:
         self.wrong += not self.payload.is_correct(result)
         return seconds
 
-    def transfer(self, collective: str, busy: bool) -> store.Transfer:
+    def transfer(self, collective: str, busy: bool) -> schema.Transfer:
         """The row for the record, with times rounded to the nanosecond."""
         warmup, seconds = ([round(value, 9) for value in times] for times in (self.warmup_seconds, self.seconds))
-        return store.Transfer(collective, self.payload.bytes, busy, seconds, not self.wrong, warmup, self.sent)
+        return schema.Transfer(collective, self.payload.bytes, busy, seconds, not self.wrong, warmup, self.sent)
 
     def of_all_ranks(self) -> tuple[list[float], int]:
         """(seconds of the slowest rank, call by call; how many results were wrong on any rank), on every rank.
@@ -318,7 +318,7 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
     longest = max(whole_bytes(name, part, ranks.world_size) for name, part in parts)
     whole = pattern(longest // collectives.ELEMENT_BYTES, ranks.device)
     table, quiet = ProbeTable(ranks), QuietMeter()
-    rows: list[store.Transfer] = []
+    rows: list[schema.Transfer] = []
     row_seconds: list[float] = []
     first_step_at, budget = time.time(), Budget.within(trial.window.max_seconds)
     quiet.start()
@@ -343,7 +343,7 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
 
 
 def network_report(
-    rows: list[store.Transfer], row_seconds: list[float], first_step_at: float, quiet: QuietMeter, ranks: Ranks
+    rows: list[schema.Transfer], row_seconds: list[float], first_step_at: float, quiet: QuietMeter, ranks: Ranks
 ) -> RankReport:
     """A report whose steps are the rows, each with its barriers and checks; nothing was trained in them."""
     return RankReport(

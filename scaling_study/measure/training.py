@@ -19,7 +19,7 @@ from scaling_study.machine import boot_id
 from scaling_study.measure.memory import Held
 from scaling_study.measure.wire import Wire
 from scaling_study.ranks import Ranks
-from scaling_study.records import store
+from scaling_study.records import schema
 from scaling_study.records.schema import Event
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
@@ -68,11 +68,11 @@ class Phase:
                 torch.cuda.current_stream(device).synchronize()
         return time.perf_counter()
 
-    def means(self, steps: int, seconds: float) -> store.Phases:
+    def means(self, steps: int, seconds: float) -> schema.Phases:
         """Means over `steps` instrumented steps that took `seconds` in all. Unmarked phases are None."""
         means = {f"{name}_seconds": self.seconds[name] / steps for name in NAMES if name in self.seconds}
         rest = (seconds - sum(self.seconds.values())) / steps
-        return store.Phases(steps=steps, step_seconds=seconds / steps, unattributed_seconds=rest, **means)
+        return schema.Phases(steps=steps, step_seconds=seconds / steps, unattributed_seconds=rest, **means)
 
 
 def now(*devices: torch.device) -> float:
@@ -156,9 +156,9 @@ class Timeline:
         self.events.append((*event, start, end))
 
 
-def begun_round() -> store.AveragingRound:
+def begun_round() -> schema.AveragingRound:
     """An averaging round in which nothing has happened yet."""
-    return store.AveragingRound(0, 0, 0.0, 0.0, 0.0, 0.0, failure="", weights_seconds=0.0)
+    return schema.AveragingRound(0, 0, 0.0, 0.0, 0.0, 0.0, failure="", weights_seconds=0.0)
 
 
 WEIGHTS_LATE = 2  # averaging rounds after which an update has waited for the weights
@@ -171,7 +171,7 @@ class AveragingRounds:
     def __init__(self, peers: int, late: int | None = 0) -> None:
         self.peers = peers  # that take part in a whole round
         self.late = late
-        self.over: list[store.AveragingRound] = []
+        self.over: list[schema.AveragingRound] = []
         self.current = begun_round()
         self.counted = 0  # rounds whose samples were asked for
 
@@ -185,13 +185,13 @@ class AveragingRounds:
         self.over.append(self.current)
         self.current = begun_round()
 
-    def since(self, count: int) -> list[store.AveragingRound]:
+    def since(self, count: int) -> list[schema.AveragingRound]:
         """Copies of the rounds after the first `count` (below zero: the last so many)."""
         for age, each in enumerate(reversed(self.over)):
             each.failure = each.failure or self._failure(each, age)
         return [replace(each) for each in self.over[count:]]
 
-    def _failure(self, each: store.AveragingRound, age: int) -> str:
+    def _failure(self, each: schema.AveragingRound, age: int) -> str:
         """The reason why not all peers took part in a round that `age` others came after; empty where all did."""
         if not each.peers and self.late is not None and age >= self.late:
             return "nothing was averaged with anybody"
@@ -225,7 +225,7 @@ class Training:
     weights: Callable[[], Weights] | None = None  # gathers the whole model's, called by all ranks; None: state_dict
     held: Callable[[], Held] | None = None  # state kept outside both, and buckets (measure/memory.py)
     timeline: Timeline | None = None  # of a pipeline: what each stage does when
-    stages: Sequence[store.StageRecord] = ()  # of a pipeline: what its stages on this rank are
+    stages: Sequence[schema.StageRecord] = ()  # of a pipeline: what its stages on this rank are
     forward: torch.nn.Module | None = None  # the model as it is called where nothing is trained; None: the workload's
     whole: Callable[[], torch.nn.Module] | None = None  # of a pipeline, called by all ranks: the model to evaluate
     norm: Norm | None = None  # of all gradients, by which they are clipped; None: torch's own, of the optimiser's

@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from scaling_study.errors import printable, shortened
 from scaling_study.records import store
-from scaling_study.records.store import SCHEMA, UnreadableRecord
+from scaling_study.records.schema import SCHEMA
+from scaling_study.records.store import UnreadableRecord
 from scaling_study.trial import Window
 
 FILE = "study.json"

@@ -23,7 +23,8 @@ from scaling_study.errors import printable, shortened
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.processes.process import Exit
 from scaling_study.records import store
-from scaling_study.records.store import MissingRecord, RankReport
+from scaling_study.records.schema import RankReport
+from scaling_study.records.store import MissingRecord
 from scaling_study.trial import Trial
 
 TAIL_BYTES = 4000

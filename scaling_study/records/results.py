@@ -19,7 +19,7 @@ from typing import Any
 
 from scaling_study.errors import HostError, printable
 from scaling_study.models import NO_MODEL
-from scaling_study.records import manifest, store
+from scaling_study.records import manifest, schema, store
 from scaling_study.records.manifest import Manifest
 from scaling_study.records.schema import STATUSES, Record, busy_elsewhere_cores, implied, throughput
 from scaling_study.records.store import UnreadableRecord
@@ -160,7 +160,7 @@ def manifest_of(plan: Plan) -> Manifest:
     given = [planned.measure.model_dump() for planned in ordinary] or [study.measure.model_dump()]
     return Manifest.model_validate(
         {
-            "schema": store.SCHEMA,
+            "schema": schema.SCHEMA,
             "study": study.name,
             "scaling": study.scaling,
             "baseline": None if study.baseline is None else dict(study.baseline),

@@ -29,44 +29,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scaling_study.errors import printable, shortened
-from scaling_study.records.schema import (
-    BUSY_CORES,
-    IMPLIED,
-    SCHEMA,
-    STATUSES,
-    AveragingRound,
-    Block,
-    Epoch,
-    Phases,
-    RankReport,
-    Record,
-    StageRecord,
-    Transfer,
-    busy_elsewhere_cores,
-    implied,
-    samples_per_second,
-    throughput,
-)
+from scaling_study.records import schema
+from scaling_study.records.schema import SCHEMA, RankReport, Record
 from scaling_study.trial import Trial
 
-__all__ = [  # the schema, whose names users import from here too
-    "BUSY_CORES",
-    "IMPLIED",
-    "SCHEMA",
-    "STATUSES",
-    "AveragingRound",
-    "Block",
-    "Epoch",
-    "Phases",
-    "RankReport",
-    "Record",
-    "StageRecord",
-    "Transfer",
-    "busy_elsewhere_cores",
-    "implied",
-    "samples_per_second",
-    "throughput",
-]
 BEGUN = "begun.json"  # of a trial that is not finished
 ASKED, COMMAND = "trial.json", "command.txt"  # what older programs left of every trial: its keys, and its command
 PROGRESS = "progress.json"  # of a training: how far it is, replaced every few seconds
@@ -80,6 +46,11 @@ SUSPECT = re.compile(rb"(?<![\d.])\d{19}|\d[eE]\+?\d{3,}(?:[\s,\]}]|$)|NaN|Infin
 LONGEST = 200  # characters of what is wrong
 LAST_KEY = re.compile(rb'"schema":\s*%d\s*\}\s*\Z' % SCHEMA)  # of records, as we write them
 Made = TypeVar("Made")
+
+
+def __getattr__(name: str) -> Any:
+    """Names of the schema, which users imported from here."""
+    return getattr(schema, name)
 
 
 class UnreadableRecord(Exception):

@@ -26,7 +26,7 @@ from rich.table import Table
 from scaling_study import settings
 from scaling_study.records import outcome, results, store
 from scaling_study.records.outcome import Outcome
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 from scaling_study.slurm import jobs
 from scaling_study.slurm.jobs import Job, JobState, SlurmUnavailable
 

@@ -15,7 +15,7 @@ from typing import Any
 from scaling_study.errors import HostError
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 from scaling_study.trial import STRICT
 from scaling_study.variables import JOB
 

@@ -24,7 +24,7 @@ from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.machine import Machine, this_machine
 from scaling_study.processes import process
 from scaling_study.records import results, store
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.slurm import batch_script, collect, jobs
 from scaling_study.slurm.batch_script import Options

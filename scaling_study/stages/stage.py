@@ -30,7 +30,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from scaling_study.frameworks import SCHEDULES
 from scaling_study.measure import Timeline
 from scaling_study.measure.training import now
-from scaling_study.records import store
+from scaling_study.records import schema
 from scaling_study.study import rules
 from scaling_study.trial import Trial
 from scaling_study.workloads import Batch, Workload
@@ -262,7 +262,7 @@ class Cut:
     """A model cut into stages, all of them or those that one rank keeps. Every rank cuts alike."""
 
     stages: dict[int, Stage]
-    about: list[store.StageRecord]  # as recorded for each
+    about: list[schema.StageRecord]  # as recorded for each
     shapes: list[torch.Tensor]  # what goes into each stage, and at last the output: of one micro-batch, on no device
     whole: dict[int, str]  # id of a parameter or buffer -> its name in the unsplit model
     first_in: dict[str, int]  # name of each parameter and buffer -> the first stage that has it
@@ -328,7 +328,7 @@ def cut(workload: Workload, trial: Trial, device: torch.device, agree: Callable[
     uses = Counter(whole[id(p)] for stage in stages for p in stage.parameters())
     shared = [name for name, stages_with_it in uses.items() if stages_with_it > 1]
     about = [
-        store.StageRecord(
+        schema.StageRecord(
             index,
             parts,
             names[start:end],

@@ -51,7 +51,7 @@ from hivemind.p2p import P2P
 
 from scaling_study.measure.training import AveragingRounds, Phase
 from scaling_study.ranks import Ranks, claim_cores, claim_device, local_rank, pin, told_to_meet
-from scaling_study.records.store import AveragingRound
+from scaling_study.records.schema import AveragingRound
 from scaling_study.study.rules import AVERAGING_TIMEOUT_SECONDS, MATCHMAKING_SECONDS, no_core_left
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload

@@ -22,7 +22,7 @@ from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.show import style
 from analysis.views import figures
-from scaling_study.records import store
+from scaling_study.records import schema
 
 Study = tuple[list[Planted], Any]
 T = TypeVar("T")
@@ -68,7 +68,7 @@ def implied(study: Study) -> Study:
     made = []
     for one in planted:
         first = least.get((one.framework, one.model, one.workers, one.allreduce), one.batch_per_worker)
-        reason = f"{store.IMPLIED}batch_per_worker={first} was out of memory (the trial)"
+        reason = f"{schema.IMPLIED}batch_per_worker={first} was out of memory (the trial)"
         lost = {"status": "oom", "speed": None, "repeats": 1, "reason": reason}
         made.append(replace(one, **lost) if one.batch_per_worker > first else one)
     return made, about

@@ -16,7 +16,8 @@ import numpy as np
 
 from analysis.views import memory
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.records.store import Phases, RankReport, Record, write_record
+from scaling_study.records.schema import Phases, RankReport, Record
+from scaling_study.records.store import write_record
 from scaling_study.study import support
 from scaling_study.trial import RESOLVED, Trial
 

@@ -16,7 +16,8 @@ from analysis.findings import Evidence, Finding
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.views import catalog
-from scaling_study.records.store import RankReport, Record, write_record
+from scaling_study.records.schema import RankReport, Record
+from scaling_study.records.store import write_record
 
 Change = Callable[[RankReport], Mapping[str, Any]]
 SINGLE = {"baseline": {"framework": "single"}}

@@ -14,7 +14,8 @@ import numpy as np
 from planted import MACHINE, rank_report
 
 from scaling_study.models import NO_MODEL
-from scaling_study.records.store import Record, write_record
+from scaling_study.records.schema import Record
+from scaling_study.records.store import write_record
 from scaling_study.stats.network import COLLECTIVES, sizes
 from scaling_study.trial import Trial
 

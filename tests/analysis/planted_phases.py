@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from planted import MACHINE, Planted, record
 
-from scaling_study.records.store import Phases, write_record
+from scaling_study.records.schema import Phases
+from scaling_study.records.store import write_record
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from planted import Planted, plant, record
 
-from scaling_study.records.store import Phases, RankReport, Record, StageRecord, write_record
+from scaling_study.records.schema import Phases, RankReport, Record, StageRecord
+from scaling_study.records.store import write_record
 
 Event = tuple[str, int, int]  # kind, stage, micro-batch
 Order = dict[int, list[Event]]

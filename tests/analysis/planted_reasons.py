@@ -12,7 +12,7 @@ from planted import Planted, plant
 from planted_laws import ROOM
 from planted_phases import Phased, plant_phased
 
-from scaling_study.records.store import IMPLIED
+from scaling_study.records.schema import IMPLIED
 
 PARAMETERS_BYTES = 45_000_000
 PEAKS = {"peak_flops_per_second": 1.5e11, "peak_bytes_per_second": 1.2e10}

@@ -15,7 +15,8 @@ from planted import Planted, record
 from planted_phases import Phased, phases_of, plant_phased
 
 from scaling_study.records import outcome
-from scaling_study.records.store import AveragingRound, RankReport, Record, write_record
+from scaling_study.records.schema import AveragingRound, RankReport, Record
+from scaling_study.records.store import write_record
 from scaling_study.trial import Trial
 
 TARGET = 512

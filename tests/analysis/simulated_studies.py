@@ -19,7 +19,7 @@ from planted_flaws import CUDA, GPUS, TRAINED, Flawed, plant_flawed
 from planted_pipelines import Pipeline
 
 from analysis.frames.results import Results
-from scaling_study.records.store import Phases, RankReport
+from scaling_study.records.schema import Phases, RankReport
 
 FRAMEWORKS = ("torch_ddp", "horovod", "torch_fsdp2")
 RATE = 0.01  # of learning, with one worker

@@ -23,7 +23,7 @@ from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.views import catalog, work
 from analysis.views.view import Detector, View
-from scaling_study.records.store import Phases
+from scaling_study.records.schema import Phases
 from scaling_study.settings import CHECKOUT
 from tests.net.examples import example
 

@@ -14,7 +14,7 @@ from planted_phases import STEP, Phased, plant_phased
 from analysis.frames import results
 from analysis.views import catalog, memory
 from analysis.views.memory import BatchFamily, families
-from scaling_study.records import store
+from scaling_study.records import schema
 from scaling_study.records.store import write_record
 
 ONE = Planted("single", counted=True, speed=100.0)
@@ -26,7 +26,7 @@ def sizes(*batches: int) -> list[Planted]:
 
 
 def out(batch: int, implied_by: int | None = None) -> Planted:
-    reason = f"{store.IMPLIED}batch_per_worker={implied_by} was out of memory" if implied_by else "CUDA out of memory"
+    reason = f"{schema.IMPLIED}batch_per_worker={implied_by} was out of memory" if implied_by else "CUDA out of memory"
     return replace(ONE, batch_per_worker=batch, status="oom", speed=None, repeats=1, reason=reason)
 
 

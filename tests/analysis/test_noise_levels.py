@@ -15,7 +15,7 @@ from analysis.frames import details, results
 from analysis.statistics import noise_levels
 from analysis.statistics.noise_levels import Levels
 from analysis.views import noise
-from scaling_study.records import store
+from scaling_study.records import schema, store
 
 STEPS, ROUNDS, LAUNCHES = 5, 8, 12
 NOISE = {"steps": 0.06, "rounds": 0.04, "alone": 0.03, "processes": 0.05, "together": 0.1}
@@ -121,9 +121,9 @@ def test_a_study_of_launches_of_their_own_has_no_levels(tmp_path: Path) -> None:
 def test_a_block_has_its_own_steps(tmp_path: Path) -> None:
     plant(tmp_path, [Planted(drift=(0.0,), repeats=1)])
     (record,) = store.read_study(tmp_path)
-    rank = replace(record.ranks[0], step_seconds=[1.0, 3.0, 5.0], blocks=[store.Block(0, 2), store.Block(1, 1)])
+    rank = replace(record.ranks[0], step_seconds=[1.0, 3.0, 5.0], blocks=[schema.Block(0, 2), schema.Block(1, 1)])
     with pytest.raises(ValueError, match=r"blocks of \[4\] steps are not its 3"):
-        details.block_rows(replace(record, ranks=[replace(rank, blocks=[store.Block(0, 4)])]))
+        details.block_rows(replace(record, ranks=[replace(rank, blocks=[schema.Block(0, 4)])]))
     first, second = details.block_rows(replace(record, ranks=[rank]))
     assert first[2:4] == ("1/0", 0) and math.isnan(first[4])
     assert first[5:] == (2, pytest.approx(math.log(2.0)), pytest.approx(2.0 / 4.0))

@@ -20,7 +20,8 @@ from analysis.frames.results import Results
 from analysis.show import layout
 from analysis.views import allreduce_gain, memory, speedup, throughput
 from scaling_study.records import store
-from scaling_study.records.store import Record, read_record, write_record
+from scaling_study.records.schema import Record
+from scaling_study.records.store import read_record, write_record
 from scaling_study.study import support
 
 SINGLE = Planted("single", speed=100.0)

@@ -21,7 +21,8 @@ from analysis.prediction.network import CannotPredict, Link, ModelledNetwork, Ra
 from analysis.prediction.predict import Asked, forecast, network_for, predict
 from analysis.prediction.simulate import DDP, Backward, Step, expected_maximum, slowdown
 from analysis.views.prediction import network_text, sentences
-from scaling_study.records.store import Phases, read_record, write_record
+from scaling_study.records.schema import Phases
+from scaling_study.records.store import read_record, write_record
 
 BYTES = 498e6  # of fp32 gradients
 NVLINK, CARD = Link(2e-6, 1 / 300e9), Link(5e-6, 1 / 50e9)

@@ -18,7 +18,8 @@ from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.predict import Asked, forecast_table, predict
 from analysis.prediction.simulate import AFTERWARDS, BUCKETS, DDP, HOROVOD
 from analysis.statistics.network import Probe
-from scaling_study.records.store import Phases, read_record, write_record
+from scaling_study.records.schema import Phases
+from scaling_study.records.store import read_record, write_record
 from scaling_study.stats.network import AlphaBeta
 
 GIVEN = ModelledNetwork(Link(5e-6, 1 / 3.125e9))

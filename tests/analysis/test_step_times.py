@@ -14,7 +14,7 @@ from planted import Planted, plant, rank_report, record
 
 from analysis.frames import details, results
 from analysis.views import noise
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 
 
 def a_record(*steps: list[float]) -> Record:

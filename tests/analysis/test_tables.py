@@ -15,7 +15,7 @@ from analysis import print_tables
 from analysis.frames import results
 from analysis.show import layout, notes
 from analysis.views import speedup, throughput
-from scaling_study.records.store import IMPLIED
+from scaling_study.records.schema import IMPLIED
 
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
 HALF = replace(TWO, allreduce="fp16", speed=200.0)

@@ -11,7 +11,7 @@ import forked
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome, store
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 

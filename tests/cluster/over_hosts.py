@@ -14,7 +14,7 @@ import yaml
 from network import PATH, Host
 
 from scaling_study.records import store
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
 
 BIN = Path(sys.executable).parent

@@ -14,7 +14,7 @@ from over_hosts import until
 from slurm_daemons import Slurm
 
 from scaling_study.records import store
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 
 ENDS_SOON, ONE = "{{repeats: {0}, max_repeats: {0}, timeout_seconds: {1}}}", "framework: single"
 

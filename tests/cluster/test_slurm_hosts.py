@@ -15,7 +15,7 @@ from over_hosts import BIN, OVER_HOSTS, QUICK, TWO, until
 from slurm_daemons import SlurmOnHosts
 from slurm_study import Study
 
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
 
 

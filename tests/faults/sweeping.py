@@ -24,7 +24,7 @@ import psutil
 import survivors
 from namespace import Namespace
 
-from scaling_study.records import store
+from scaling_study.records import schema, store
 from scaling_study.settings import CHECKOUT
 
 BIN = Path(sys.executable).parent
@@ -103,7 +103,7 @@ class Sweep:
                 found[path.parent.name.removeprefix(".").removesuffix(".before")] = path.read_bytes()
         return found
 
-    def outcomes(self) -> dict[str, store.Record]:
+    def outcomes(self) -> dict[str, schema.Record]:
         """The same, read."""
         found = {}
         for path in sorted(self.results.glob("trials/[!.]*/record.json")):

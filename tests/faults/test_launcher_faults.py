@@ -19,7 +19,7 @@ from injection import Inject, Injection
 from ledger import SEED, TIMES
 from sweeping import Running, Sweep, SweepOf, each_trial
 
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
 
 PLANTED_SECONDS = 0.8

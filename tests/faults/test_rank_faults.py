@@ -20,7 +20,7 @@ from planted_rank import KINDS_OF_GARBAGE
 from sweeping import Running, SweepOf, each_trial
 
 from scaling_study.records import store
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 
 GIB, MIB = 2**30, 2**20
 FLOOD_BYTES = 2 * GIB if TIMES > 1 else GIB

@@ -22,7 +22,7 @@ from analysis.frames import measured
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.ranks import as_pipelined
 from scaling_study.records import store
-from scaling_study.records.store import RankReport
+from scaling_study.records.schema import RankReport
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import support
 from scaling_study.trial import Trial

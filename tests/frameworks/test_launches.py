@@ -28,7 +28,7 @@ from scaling_study.measure.inspected import watchable
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
-from scaling_study.records.store import RankReport, samples_per_second
+from scaling_study.records.schema import RankReport, samples_per_second
 from scaling_study.stats.network import COLLECTIVES
 from scaling_study.study.support import ALONE
 from scaling_study.trial import Trial, Window

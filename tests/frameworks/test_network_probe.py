@@ -17,7 +17,7 @@ from scaling_study.frameworks import FRAMEWORKS, ONE_RANK_HAS_NO_NETWORK
 from scaling_study.launch import launchers
 from scaling_study.models import NO_MODEL
 from scaling_study.ranks import started_by
-from scaling_study.records import outcome, store
+from scaling_study.records import outcome, schema, store
 from scaling_study.stats.network import COLLECTIVES
 from scaling_study.study import support
 from scaling_study.trial import Trial
@@ -106,8 +106,8 @@ def test_the_script_is_told_its_launcher() -> None:
 # --- reports against each other ---
 
 
-def reports(rank_report, change=lambda rank, rows: rows) -> list[store.RankReport]:
-    rows = [store.Transfer("allreduce", size, False, [1e-5, 2e-5], True) for size in (1024, 4096)]
+def reports(rank_report, change=lambda rank, rows: rows) -> list[schema.RankReport]:
+    rows = [schema.Transfer("allreduce", size, False, [1e-5, 2e-5], True) for size in (1024, 4096)]
     return [
         rank_report(
             rank=rank, world_size=2, device="cpu", samples_per_step=0, samples_seen=0, allreduce_bytes=None,

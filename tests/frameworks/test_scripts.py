@@ -14,7 +14,7 @@ from trained import P, a_trial, ran, ranks_of
 
 from scaling_study.launch import launchers
 from scaling_study.machine import installed
-from scaling_study.records import store
+from scaling_study.records import schema, store
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 
@@ -25,7 +25,7 @@ HOROVOD, SINGLE = str(CHECKOUT / "horovod_runs/resnet_cifar10.py"), str(CHECKOUT
 CLEAN = {"CUDA_VISIBLE_DEVICES": ""}
 
 
-def single(folder: Path, *flags: str) -> store.RankReport:
+def single(folder: Path, *flags: str) -> schema.RankReport:
     argv = [sys.executable, SINGLE, *QUICK, "--cores-per-worker", "1", *flags, "--record", str(folder)]
     done = forked.run(argv)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -33,7 +33,7 @@ def single(folder: Path, *flags: str) -> store.RankReport:
     return report
 
 
-def horovod(folder: Path, workers: int, **cases: list[str]) -> dict[str, list[store.RankReport]]:
+def horovod(folder: Path, workers: int, **cases: list[str]) -> dict[str, list[schema.RankReport]]:
     """The reports of each case's ranks: all have their turn in one launch."""
     lines = [[HOROVOD, *QUICK, *flags, "--record", str(folder / name)] for name, flags in cases.items()]
     trial = Trial(framework="horovod", workers=workers, launcher="horovodrun", controller="gloo")
@@ -118,5 +118,5 @@ def test_a_neighbour_on_the_other_core_is_noticed(tmp_path: Path) -> None:
     finally:
         neighbour.kill()
         neighbour.wait()
-    others = store.busy_elsewhere_cores([report])
+    others = schema.busy_elsewhere_cores([report])
     assert others is not None and others > 0.5

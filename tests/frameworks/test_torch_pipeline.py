@@ -9,7 +9,7 @@ import pytest
 from trained import a_trial, judged, ran, ranks_of
 
 from scaling_study.ranks import as_pipelined
-from scaling_study.records.store import RankReport
+from scaling_study.records.schema import RankReport
 from scaling_study.trial import Trial, Window
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ import pytest
 
 from scaling_study.launch import launch_folders
 from scaling_study.launch.launch_folders import GroupRecord, GroupState
-from scaling_study.records import results, store
-from scaling_study.records.store import RankReport, Record
+from scaling_study.records import results, schema, store
+from scaling_study.records.schema import RankReport, Record
 from scaling_study.trial import Trial, Window
 
 TRIAL = Trial(
@@ -47,7 +47,7 @@ class Killed:
         (self.folder / group).mkdir(exist_ok=True)
         with (self.folder / group / "blocks.jsonl").open("a") as stream:
             stream.writelines(json.dumps({"trial": trial.id, "round": block}) + "\n" for block in range(blocks))
-        listed = [store.Block(block, 2, 1.0) for block in range(blocks)]
+        listed = [schema.Block(block, 2, 1.0) for block in range(blocks)]
         store.write_rank(
             self.results / "trials" / trial.id,
             dataclasses.replace(
@@ -141,9 +141,9 @@ def test_what_ended_before_the_others_has_rounds_of_its_own(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"blocks": [store.Block(round, 3) for round in range(4)]},
-        {"blocks": [store.Block(round, 0) for round in range(4)]},
-        {"blocks": [store.Block(0, 2) for _ in range(4)]},
+        {"blocks": [schema.Block(round, 3) for round in range(4)]},
+        {"blocks": [schema.Block(round, 0) for round in range(4)]},
+        {"blocks": [schema.Block(0, 2) for _ in range(4)]},
         {"step_seconds": []},
         {"tokens_seen": 8, "samples_seen": 0},
     ],
@@ -164,7 +164,7 @@ def test_ranks_that_were_stopped_in_a_block_are_cut_to_what_both_have(
     tmp_path: Path, rank_report: Callable[..., RankReport]
 ) -> None:
     pair = dataclasses.replace(TRIAL, framework="torch_ddp", workers=2)
-    blocks = [store.Block(round, 1, 1.0) for round in range(5)]
+    blocks = [schema.Block(round, 1, 1.0) for round in range(5)]
     for rank, rounds in ((0, 5), (1, 4)):
         report = rank_report(rank=rank, world_size=2, step_seconds=[0.1] * rounds, blocks=blocks[:rounds])
         report = dataclasses.replace(report, samples_per_step=4, samples_seen=4 * rounds, cores=[rank])

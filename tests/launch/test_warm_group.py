@@ -22,7 +22,7 @@ from scaling_study.machine import installed
 from scaling_study.measure import inspected
 from scaling_study.processes import leftovers
 from scaling_study.records import outcome, store
-from scaling_study.records.store import RankReport
+from scaling_study.records.schema import RankReport
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial, Window
 

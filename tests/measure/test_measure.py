@@ -22,7 +22,7 @@ from scaling_study.measure.clock import Console, Stopwatch
 from scaling_study.measure.memory import Memory, held_on
 from scaling_study.measure.surroundings import Peak, PowerMeter, QuietMeter
 from scaling_study.ranks import Ranks
-from scaling_study.records import store
+from scaling_study.records import schema
 from scaling_study.records.outcome import first_problem
 from scaling_study.records.store import read_ranks
 from scaling_study.trial import Trial, Window
@@ -156,7 +156,7 @@ def test_the_printed_throughput_is_that_of_the_record_whichever_rank_was_slowest
 
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(result, (0, 1)))
-    speed = store.throughput(SimpleNamespace(ranks=reports))
+    speed = schema.throughput(SimpleNamespace(ranks=reports))
     assert speed == pytest.approx(51 * 64 / 26.25)
     assert f"Total images/sec on 2 worker(s): {speed:.1f}" in capsys.readouterr().out
 

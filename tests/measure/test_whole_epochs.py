@@ -7,13 +7,13 @@ import sys
 import forked
 import pytest
 
-from scaling_study.records import store
+from scaling_study.records import schema, store
 from scaling_study.settings import CHECKOUT
 
 FLAGS = ["--model=resnet8", "--data=synthetic", "--batch-per-worker=100", "--cores-per-worker=1", "--device=cpu"]
 
 
-def report(folder, *flags: str) -> store.RankReport:
+def report(folder, *flags: str) -> schema.RankReport:
     argv = [sys.executable, str(CHECKOUT / "data_parallel/single.py"), *FLAGS, "--warmup-steps=1", *flags]
     done = forked.run([*argv, "--record", folder])
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ import pytest
 from scaling_study import cli
 from scaling_study.records import pack, store
 from scaling_study.records.manifest import Manifest
-from scaling_study.records.store import Record
+from scaling_study.records.schema import Record
 from scaling_study.trial import Trial, Window
 
 FIRST, SECOND = Trial(window=Window(min_steps=7)), Trial(framework="torch_ddp", workers=2, launcher="torchrun")

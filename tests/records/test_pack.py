@@ -19,7 +19,7 @@ from scaling_study import cli
 from scaling_study.records import maps, pack, store
 from scaling_study.records.manifest import Manifest
 from scaling_study.records.pack import PackError
-from scaling_study.records.store import RankReport, Record
+from scaling_study.records.schema import RankReport, Record
 from scaling_study.trial import Trial
 
 Report = Callable[..., RankReport]

@@ -20,16 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling_study.records import results, store
-from scaling_study.records.store import (
-    RankReport,
-    Record,
-    UnreadableRecord,
-    busy_elsewhere_cores,
-    read_record,
-    read_study,
-    write_json,
-    write_record,
-)
+from scaling_study.records.schema import RankReport, Record, busy_elsewhere_cores
+from scaling_study.records.store import UnreadableRecord, read_record, read_study, write_json, write_record
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 
@@ -165,7 +157,8 @@ def test_a_record_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypa
 WRITES_UNTIL_KILLED = """
 import sys
 from pathlib import Path
-from scaling_study.records.store import Record, write_record
+from scaling_study.records.schema import Record
+from scaling_study.records.store import write_record
 from scaling_study.trial import Trial
 folder, n = Path(sys.argv[1]), 0
 record = Record(study="a", id="", configuration="", trial=Trial(), status="ok", reason="y" * 20000)

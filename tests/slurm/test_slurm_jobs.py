@@ -9,8 +9,9 @@ import json
 import pytest
 
 from scaling_study.errors import HostError
-from scaling_study.records import store
-from scaling_study.records.store import Record, UnreadableRecord
+from scaling_study.records import schema, store
+from scaling_study.records.schema import Record
+from scaling_study.records.store import UnreadableRecord
 from scaling_study.slurm import jobs
 from scaling_study.slurm.jobs import (
     RUNNING,
@@ -103,7 +104,7 @@ def outcome_of(
     state: JobState | None, script: ScriptExit | None = None, output: str = "", single_trial: bool = True
 ) -> tuple[str, str]:
     outcome = trial_outcome("41", state, script, output, single_trial)
-    assert outcome.status in store.STATUSES
+    assert outcome.status in schema.STATUSES
     return outcome.status, outcome.reason
 
 

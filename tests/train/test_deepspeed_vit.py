@@ -14,7 +14,7 @@ from tiny_cifar import TEST, tiny_cifar
 from tiny_trainings import Trainings
 
 from scaling_study.parity.compare import WIRE_BOUND
-from scaling_study.records.store import RankReport
+from scaling_study.records.schema import RankReport
 
 pytestmark = pytest.mark.slow
 PUBLISHED = [

@@ -9,7 +9,7 @@ import pytest
 from tiny_cifar import TEST, tiny_cifar
 from tiny_trainings import Trainings, run
 
-from scaling_study.records.store import RankReport
+from scaling_study.records.schema import RankReport
 from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from tiny_texts import TOKENS, tiny_texts
 from tiny_trainings import HERE, Trainings
 
 from analysis.views.training_flaws import LOOKS
-from scaling_study.records.store import RankReport
+from scaling_study.records.schema import RankReport
 
 pytestmark = pytest.mark.slow
 LENGTH = 8

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tiny_trainings import Trainings
 
-from scaling_study.records.store import RankReport
+from scaling_study.records.schema import RankReport
 from scaling_study.targets import TRIPLETS
 from scaling_study.workloads.surgical_scenes import Scenes, write
 
