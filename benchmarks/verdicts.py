@@ -36,7 +36,7 @@ from analysis.frames import configurations, results
 from analysis.statistics import ranking
 from benchmarks import over_links
 from benchmarks.delayed import DELAYED_RATE, PREFIX, SHARE
-from benchmarks.options import Options
+from benchmarks.options import Options, Unavailable
 from benchmarks.paired import (
     FEWEST_PAIRS,
     MET,
@@ -138,8 +138,17 @@ def gather(work: Path, data: Path, options: Options) -> None:
             break
         load = os.getloadavg()[0]
         path = os.pathsep.join([str(installed(work)), str(CHECKOUT)])
-        folder = over_links.swept(study(number, options.quick), work, before=["env", f"PYTHONPATH={path}"])
-        add(data, pairs_of(results.read(folder), number, load))
+        asked = study(number, options.quick)
+        try:
+            over_links.swept(asked, work, before=["env", f"PYTHONPATH={path}"])
+        except Unavailable as failed:
+            if not (work / asked["study"]).exists():
+                raise
+            print(f"  {failed}: what is missing in it counts as not measured\n{failed.detail}", flush=True)
+        taken = list(pairs_of(results.read(work / asked["study"]), number, load))
+        if all(pair.verdict == NOT_MEASURED for pair in taken):
+            raise Unavailable(f"no pair of {asked['study']} was measured")
+        add(data, taken)
         longest = max(longest, time.monotonic() - began)
         print(f"  study {number}: {said(read(data))}, {longest / 60:.1f} min at most a study", flush=True)
 

@@ -18,7 +18,7 @@ import pytest
 from benchmarks import horovod_example, paired, plain_loops, prediction, publish, verdicts, warm
 from benchmarks.__main__ import NAMES
 from benchmarks.delayed import SHARE, Delayed
-from benchmarks.options import Options
+from benchmarks.options import Options, Unavailable
 from benchmarks.paired import (
     CONTROL_FAILS,
     INSIDE_WITHOUT,
@@ -228,6 +228,44 @@ def test_pairs_are_kept_and_gathering_goes_on_with_the_next_study(tmp_path: Path
     assert verdicts.judged(verdicts.read(data))[0].figure.n == 6
     assert not verdicts.enough(some, Options()) and verdicts.enough(some, Options(asked_pairs=6))
     assert verdicts.enough(planted_pairs({}) + planted_pairs({}, 1), Options())
+
+
+def test_gathering_goes_on_until_there_are_enough_and_a_failed_study_adds_what_it_has(tmp_path, monkeypatch) -> None:
+    started: list[str] = []
+
+    def swept(asked: dict[str, object], work: Path, before: list[str]) -> None:
+        assert "verdicts_resnet8 = benchmarks.delayed:load" in next(work.rglob("entry_points.txt")).read_text()
+        started.append(str(asked["study"]))
+        (work / started[-1]).mkdir()
+        if len(started) > 1:
+            raise Unavailable(f"the study {asked['study']} failed")
+
+    def pairs_of(_: object, number: int, load: float) -> list[verdicts.Pair]:
+        missing = {1: 0, 2: 2, 3: 6}[number]
+        pairs = [replace(pair, study=number, load=load) for pair in planted_pairs({})[:6]]
+        return [replace(p, verdict=verdicts.NOT_MEASURED) if at < missing else p for at, p in enumerate(pairs)]
+
+    monkeypatch.setattr(verdicts.over_links, "swept", swept)
+    monkeypatch.setattr(verdicts.results, "read", lambda folder: folder)
+    monkeypatch.setattr(verdicts, "pairs_of", pairs_of)
+    data = tmp_path / "data" / "verdicts.csv"
+    verdicts.gather(tmp_path, data, Options(asked_pairs=7))
+    assert started == ["verdicts-1", "verdicts-2"] and verdicts.judged(verdicts.read(data))[0].figure.n == 10
+    verdicts.gather(tmp_path, data, Options(asked_pairs=12))  # there are enough
+    verdicts.gather(tmp_path, data, Options(minutes=0.0))  # and here no time
+    assert len(started) == 2
+    with pytest.raises(Unavailable, match="no pair of verdicts-3"):
+        verdicts.gather(tmp_path, data, Options())
+    assert len(verdicts.read(data)) == 12
+
+
+def test_nothing_that_is_kept_is_met_without_a_control() -> None:
+    kept = [json.loads(file.read_text())["findings"] for file in publish.RESULTS.glob("*.json")]
+    met = [finding for findings in kept for finding in findings if finding["verdict"] == MET]
+    assert met and not [finding["claim"] for finding in met if finding["control"] == publish.NO_CONTROL]
+    lines = (CHECKOUT / "docs" / "claims.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.count(" | ") >= 4]
+    assert len(rows) > 30 and not [row[0] for row in rows if row[2] == "none" and row[-1].startswith(MET)]
 
 
 def test_the_pairs_of_a_study_are_rows_that_differ_in_their_ids_only() -> None:
