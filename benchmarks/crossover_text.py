@@ -18,8 +18,17 @@ def page(measured: Measured) -> str:
     """The table, how many rounds each target batch needs, and the advice; Markdown."""
     found = cells(measured)
     lines = [_row(HEADERS), "|" + "---|" * len(HEADERS), *(_row(words(cell)) for cell in found), ""]
+    lines += [recommended(found), ""]
     lines += [f"Rounds to {measured.loss}: {needed(measured)}.", ""] if measured.loss else [BY_SAMPLES, ""]
     return "\n".join([*lines, advice(measured, found)])
+
+
+def recommended(found: Sequence[Cell]) -> str:
+    """Cells in which Hivemind sends as its documentation recommends."""
+    there = [cell for cell in found if any(one.way.weights for one in cell.timed)]
+    said = f"{len(there)} of {len(found)} cells have Hivemind as its documentation recommends, weights in 16 bits too"
+    named = f": {'; '.join(map(_place, there))}" if there else ""
+    return f"{said}{named}. `fp16+fp16/10`: gradients in fp16, and weights in fp16 after every tenth round."
 
 
 def words(cell: Cell) -> tuple[str, ...]:

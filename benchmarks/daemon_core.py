@@ -6,8 +6,8 @@
 One launch, in which a's own processes are moved from block to block (sched_setaffinity), so that both placements meet
 the same hour, memory and peers. The first round of a block is left out: averagings of the block before reach into it.
 `without`: as many batches between blocks, of which Hivemind hears nothing. Gradients travel in fp16, weights as they
-are: what the map of decentralised training calls Hivemind fp16. Three launches; intervals are between them. The control is a
-placement against itself: its first and last blocks over those between.
+are, which the map of decentralised training calls Hivemind fp16. Three launches; intervals are between them. The
+control is a placement against itself: its first and last blocks over those between.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def findings(launches: Sequence[Sequence[dict[str, Any]]]) -> Iterator[Finding]:
         ("forward", THERE, WITHOUT), ("forward", HERE, WITHOUT),
     ):  # fmt: skip
         means = [(seconds(rounds, what, place), seconds(rounds, what, other)) for rounds in launches]
-        of = "a round" if what == "round" else f"{what} of a batch"
+        of = "a round" if what == "round" else f"the {what} of a batch"
         claim = f"seconds of {of}, its daemon {place}, over those {other}"
         evidence = {"seconds": {place: [each[0] for each in means], other: [each[1] for each in means]}}
         figure = between_repeats([ours / theirs for ours, theirs in means])

@@ -187,18 +187,21 @@ def test_cells_are_measured_from_the_nearest_on_while_there_is_time(
         return folder.name in {one["study"] for one in asked}
 
     faster = [
-        timed("hivemind", [[0.25]], batch_per_worker=64, target_batch_size=2048, allreduce="fp16",
+        timed("hivemind", [[0.25]], samples=1024, batch_per_worker=64, target_batch_size=2048, allreduce="fp16",
               state_allreduce="fp16", average_state_every=10),
         timed("torch_ddp", [[0.5]], batch_per_worker=1024),
     ]  # fmt: skip
+    small = [timed("torch_ddp", [[0.5]], batch_per_worker=128)]
     for name, other in {"over": over, "whole": whole, "kept": lambda *_: None}.items():
         monkeypatch.setattr(decentralized, name, other)
-    monkeypatch.setattr(decentralized.store, "read_study", lambda folder: faster if "2048" in folder.name else [])
+    monkeypatch.setattr(decentralized.store, "read_study", lambda folder: faster if "2048" in folder.name else small)
     measured = older()
     decentralized.measure_arms(measured, Options(minutes=minutes), tmp_path, tmp_path)
     assert [one["study"] for one in asked] == [f"decentralized-100mbit-{cell}" for cell in cells]
     if cells:
         assert measured.rates[SLOW][2048] == {ARMS[1]: [4.0], DDP: [2.0]}, "nothing of another sitting"
+    said = "1 of 2 cells have" if cells else "0 of 2 cells have"
+    assert said in crossover_text.page(measured)
 
 
 def test_a_cell_is_asked_for_what_it_lacks_beside_the_fastest_other(tmp_path: Path) -> None:
@@ -248,7 +251,8 @@ def test_a_shared_core_is_compared_within_each_launch() -> None:
     assert [control and control.holds for control in controls] == [True] * 5
     assert (apart.mean, beside.mean) == (1.0, pytest.approx(1.5)) and forward.high == pytest.approx(1.5)
     assert (
-        next(iter(found)) == "seconds of forward of a batch, its daemon on the peer's core, over those on another core"
+        next(iter(found))
+        == "seconds of the forward of a batch, its daemon on the peer's core, over those on another core"
     )
 
 

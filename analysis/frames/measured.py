@@ -24,10 +24,10 @@ from scaling_study.stats.network import sent_share
 # peer watches its own; those of an averaging that was still under way (peers: 0) when the run ended are not known.
 
 SECONDS = tuple(f"{part}_{what}" for part in ("matchmaking", "averaging") for what in ("seconds", "blocked_seconds"))
-NUMBERS = ("achieved_over_target", "achieved_most", "round_seconds", *SECONDS, "weights_share")
+NUMBERS = ("achieved_over_target", "achieved_most", "round_seconds", *SECONDS, "weights_share", "sent_bytes")
 # `local`: rounds that some peer applied with its own gradients alone; `failure`: of the first that failed;
 # `round_seconds`: of a timed round on the slowest rank; `weights_share`: of the rounds, those after which weights were
-# averaged too, NaN in older records.
+# averaged too, and `sent_bytes`: packed for other peers; both NaN in older records.
 ROUNDS = WHO | {"ok": "bool"} | whole("rounds", "failed", "local", "peers") | {"failure": None} | numbers(*NUMBERS)
 Row = tuple[Any, ...]
 
@@ -78,6 +78,7 @@ def round_rows(record: Record) -> list[Row]:
             slowest.window_seconds / len(slowest.step_seconds) if slowest.step_seconds else None,
             *(sum(_seconds(each, name) for each in over) / len(over) if over else None for name in SECONDS),
             _weights_share(every),
+            _mean_sent(every),
         )
     ]
 
@@ -90,6 +91,11 @@ def _seconds(each: AveragingRound, name: str) -> float:
 
 def _weights_share(every: Sequence[AveragingRound]) -> float | None:
     known = [each.weights_peers is not None for each in every if each.weights_seconds is not None]  # 0: under way
+    return sum(known) / len(known) if known else None
+
+
+def _mean_sent(every: Sequence[AveragingRound]) -> float | None:
+    known = [each.sent_bytes for each in every if each.sent_bytes is not None]
     return sum(known) / len(known) if known else None
 
 

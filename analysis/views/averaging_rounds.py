@@ -59,6 +59,7 @@ def _row(row: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
         "blocked_share": blocked / means["round_seconds"] if means["round_seconds"] else None,
         "weights_share": means["weights_share"],
         "communication_bytes": row["communication_bytes"],
+        "sent_bytes": means["sent_bytes"],
         "failure": next((str(why) for why in runs.failure if why), ""),
     }
 
@@ -94,6 +95,7 @@ def _cells(row: Mapping[Any, Any], name: tuple[str, str]) -> dict[str, str]:
         "both of a round": shares["blocked_share"],
         "weights averaged": shares["weights_share"],
         "MB a round": megabytes(row["communication_bytes"]),
+        "MB sent": megabytes(row["sent_bytes"]) if known(row["sent_bytes"]) else "",
     }
 
 
@@ -108,7 +110,8 @@ def _lines(results: Results, rows: pd.DataFrame) -> Iterator[str]:
         "Seconds a round, means over peers: looking for each other (matchmaking) and exchanging gradients (averaging); "
         "blocked: in which the step did nothing else, waiting for gradients or for the weights of the round before. "
         "Weights averaged: after so many of the rounds; Hivemind leaves out a round that ends while others' still are. "
-        "MB: gradients and weights that one peer hands to averaging."
+        "MB: gradients and weights that one peer hands to averaging; sent: what it packed for others, in theory "
+        "2(n-1)/n times that, with two peers as much."
     )
     failed = rows[rows.failed > 0]
     for row in failed.itertuples():

@@ -104,6 +104,7 @@ class AveragingRound:
     weights_peers: int | None = None  # whose weights were averaged after it; 0: under way; None: none were to be
     weights_seconds: float | None = None  # in which that looked for peers and exchanged tensors; None: older record
     weights_blocked_seconds: float = 0.0  # that this round's update waited for the weights of the round before
+    sent_bytes: int | None = None  # that this peer packed for others meanwhile; None: older record
 
 
 Figures = dict[str, int | float | None]  # by name, of which each workload has its own; null: no number

@@ -83,6 +83,8 @@ ANSWER_SECONDS = 60.0  # for the process that averages to say that it has begun
 UNANSWERED = f"Hivemind: an averaging that was asked for did not begin within {ANSWER_SECONDS:g} s: a busy machine?"
 LOOK_SECONDS = 0.002  # between two looks at an averaging's stage
 MATCHMAKING, AVERAGING = AveragingStage.LOOKING_FOR_GROUP, AveragingStage.RUNNING_ALLREDUCE
+# Bytes that this peer's processes packed for others, gradients and weights alike, in memory that forks share.
+SENT = memoryview(mmap.mmap(-1, 16)).cast("Q")
 # Times that this peer's processes averaged a part of a tensor without some peer, in memory that forks share: [int].
 LOST = memoryview(mmap.mmap(-1, 8)).cast("Q")
 
@@ -100,6 +102,26 @@ def counting_losses(method: Any) -> Any:
 
 TensorPartContainer.register_failed_reducer = counting_losses(TensorPartContainer.register_failed_reducer)
 TensorPartReducer.on_sender_failed = counting_losses(TensorPartReducer.on_sender_failed)
+
+
+_packing, _packs = threading.Lock(), [0]  # of this process, and its place in SENT: each averager has a process
+
+
+def counting_bytes(compress: Any) -> Any:
+    """A part of a tensor is packed for the peer that averages it, and its difference from the mean on the way back."""
+
+    @functools.wraps(compress)
+    def counted(*args: Any, **options: Any) -> Any:
+        part = compress(*args, **options)
+        with _packing:
+            SENT[_packs[0]] += len(part.buffer)
+        return part
+
+    return counted
+
+
+for packed in COMPRESSION.values():
+    packed.compress = counting_bytes(packed.compress)
 
 
 @dataclass
@@ -167,6 +189,11 @@ class Watching(DecentralizedAverager):
     watch: AveragingWatch | None = None
     rounds: AveragingRounds | None = None
     note = staticmethod(Averaging.note_gradients)
+    packs = 0
+
+    def run(self) -> None:
+        _packs[0] = self.packs
+        super().run()
 
     def step(self, *args: Any, **options: Any) -> Any:
         unanswered = threading.Timer(ANSWER_SECONDS, give_up, [UNANSWERED])
@@ -205,6 +232,7 @@ class Weights(TrainingStateAverager, Watching):
     Beside the next batches, as a rule. The next update waits until that is over.
     """
 
+    packs = 1
     phase: Phase
     asked_at = 0.0  # time.perf_counter, of the last update
     waited_seconds = 0.0  # of it, until it could begin
@@ -247,6 +275,7 @@ class Peer(hivemind.Optimizer):
         """`optimizer` says which, and of what; the one that steps is `opt`."""
         late = {None: 0, "delayed": 1, "local": None}[trial.updates]
         self.ranks, self.phase, self.rounds = ranks, phase, AveragingRounds(ranks.world_size, late)
+        self.sent_bytes = 0  # until this round began
         self.exact, self.local = trial.find == "parity", trial.updates == "local"
         self.wire_type = ON_THE_WIRE.get(trial.allreduce)
         self.state_wire_type = ON_THE_WIRE.get(trial.state_allreduce or "")
@@ -311,6 +340,7 @@ class Peer(hivemind.Optimizer):
         if not self.local:
             self.gradients_sent(self._as_sent(self.wire_type))
         self.weights_sent(self._as_sent(self.state_wire_type, self.average_state_every))
+        self.rounds.current.sent_bytes, self.sent_bytes = sum(SENT) - self.sent_bytes, sum(SENT)
         self.rounds.end()
         return True
 

@@ -79,7 +79,7 @@ def with_rounds(report: RankReport, trial: Trial, each: Peers) -> RankReport:
             averaging_seconds=0.15, matchmaking_blocked_seconds=each.phases.get("matchmaking", 0.0),
             averaging_blocked_seconds=each.phases.get("averaging", 0.0) / 2,
             weights_blocked_seconds=each.phases.get("averaging", 0.0) / 2, weights_seconds=0.2,
-            weights_peers=trial.workers if number % 4 else None,
+            weights_peers=trial.workers if number % 4 else None, sent_bytes=1_000_000 * (1 + number % 2),
         ))  # fmt: skip
     seen = sum(each.samples for each in rounds)
     return replace(report, rounds=rounds, samples_seen=seen, samples_per_step=trial.global_batch // trial.workers)

@@ -57,7 +57,7 @@ def test_a_row_says_what_rounds_had_and_waited_for(tmp_path: Path) -> None:
     assert (row["rounds"], row["failed"], row["local"], row["failure"]) == (24, 0, 0, "")
     assert row["matchmaking_seconds"] == pytest.approx(2.05) and row["averaging_seconds"] == pytest.approx(0.15)
     assert row["matchmaking_blocked_seconds"] == 0.5 and row["averaging_blocked_seconds"] == pytest.approx(0.1)
-    assert row["weights_share"] == 0.75
+    assert row["weights_share"] == 0.75 and row["sent_bytes"] == 1.5e6
     assert row["round_seconds"] == pytest.approx(2.4 * 1.02) and row["blocked_share"] == pytest.approx(0.6 / 2.448)
     runs = made.trials[made.trials.framework == "hivemind"]
     assert runs.achieved_over_target.tolist() == pytest.approx([1.0625] * 3) and set(runs.rounds_failed) == {0}

@@ -125,6 +125,7 @@ def test_every_round_averages_all_peers_and_says_what_it_waited_for(tmp_path_fac
         for each, seconds in zip(rank.rounds, rank.step_seconds, strict=True):
             assert (each.peers, each.failure) == (2, "")
             assert each.samples % BATCH == 0 and each.samples > 0
+            assert 4 * P <= each.sent_bytes <= 12 * P  # two peers: as much as handed over; weights may be late
             assert 0.3 < each.matchmaking_seconds < seconds + 1.5  # of 1.5 s, as much as a busy machine looked at
             assert 0 < each.averaging_seconds < seconds
             assert 0 <= each.weights_blocked_seconds < seconds
@@ -151,6 +152,8 @@ def test_weights_travel_in_16_bits_and_the_daemon_has_a_core_of_its_own(tmp_path
     for rank in result.ranks:
         assert (rank.cores, rank.threads, rank.backend["daemon_cores"]) == ([first, second], 1, f"{second}")
         assert rank.communication_bytes["allreduce"] == 2 * P and 0 <= P - rank.communication_bytes["weights"] < 60
+        sent = [each.sent_bytes for each in rank.rounds]
+        assert min(sent) >= 2 * P and sum(sent) <= 2 * P * (len(sent) + 2), "weights at most twice in three rounds"
         assert [each.weights_peers is None for each in rank.rounds] in ([True, False, True], [False, True, False])
 
 
@@ -343,7 +346,7 @@ def test_eight_bits_are_read() -> None:
 
 
 def test_weights_averaged_in_16_bits_stay_a_rounding_apart_and_their_mean_stays() -> None:
-    """As Hivemind does: who averages a part has the others' rounded, and they get the rounded difference from theirs."""
+    """As Hivemind does: a part is averaged with the other's rounded, which gets the rounded difference from its own."""
     wire = with_hivemind.COMPRESSION["fp16"]()
 
     def rounded(tensor: torch.Tensor) -> torch.Tensor:
