@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from scaling_study.records.results import Summary
-from scaling_study.records.schema import IMPLIED
+from scaling_study.records.schema import IMPLIED, RankError
 from scaling_study.stats import launches
 from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_for
 from scaling_study.study import groups
@@ -51,17 +50,17 @@ FROM_LAUNCHERS = (  # (kind, words of the log, which has no exceptions)
 PEERS = ("DistNetworkError", "DistStoreError", "DistBackendError")  # what the other ranks raise once one is missing
 
 
-def failure_kind(errors: Sequence[Mapping[str, Any]], reports: bool, log: str) -> str:
+def failure_kind(errors: Sequence[RankError], reports: bool, log: str) -> str:
     """`port`, `rendezvous`, or empty for every failure that is not transient.
 
     `errors`: of the ranks, the earliest first; `reports`: whether any rank left a measurement; `log`: its end.
     """
-    if reports or any(error.get("stepping") is not False for error in errors):
+    if reports or any(error.stepping for error in errors):
         return ""
     if not errors:
         return next((kind for kind, words in FROM_LAUNCHERS if all(each in log for each in words)), "")
     kinds = [_error_kind(error) for error in errors]
-    if any(not kind and error["type"] not in PEERS for kind, error in zip(kinds, errors, strict=True)):
+    if any(not kind and error.type not in PEERS for kind, error in zip(kinds, errors, strict=True)):
         return ""  # a rank failed for another reason: it is the cause, and it would fail again
     return PORT if PORT in kinds else kinds[0]
 
@@ -71,9 +70,9 @@ def back_off_seconds(attempt: int) -> float:
     return BACK_OFF_SECONDS[min(attempt, len(BACK_OFF_SECONDS)) - 1]
 
 
-def _error_kind(error: Mapping[str, Any]) -> str:
+def _error_kind(error: RankError) -> str:
     for kind, exception, words in FROM_RANKS:
-        if exception == error["type"] and all(each in error["message"] for each in words):
+        if exception == error.type and all(each in error.message for each in words):
             return kind
     return ""
 

@@ -14,16 +14,15 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from scaling_study.errors import printable, shortened
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.processes.process import Exit
 from scaling_study.records import store
-from scaling_study.records.schema import RankReport
+from scaling_study.records.schema import RankError, RankReport
 from scaling_study.records.store import MissingRecord
 from scaling_study.trial import Trial
 
@@ -32,7 +31,6 @@ EXCEPTION = re.compile(
     r"(?:\w+\.)*[A-Z]\w*(?<!ChildFailed)(?:Error|Exception): *\S[^\n]*"
 )  # in a log; torchrun adds its own
 MOST_CHARACTERS = 500  # of a reason
-ERROR_FIELDS = (("rank", int), ("at", float), ("type", str), ("message", str), ("traceback", str))  # of a failing rank
 
 
 def first_problem(trial: Trial, ranks: Sequence[RankReport]) -> str:
@@ -162,7 +160,7 @@ class Outcome:
     error: str = ""
     ranks: tuple[RankReport, ...] = ()
     notes: tuple[str, ...] = ()
-    rank_errors: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)  # the earliest first
+    rank_errors: tuple[RankError, ...] = field(default=(), compare=False, repr=False)  # the earliest first
 
     def __post_init__(self) -> None:
         """Make the ranks' text safe to show: a reason is one line, and a terminal obeys neither reason nor error."""
@@ -198,23 +196,23 @@ def foreign_gpus(ranks: Sequence[RankReport], visible: Collection[str]) -> str:
     return ""
 
 
-def _failure(folder: Path, exit: Exit, first: dict[str, Any] | None, unreadable: store.UnreadableRecord) -> Outcome:
+def _failure(folder: Path, exit: Exit, first: RankError | None, unreadable: store.UnreadableRecord) -> Outcome:
     """The outcome of a trial without whole reports; `first`: the earliest error of its ranks."""
     broken, missing = str(unreadable), isinstance(unreadable, MissingRecord)
     if exit.node:
         return Outcome("failed", f"node_failed: {exit.node}", _quoted(first, folder))
     if exit.interrupted:
         return Outcome("cancelled", "interrupted")
-    if exit.killed_for_memory or (first and first.get("oom")):
-        why = f"rank {first['rank']}: {_clause(first['message'])}" if first else ""
-        if not (first and first.get("oom")):  # counted for the whole machine, so a rank's own error is shown beside it
+    if exit.killed_for_memory or (first and first.oom):
+        why = f"rank {first.rank}: {_clause(first.message)}" if first else ""
+        if not (first and first.oom):  # counted for the whole machine, so a rank's own error is shown beside it
             why = f"the kernel killed a process for memory{f'; {why}' if why else ''}"
         return Outcome("oom", why, _quoted(first, folder))
     if exit.timed_out:
         said = f"; its log has {last}" if (last := last_exception(tail(folder / "log.txt"))) else ""
         return Outcome("timeout", f"not finished after {exit.seconds:.0f} s{said}", _quoted(first, folder))
     if first:
-        return Outcome("failed", f"rank {first['rank']}: {_clause(first['message'])}", _quoted(first, folder))
+        return Outcome("failed", f"rank {first.rank}: {_clause(first.message)}", _quoted(first, folder))
     if exit.lost:
         return Outcome("failed", f"watch: the supervisor of trials {exit.lost}", tail(folder / "log.txt"))
     log = tail(folder / "log.txt")
@@ -228,15 +226,13 @@ def _failure(folder: Path, exit: Exit, first: dict[str, Any] | None, unreadable:
     return Outcome("failed", f"{how} and no report from any rank{said}", log)
 
 
-def errors(folder: Path) -> list[dict[str, Any]]:
+def errors(folder: Path) -> list[RankError]:
     """The errors that failing ranks wrote, the earliest first; incomplete ones are skipped."""
     complete = []
     for path in (folder / "ranks").glob("error-*.json"):
         with contextlib.suppress(store.UnreadableRecord):
-            error = store.load(path)
-            if isinstance(error, dict) and all(type(error.get(key)) is kind for key, kind in ERROR_FIELDS):
-                complete.append(error)
-    return sorted(complete, key=lambda error: error["at"])
+            complete.append(store.parsed(store.contents(path), RankError, path))
+    return sorted(complete, key=lambda error: error.at)
 
 
 def tail(log: Path, size: int = TAIL_BYTES) -> str:
@@ -267,8 +263,8 @@ def _after_the_end(exit: Exit) -> tuple[str, ...]:
     return ()
 
 
-def _quoted(first: dict[str, Any] | None, folder: Path) -> str:
-    return str(first["traceback"])[-TAIL_BYTES:] if first else tail(folder / "log.txt")
+def _quoted(first: RankError | None, folder: Path) -> str:
+    return first.traceback[-TAIL_BYTES:] if first else tail(folder / "log.txt")
 
 
 def _clause(message: str) -> str:

@@ -12,16 +12,15 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from scaling_study.errors import HostError, printable
 from scaling_study.models import NO_MODEL
 from scaling_study.records import manifest, schema, store
 from scaling_study.records.manifest import Manifest
-from scaling_study.records.schema import STATUSES, Record, busy_elsewhere_cores, implied, throughput
+from scaling_study.records.schema import STATUSES, RankError, Record, busy_elsewhere_cores, implied, throughput
 from scaling_study.records.store import UnreadableRecord
 from scaling_study.settings import utc_now
 from scaling_study.study.plan import Plan
@@ -311,12 +310,12 @@ def full_error(results: Path, why: str = "") -> HostError:
     return HostError(f"{results}: no space left on the disk{f' ({why})' if why else ''}; {kept}")
 
 
-def raise_if_unwritable(results: Path, errors: Sequence[Mapping[str, Any]]) -> None:
+def raise_if_unwritable(results: Path, errors: Sequence[RankError]) -> None:
     """Raises HostError where a trial failed because its disk is full or the folder is gone; `errors`: of its ranks."""
     if not (results / manifest.FILE).exists():
         raise write_error(results, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
     for error in errors:
-        if any(words in error["message"] for words in FULL_WORDS):
-            raise full_error(results, f"rank {error['rank']}: {error['message'].strip()}")
+        if any(words in error.message for words in FULL_WORDS):
+            raise full_error(results, f"rank {error.rank}: {error.message.strip()}")
     if shutil.disk_usage(results).free < LEAST_BYTES:
         raise full_error(results)

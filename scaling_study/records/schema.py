@@ -305,6 +305,21 @@ class Record:
         return {**first, "trial": self.trial.to_dict(), "window": asdict(self.trial.window), **keys}
 
 
+@dataclass(frozen=True)
+class RankError:
+    """The exception that ended a rank, as it leaves it beside the reports."""
+
+    __pydantic_config__ = STRICT
+
+    rank: int
+    at: float  # Unix time
+    type: str
+    message: str
+    traceback: str
+    oom: bool = False  # it ran out of memory, on the host or on the device
+    stepping: bool = True  # it failed once the clock had begun, and not on the way there; older ranks do not say
+
+
 def implied(status: str, reason: str) -> bool:
     """True where a trial was not run because a smaller batch of the same was out of memory."""
     return status == "oom" and reason.startswith(IMPLIED)

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.measure import measure, surroundings
 from scaling_study.ranks import Ranks, as_launched, leave_torch, require_rendezvous
 from scaling_study.records import store
+from scaling_study.records.schema import RankError
 from scaling_study.study.support import too_old
 from scaling_study.train import train
 from scaling_study.trial import Trial, add_rendezvous
@@ -169,19 +171,12 @@ def joined(join: Callable[[Trial], Ranks], trial: Trial, record: Path | None) ->
 
 
 def write_error(record: Path, error: BaseException) -> None:
-    """Write this rank's error. `oom`: it ran out of memory, on the host or on the device; `stepping`: it
-    failed once the clock had begun, and not on the way there."""
+    """Write this rank's error."""
     rank = next((int(os.environ[name]) for name in RANK if os.environ.get(name, "").isdigit()), 0)
     message = str(error) or type(error).__name__
     oom = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in message for sign in OUT_OF_MEMORY)
     below = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
-    entry = {
-        "rank": rank,
-        "at": time.time(),
-        "type": type(error).__name__,
-        "message": message[:2000],
-        "traceback": "".join(traceback.format_exception(error))[-4000:],
-        "oom": oom,
-        "stepping": any(module.startswith("scaling_study.measure.") for module in below),
-    }
-    store.write_json(record / "ranks" / f"error-{rank}.json", entry)
+    stepping = any(module.startswith("scaling_study.measure.") for module in below)
+    trace = "".join(traceback.format_exception(error))[-4000:]
+    said = RankError(rank, time.time(), type(error).__name__, message[:2000], trace, oom, stepping)
+    store.write_json(record / "ranks" / f"error-{rank}.json", asdict(said))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scaling_study.launch import decisions
 from scaling_study.launch.decisions import Limits, failure_kind
 from scaling_study.records.results import Summary
-from scaling_study.records.schema import IMPLIED, STATUSES
+from scaling_study.records.schema import IMPLIED, STATUSES, RankError
 from scaling_study.stats import launches
 from scaling_study.stats.intervals import repeats_for
 from scaling_study.study import groups
@@ -37,8 +37,8 @@ NCCL = (
 TIMED_OUT = "The client socket has timed out after 3000ms while trying to connect to (127.0.0.1, 1)."
 
 
-def error(type: str, message: str, stepping: Any = False, rank: int = 0) -> dict[str, Any]:
-    return {"rank": rank, "at": float(rank), "type": type, "message": message, "traceback": "", "stepping": stepping}
+def error(type: str, message: str, rank: int = 0) -> RankError:
+    return RankError(rank, float(rank), type, message, "", stepping=False)
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,12 @@ def error(type: str, message: str, stepping: Any = False, rank: int = 0) -> dict
         ("rendezvous", error("DistBackendError", NCCL)),
     ],
 )
-def test_a_known_message_passes_unless_a_step_was_made_or_a_rank_measured(kind: str, said: dict[str, Any]) -> None:
+def test_a_known_message_passes_unless_a_step_was_made_or_a_rank_measured(kind: str, said: RankError) -> None:
     assert failure_kind([said], False, "") == kind
     assert failure_kind([said], True, "") == ""
-    for stepping in (True, None, "no", 0):
-        assert failure_kind([{**said, "stepping": stepping}], False, "") == ""
+    older = RankError(said.rank, said.at, said.type, said.message, "")  # does not say whether a step was made
+    for stepped in (replace(said, stepping=True), older):
+        assert failure_kind([stepped], False, "") == ""
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_a_known_message_passes_unless_a_step_was_made_or_a_rank_measured(kind: 
         error("OutOfMemoryError", "CUDA out of memory"),
     ],
 )
-def test_all_else_stands_whatever_the_log_or_another_rank_says(said: dict[str, Any]) -> None:
+def test_all_else_stands_whatever_the_log_or_another_rank_says(said: RankError) -> None:
     assert failure_kind([said], False, LISTEN) == ""
     assert failure_kind([said, error("RuntimeError", GLOO)], False, "") == ""
 

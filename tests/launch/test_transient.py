@@ -41,7 +41,7 @@ def kind_of(tmp_path: Path, does: str, **env: str) -> tuple[str, str]:
     done = forked.run([sys.executable, "-c", RANK.replace("{does}", does), tmp_path], env=env)
     assert done.returncode != 0
     said = outcome.errors(tmp_path)
-    return decisions.failure_kind(said, False, ""), said[0]["message"]
+    return decisions.failure_kind(said, False, ""), said[0].message
 
 
 JOIN = 'dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))'

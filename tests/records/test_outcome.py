@@ -249,6 +249,7 @@ def test_one_report_that_is_not_whole_is_named_and_makes_a_failure(
         '{"at": 1.0}',
         '{"rank": 1, "at": NaN, "type": "", "message": "", "traceback": ""}',
         '{"rank": "1", "at": 1.0, "type": "", "message": "", "traceback": ""}',
+        '{"rank": 1, "at": 1.0, "type": "", "message": "", "traceback": "", "stepping": "no"}',
     ],
 )
 def test_garbled_errors_of_a_rank_are_passed_over(tmp_path: Path, garbage: str) -> None:

@@ -18,6 +18,7 @@ from planted_sweeps import run
 
 from scaling_study.errors import HostError
 from scaling_study.records import results, store
+from scaling_study.records.schema import RankError
 from scaling_study.study.plan import Plan
 
 PlanFor = Callable[..., Plan]
@@ -30,9 +31,9 @@ def test_a_rank_that_found_the_disk_full_has_not_failed(
     plan = plan_for("take_a_second")
     results.open_results(tmp_path, plan)
     with pytest.raises(HostError) as stopped:
-        results.raise_if_unwritable(tmp_path, [{"rank": 3, "message": said}])
+        results.raise_if_unwritable(tmp_path, [RankError(3, 0.0, "OSError", said, "")])
     assert f"no space left on the disk (rank 3: {said}); finished trials are kept" in str(stopped.value)
-    bug = [{"rank": 3, "message": "the planted bug"}]
+    bug = [RankError(3, 0.0, "ValueError", "the planted bug", "")]
     results.raise_if_unwritable(tmp_path, bug)
     monkeypatch.setattr(results.shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
     with pytest.raises(HostError, match="no space left on the disk"):
