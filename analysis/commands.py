@@ -286,6 +286,8 @@ def predict(
 
         if machine and any(links):
             raise CannotPredict("--machine names a network: give it, or its links by options")
+        if no_stragglers and differ:
+            raise CannotPredict("--no-stragglers and --host-spread exclude each other: give one")
         given = by_name(machine) if machine else network(*links)
         asked = Asked(
             counts, algorithms, precisions, given, per_host, taken, differ, fusion, cycle_seconds, not no_stragglers,

@@ -85,13 +85,18 @@ def drawn(workers: int, seed: int) -> Cluster:
 
 
 def case(cluster: Cluster, seed: int) -> Case:
+    samples = 32 * cluster.workers
+    return Case(cluster, samples / true_step(cluster, TRUE_STEPS, seed + 10_000), predicted(cluster, seed))
+
+
+def predicted(cluster: Cluster, seed: int) -> Prediction:
+    """From what one worker and a probe of two measured there."""
     one = measured_alone(cluster, seed)
     fusion = Fusion(cluster.policy, cluster.most_bytes, cycle_seconds=cluster.cycle)
     row = {"precision": "fp32", "batch_per_worker": 32}
     network = measured_network(cluster, seed)
-    made = predict(TrainingTarget(row, "", one, fusion, ("fp32",)), "fp32", cluster.algorithm, cluster.workers, network)
-    samples = 32 * cluster.workers
-    return Case(cluster, samples / true_step(cluster, TRUE_STEPS, seed + 10_000), made)
+    target, spread = TrainingTarget(row, "", one, fusion, ("fp32",)), cluster.host_noise  # which a study would measure
+    return predict(target, "fp32", cluster.algorithm, cluster.workers, network, host_spread=spread)
 
 
 def measured_alone(cluster: Cluster, seed: int) -> OneWorker:

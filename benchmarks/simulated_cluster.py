@@ -3,7 +3,7 @@
 Written apart from analysis/prediction, and otherwise: there one slowest worker and closed forms, here every worker with
 a clock of its own and every message with a time of its own.
 
-    worker 0   forward | g  g g   g |......| optimiser | forward ...      computing: mean x a factor of the process
+    worker 0   forward | g  g g   g |......| optimiser | forward ...      computing: mean x a factor of process and host
     worker 1   forward  | g g  g   g|......| optimiser | forward ...                 x a factor of the step
     messages   in each step of a ring a worker waits for its own last one and its neighbour's; each takes
                (alpha + bytes beta) x a factor of its own
@@ -48,6 +48,7 @@ class Cluster:
     policy: str = "cycles"
     most_bytes: float = 128 * 2**20
     cycle: float = 1e-3
+    host_noise: float = 0.0  # of a host's mean, for good
     process_noise: float = 0.01  # of a process's mean, from start to start
     step_noise: float = 0.02
     message_noise: float = 0.1
@@ -58,7 +59,9 @@ class Run:
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self.cluster, self.random = cluster, np.random.default_rng(seed)
-        self.process = self.factor(cluster.process_noise, cluster.workers)
+        hosts = self.factor(cluster.host_noise, -(-cluster.workers // cluster.workers_per_host))
+        of_host = np.repeat(hosts, cluster.workers_per_host)[: cluster.workers]
+        self.process = of_host * self.factor(cluster.process_noise, cluster.workers)
 
     def steps(self, count: int) -> list[float]:
         """Seconds of each step, between the moments at which the last worker ended two of them."""
@@ -186,5 +189,5 @@ def true_step(cluster: Cluster, steps: int, seed: int) -> float:
 
 
 def alone(cluster: Cluster) -> Cluster:
-    """The same with one worker."""
-    return replace(cluster, workers=1)
+    """The same with one worker, on a host of mean speed."""
+    return replace(cluster, workers=1, host_noise=0.0)

@@ -4,7 +4,7 @@
     the wire                   |      [ A ][  B  ][ C ]                      network.py: seconds of each allreduce
     n workers    data, forward | backward              |...| optimiser       simulate.py: `...` is exposed
 
-    network.py    what a person types for a network (25Gbit, 5us); links and hosts; allreduces in closed form
+    network.py    what a person types for a network (25Gbit/host, 5us); links, hosts, allreduces in closed form
     simulate.py   which gradients travel together, the slowest of n workers, and one step event by event
     inputs.py     what a study measured: one worker's step, its network, what workers of one host cost each other
     predict.py    throughput, efficiency and exposed communication, each with its interval, and beside measurements

@@ -416,7 +416,8 @@ def network_of(row: Row, among: Sequence[Probed]) -> ModelledNetwork:
     if wide is local:
         source = f"by {wide.name} on one host"
     else:
-        source = f"between hosts by {wide.name}" + (f", within a host by {local.name}" if local else "")
+        unseen = f" on {wide.hosts} hosts (switches that more share it has not seen)"
+        source = f"between hosts by {wide.name}{unseen}" + (f", within a host by {local.name}" if local else "")
 
     def of(kind: tuple[str, bool]) -> ModelledNetwork:
         return ModelledNetwork(

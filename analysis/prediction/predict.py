@@ -149,6 +149,10 @@ ONE_HOST = (
     "if one host holds all of them, say --per-host {workers}"
 )
 NO_LINK = "hosts need a link between them: --bandwidth and --latency are missing"
+NO_LOCAL_PROBE = (
+    "--per-host: no network_probe of this study ran on one host alone, so the link within a host is not known"
+)
+NO_GPU = "--gpu-share: nothing here is predicted for a GPU whose collectives were not timed beside computing"
 ONLY_TRAINED = (
     "only trainings to a result, which time no part of a step. Add a sweep of one worker with the same model and batch "
     "and without `train`"
@@ -203,6 +207,8 @@ def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
         raise CannotPredict(NO_LINK if asked.per_host else NO_NETWORK.format(results=folder))
     chosen = [replace(target, fusion=tuned(target.fusion, asked)) for target in chosen]
     on = [(target, network_for(target, asked, probes)) for target in chosen]
+    if asked.gpu_share is not None and not any(target.row["device"] == "cuda" for target, _ in on):
+        raise CannotPredict(NO_GPU)
     rows = results.rows
     per_host = max(network.workers_per_host for _, network in on)
 
@@ -236,7 +242,9 @@ def network_for(target: TrainingTarget, asked: Asked, probes: Sequence[Probed]) 
     """The network asked for, or the study's; on a GPU whose collectives were not timed beside computing, with the
     share of it that they take."""
     network = asked.network or inputs.network_of(target.row, probes)
-    if asked.per_host and network.one_host:
+    if asked.per_host and not asked.network:
+        if network.within is None:
+            raise CannotPredict(NO_LOCAL_PROBE)
         busy = network.busy and replace(network.busy, workers_per_host=asked.per_host)
         network = replace(network, workers_per_host=asked.per_host, busy=busy)
     if network.busy or target.row["device"] != "cuda":

@@ -73,6 +73,15 @@ def test_a_run_over_hosts_is_not_held_against_one_hosts_network(tmp_path: Path) 
     assert [one.hosts for one in forecast(results.read(folder), folder, Asked((2,), ("ring",))).checked] == [1]
 
 
+def test_workers_of_a_host_need_a_probe_of_one_host(tmp_path: Path) -> None:
+    folder = plant(tmp_path, [ONE, TWO])
+    plant_probe(folder, repeats=3, launcher="torchrun", hosts=2)
+    with pytest.raises(CannotPredict, match="--per-host: no network_probe of this study ran on one host alone"):
+        forecast(results.read(folder), folder, Asked((64,), ("ring",), per_host=8))
+    (made,) = forecast(results.read(folder), folder, Asked((64,), ("ring",))).predictions
+    assert "on 2 hosts (switches that more share it has not seen)" in made.network.source
+
+
 # --- whose bandwidth ---
 
 
@@ -112,6 +121,8 @@ def test_the_output_says_whose_bandwidth_it_took(
         (["--bandwidth", "25Gbit", "--cards-per-host", "2"], "say whether --bandwidth is of a card or of a host"),
         (["--bandwidth", "25Gbit/rack"], "25Gbit/rack is not a bandwidth, such as"),
         (["--gpu-share", "120%"], "120% is no share from 0 to below 1, such as 15% or 0.15"),
+        (["--gpu-share", "10%", "--bandwidth", "25Gbit"], "--gpu-share: nothing here is predicted for a GPU"),
+        (["--host-spread", "1%", "--no-stragglers", "--bandwidth", "25Gbit"], "exclude each other: give one"),
         (["--host-spread", "-1%"], "-1% is no share from 0 to below 1"),
         (["--machine", "dgx-h100"], "--machine names a network: give it, or its links by options"),
     ],
@@ -218,11 +229,12 @@ def spread_out(folder: Path, slower: float, noise: float, repeats: int = 6) -> P
 def test_hosts_that_are_slow_for_good_are_seen_in_forward(tmp_path: Path) -> None:
     folder = spread_out(tmp_path / "slow", 1.06, 0.005)
     found = inputs.host_spread(results.read(folder).trials, folder)
-    assert found == pytest.approx(np.log(1.06) / 2**0.5, rel=0.2)
+    assert found is not None and found == pytest.approx(np.log(1.06) / 2**0.5, rel=0.2)
     assert f"Hosts differ for good by {100 * found:.1f} % (standard deviation, by forward" in assumed(folder)
     assert "Hosts differ for good by 2.0 % (standard deviation, given)" in assumed(folder, host_spread=0.02)
     by_luck = spread_out(tmp_path / "luck", 1.0, 0.02)
-    assert inputs.host_spread(results.read(by_luck).trials, by_luck) < 0.012, "luck that does not stay is taken off"
+    luck = inputs.host_spread(results.read(by_luck).trials, by_luck)
+    assert luck is not None and luck < 0.012, "luck that does not stay is taken off"
     alone = plant(tmp_path / "one", [ONE, TWO])
     assert inputs.host_spread(results.read(alone).trials, alone) is None
     assert "Hosts are taken to be equally fast for good" in assumed(alone)
