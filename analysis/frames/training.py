@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from analysis.frames.measured import Row, who
@@ -52,10 +51,12 @@ SHOWN = tuple(  # beside other figures of a training: what pairs of parts and tr
     name for name in METRICS if name not in set(targets.TRIPLETS) - {targets.CHOSEN_BY, *targets.HEADS}
 )
 TARGET = ("steps", "samples", "seconds", "all_seconds")  # of what reached it
+BEFORE = ("steps", "samples", "seconds")  # of the evaluation before that one; 0 where there was none
 OF_AN_EVALUATION = ("steps", "samples", "epoch", "seconds", "all_seconds", "learning_rate", "train_loss", *METRICS)
 TRAINED = {"configuration": "object"} | numbers("repeat", "seed") | {"ended_by": "object", "target": "object"}
 TRAINED |= numbers("steps", "samples", "train_seconds", "evaluate_seconds", "save_seconds")
-TRAINED |= numbers(*(f"target_{name}" for name in TARGET), *(f"test_{name}" for name in METRICS), "test_samples")
+TRAINED |= numbers(*(f"target_{name}" for name in TARGET), *(f"before_{name}" for name in BEFORE))
+TRAINED |= numbers(*(f"test_{name}" for name in METRICS), "test_samples")
 TRAINED |= numbers("resumed", "lost_steps", "best_step", "cores_busy", "gpu_utilization_percent", "peak_memory_bytes")
 EVALUATIONS = {"configuration": "object"} | numbers("repeat", *OF_AN_EVALUATION)
 WATCHED = ("train", "evaluate", "save", "log")  # of a training's seconds: those of which CPU time is known
@@ -79,6 +80,7 @@ def trained_rows(record: Record) -> list[Row]:
             _samples(record, training),
             *(training.seconds[name] for name in ("train", "evaluate", "save")),
             *map(reached.get, TARGET),
+            *map(_before(training).get, BEFORE),
             *map(test.get, (*METRICS, "samples")),
             training.resumed,
             training.lost_steps,
@@ -96,6 +98,15 @@ def evaluation_rows(record: Record) -> list[Row]:
     return [(*who(record), *map(row.get, OF_AN_EVALUATION)) for row in (training.rows if training else ())]
 
 
+def _before(training: TrainingReport) -> Mapping[str, float | None]:
+    """The evaluation before the one at which the target was reached; zeros where there was none."""
+    if not training.reached:
+        return {}
+    met = training.reached.get("steps") or math.inf
+    earlier = [row for row in training.rows if (row.get("steps") or math.inf) < met]
+    return max(earlier, key=lambda row: row["steps"] or 0.0, default=dict.fromkeys(BEFORE, 0.0))
+
+
 def _samples(record: Record, training: TrainingReport) -> int:
     """Samples of the whole training. A step has a global batch; a round of peers, as many as the last evaluation
     counted."""
@@ -111,16 +122,9 @@ def _cores_busy(ranks: Sequence[RankReport]) -> float | None:
     return sum(value or 0.0 for value in cpu) / seconds if seconds > 0 and None not in cpu else None
 
 
-def evaluation_steps(evaluations: pd.DataFrame) -> dict[str, float]:
-    """Configuration -> steps between two of its evaluations."""
-    return {
-        str(name): float(np.median(np.diff(np.unique([0.0, *rows.steps]))))
-        for name, rows in evaluations.groupby("configuration", sort=False)
-    }
-
-
-def rounding(ours: pd.DataFrame, every: dict[str, float]) -> float:
-    """The standard deviation of the logarithm of what takes a target, by evaluations alone: it was reached at some time
-    since the one before, and each moment is as likely. `ours`: rows of TRAINED; `every`: of evaluation_steps."""
-    between = ours.configuration.map(every) / ours.target_steps
-    return float((between / math.sqrt(12)).mean()) if between.notna().any() else 0.0
+def brackets(ours: pd.DataFrame, unit: str) -> tuple[pd.Series, pd.Series]:
+    """(after, by) of rows of TRAINED, in `steps`, `samples` or `seconds`: a target is met at some time after the
+    evaluation before, and by the one at which it was seen. 0 where no evaluation before is known, infinity where the
+    training was stopped before the target."""
+    reached, stopped = ours.target_steps.notna(), "train_seconds" if unit == "seconds" else unit
+    return ours[f"before_{unit}"].fillna(0.0).where(reached, ours[stopped]), ours[f"target_{unit}"].fillna(math.inf)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from scipy import stats
 from analysis.frames.configurations import DECIDING_KEYS, own_algorithm, values_of
 from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow
-from analysis.frames.training import evaluation_steps, rounding
+from analysis.frames.training import brackets
 from analysis.statistics import estimates
 from analysis.statistics.estimates import LogEstimate, censored_mean, crossing
 from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, between_repeats, freedom_within, within_run
@@ -181,7 +182,6 @@ def recipes(results: Results) -> list[BatchRecipe]:
             wires = homes.setdefault((*values_of(row, RECIPE_KEYS), own_algorithm(row)), {})
             wires.setdefault(str(row["allreduce"]), []).append(row)
     made = []
-    every = evaluation_steps(results.details.evaluations)
     for wires in homes.values():
         nothing = wires.pop("none", [])
         full = nothing + wires.pop("fp32", [])
@@ -189,21 +189,17 @@ def recipes(results: Results) -> list[BatchRecipe]:
             if rows:
                 at_home, borrowed = (tuple(_trained(row, by_name, noted) for row in of) for of in (rows, elsewhere))
                 runs = pd.concat([by_name[str(row["configuration"])] for row in (*rows, *elsewhere)])
-                made.append(_recipe(at_home, borrowed, runs, every))
+                made.append(_recipe(at_home, borrowed, runs))
     return made
 
 
-def _recipe(
-    at_home: tuple[Trained, ...], borrowed: tuple[Trained, ...], runs: pd.DataFrame, every: dict[str, float]
-) -> BatchRecipe:
+def _recipe(at_home: tuple[Trained, ...], borrowed: tuple[Trained, ...], runs: pd.DataFrame) -> BatchRecipe:
     batches = {str(one.row["configuration"]): one.batch for one in (*at_home, *borrowed)}
-    runs = runs.assign(batch=runs.configuration.map(batches))
-    needed = needed_by(runs)
+    needed = needed_by(runs.assign(batch=runs.configuration.map(batches)))
     samples = {}
     for batch in sorted({one.batch for one in needed}):
         of = [one for one in needed if one.batch == batch]
-        known, bounds = ([one.samples for one in of if one.censored == stopped] for stopped in (False, True))
-        mean = censored_mean(known, bounds, least_spread=rounding(runs[runs.batch == batch], every))
+        mean = censored_mean([one.after for one in of], [one.by for one in of])
         if (estimate := estimates.of_censored(mean)) is not None:
             samples[batch] = estimate
     model, target = str(at_home[0].row["model"]), str(runs.target.iloc[0])
@@ -211,13 +207,12 @@ def _recipe(
 
 
 def needed_by(runs: pd.DataFrame) -> list[Needed]:
-    """One for each global batch and seed of trained.COLUMNS with `batch`: the geometric mean over configurations, only
-    known to be larger where one of them was stopped before."""
-    stopped = runs.target_samples.isna()
-    logs = runs.target_samples.where(~stopped, runs.samples).map(math.log)
-    groups = runs.assign(log=logs, stopped=stopped).groupby(["batch", "seed"])
+    """One for each global batch and seed of trained.COLUMNS with `batch`: the geometric means, over configurations, of
+    both bounds."""
+    after, by = brackets(runs, "samples")
+    groups = runs.assign(after=after, by=by).groupby(["batch", "seed"])
     return [
-        Needed(int(of.batch.iloc[0]), int(of.seed.iloc[0]), math.exp(float(of.log.mean())), bool(of.stopped.any()))
+        Needed(int(of.batch.iloc[0]), int(of.seed.iloc[0]), float(stats.gmean(of.after)), float(stats.gmean(of.by)))
         for _, of in groups
     ]
 
@@ -246,24 +241,25 @@ def _trained(row: ConfigurationRow, runs: Mapping[str, pd.DataFrame], noted: Map
 #     steps(B) = Smin (1 + Bcrit / B)        samples(B) = Smin (B + Bcrit)
 #
 # (McCandlish et al., eq. 2.11), fitted to every seed by maximum likelihood. Samples are log-normal around the curve,
-# with one spread at all batch sizes; of a seed that never reached the target only the probability of needing more than
-# it got counts. Intervals are of the profile likelihood.
+# with one spread at all batch sizes. A target is met at an evaluation, so of a seed only the probability counts that it
+# needed more samples than at the evaluation before and at most those at the one that met it; of a seed that never
+# reached the target, that of needing more than it got. Intervals are of the profile likelihood.
 
 PARAMETERS = 2
 BEYOND = 1000.0  # how far below the smallest and above the largest batch a critical one is looked for
-POINTS = 801
-MOST_ROUNDS, CONVERGED = 2000, 1e-7
-LEAST_SIGMA = 1e-6
+POINTS = 241
+LEVEL = 1e-4  # of the deviance, up to which candidates fit equally well
 
 
 @dataclass(frozen=True)
 class Needed:
-    """Samples that one seed needed at one global batch; `censored`: it was stopped before, after so many."""
+    """Samples that one seed needed at one global batch: more than `after`, at most `by`. `after` 0: the first
+    evaluation met the target; `by` infinite: it was stopped before."""
 
     batch: int
     seed: int
-    samples: float
-    censored: bool = False
+    after: float
+    by: float
 
 
 @dataclass(frozen=True)
@@ -277,81 +273,80 @@ class Curve:
     low: float | None
     high: float | None
     steps: float | None
-    logs: Values  # (points,) of candidates for the critical batch
+    logs: Values  # (points,) of candidates for the critical batch that the data allow
     smallest: Values  # (points,) log Smin that fits best with each
-    half: Values  # (points,) how far from it the data let it be; nan: not with this candidate at all
     best: int
     freedom: float
+    bounds: tuple[Values, Values]  # (points, n) each: bounds of log Smin of each seed alone
+    most: float  # cost that the 95 % intervals allow
+
+    @cached_property
+    def ends(self) -> tuple[Values, Values]:
+        """(points,) each: the lowest and the highest log Smin that the data allow with each candidate."""
+        return estimates.ends(*self.bounds, self.smallest, self.most)
 
     def samples(self, batch: float) -> LogEstimate:
         """Needed at `batch`, with what the fit leaves open."""
-        at = self.smallest + np.log(batch + np.exp(self.logs))
-        low, high = float(np.nanmin(at - self.half)), float(np.nanmax(at + self.half))
-        quantile, log = float(stats.t.ppf(0.975, self.freedom)), float(at[self.best])
+        more = np.log(batch + np.exp(self.logs))
+        low, high = float((self.ends[0] + more).min()), float((self.ends[1] + more).max())
+        quantile, log = float(stats.t.ppf(0.975, self.freedom)), float((self.smallest + more)[self.best])
         return LogEstimate(log, (log - low) / quantile, (high - log) / quantile, self.freedom)
 
 
 def fit(needed: Sequence[Needed]) -> Curve | str:
     """The curve of one recipe and target, or the reason why there is none."""
-    known = [one for one in needed if not one.censored]
+    known = [one for one in needed if math.isfinite(one.by)]
     batches = sorted({one.batch for one in known})
     if len(batches) < PARAMETERS:
         return f"the target was reached at {len(batches)} global batch size{'s' * (len(batches) != 1)}, not at two"
-    freedom = len(known) - PARAMETERS
+    freedom, total = len(known) - PARAMETERS, len(needed)
     if freedom < 1:
         return f"{len(known)} seeds reached the target: too few for an interval"
-    batch, log = np.array([float(one.batch) for one in needed]), np.log([one.samples for one in needed])
-    censored = np.array([one.censored for one in needed])
-    edges = math.log(batches[0] / BEYOND), math.log(batches[-1] * BEYOND)
-    logs = np.linspace(*edges, POINTS)
-    smallest, sigma, cost = _profile(batch, log, censored, logs)
-    best = int(cost.argmin())
-    deviance, total = 2 * (cost - cost[best]), len(needed)
-    most = total * math.log1p(float(stats.t.ppf(0.975, freedom)) ** 2 / freedom)  # of least squares: the t interval
-    room = np.expm1((most - deviance) / total)
-    half = np.where(room >= 0, sigma * np.sqrt(np.maximum(room, 0.0) * total / len(known)), np.nan)
+    if not any(one.after for one in needed):
+        return "every seed met the target at its first evaluation"
+    batch = np.array([float(one.batch) for one in needed])
+    bounds = estimates.widened(*estimates.log_bounds([one.after for one in needed], [one.by for one in needed]))
+    logs = np.linspace(math.log(batches[0] / BEYOND), math.log(batches[-1] * BEYOND), POINTS)
+    of_batch = np.log(batch + np.exp(logs)[:, None])
+    low, high = (bound - of_batch for bound in bounds)  # (points, n)
+    smallest, _, cost = estimates.likeliest(low, high)
+    most = float(cost.min()) + estimates.student_deviance(float(stats.t.ppf(0.975, freedom)), total, freedom) / 2
+    alike = np.flatnonzero(cost <= cost.min() + LEVEL)
+    best = int(alike[len(alike) // 2])  # where evaluations are far apart, many candidates fit equally well
     critical = steps = None
-    if 0 < best < len(logs) - 1:  # at the bottom of the parabola through the best candidate and its neighbours
-        before, at, after = cost[best - 1 : best + 2]
-        bend = before - 2 * at + after
-        shift = 0.5 * (before - after) / bend if bend > 0 else 0.0
-        critical, steps = math.exp(float(logs[best] + shift * (logs[1] - logs[0]))), math.exp(smallest[best])
-    low, high = (_bound(logs, deviance, most, best, side) for side in (-1, 1))
-    seeds = len({one.seed for one in needed})
-    return Curve(tuple(batches), seeds, critical, low, high, steps, logs, smallest, half, best, float(freedom))
+    if alike[0] > 0 and alike[-1] < len(logs) - 1:
+        critical, steps = math.exp(float(logs[best] + _to_bottom(cost, best, logs))), math.exp(smallest[best])
+    under, over = (_bound(logs, cost, most, best, side) for side in (-1, 1))
+    allowed = np.flatnonzero(cost <= most)
+    return Curve(
+        tuple(batches),
+        len({one.seed for one in needed}),
+        critical,
+        under,
+        over,
+        steps,
+        logs[allowed],
+        smallest[allowed],
+        int(np.searchsorted(allowed, best)),
+        float(freedom),
+        (low[allowed], high[allowed]),
+        most,
+    )
 
 
-def _profile(batch: Values, log: Values, censored: NDArray[np.bool_], logs: Values) -> tuple[Values, Values, Values]:
-    """(log Smin, spread, minus the log likelihood) that fit best with each candidate."""
-    left = log - np.log(batch + np.exp(logs)[:, None])  # (points, n): log Smin of each seed alone
-    mean, sigma = left.mean(axis=1), np.maximum(left.std(axis=1), LEAST_SIGMA)
-    if not censored.any():
-        return mean, sigma, len(log) * np.log(sigma)
-    known, bounds = left[:, ~censored], left[:, censored]
-    for _ in range(MOST_ROUNDS):  # expectation maximisation (Dempster, Laird and Rubin, J. R. Stat. Soc. B 39, 1977)
-        beyond = (bounds - mean[:, None]) / sigma[:, None]
-        hazard = np.exp(stats.norm.logpdf(beyond) - stats.norm.logsf(beyond))
-        expected = mean[:, None] + sigma[:, None] * hazard
-        new = (known.sum(axis=1) + expected.sum(axis=1)) / len(log)
-        off, centred = new - mean, known - new[:, None]
-        squares = sigma[:, None] ** 2 * (1 + beyond * hazard) - 2 * off[:, None] * sigma[:, None] * hazard
-        total = (centred**2).sum(axis=1) + (squares + off[:, None] ** 2).sum(axis=1)
-        spread = np.maximum(np.sqrt(total / len(log)), LEAST_SIGMA)
-        moved = float(np.max((abs(off) + abs(spread - sigma)) / spread))
-        mean, sigma = new, spread
-        if moved < CONVERGED:
-            break
-    squares = ((known - mean[:, None]) ** 2).sum(axis=1) / sigma**2 / 2
-    tails = stats.norm.logsf((bounds - mean[:, None]) / sigma[:, None]).sum(axis=1)
-    return mean, sigma, known.shape[1] * np.log(sigma) + squares - tails
+def _to_bottom(cost: Values, best: int, logs: Values) -> float:
+    """From the best candidate to the bottom of the parabola through it and its neighbours; 0 where it is flat."""
+    before, at, after = cost[best - 1 : best + 2]
+    bend = before - 2 * at + after
+    return float(np.clip(0.5 * (before - after) / bend, -0.5, 0.5) * (logs[1] - logs[0])) if bend > LEVEL else 0.0
 
 
-def _bound(logs: Values, deviance: Values, most: float, best: int, side: int) -> float | None:
-    """Where the deviance rises above `most` on one side of the best; None where it does not."""
+def _bound(logs: Values, cost: Values, most: float, best: int, side: int) -> float | None:
+    """Where the cost rises above `most` on one side of the best; None where it does not."""
     place = best
-    while deviance[place] <= most:
+    while cost[place] <= most:
         place += side
         if not 0 <= place < len(logs):
             return None
-    share = (most - deviance[place - side]) / (deviance[place] - deviance[place - side])
+    share = (most - cost[place - side]) / (cost[place] - cost[place - side])
     return math.exp(float(logs[place - side] + side * share * (logs[1] - logs[0])))

@@ -12,11 +12,11 @@ import pandas as pd
 from analysis.findings import grouped
 from analysis.frames.configurations import KEYS, known, own_algorithm, same, values_of
 from analysis.frames.results import Results
-from analysis.frames.rows import ConfigurationRow, as_rows
-from analysis.frames.training import METRICS, evaluation_steps
+from analysis.frames.rows import ConfigurationRow, as_rows, bounded
+from analysis.frames.training import METRICS, brackets
 from analysis.show import notes
 from analysis.show.layout import Listing
-from analysis.statistics.estimates import CensoredMean, censored_mean
+from analysis.statistics.estimates import CensoredMean, censored_mean, exactly, of_censored, of_values
 from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_needed
 
@@ -45,16 +45,14 @@ RECIPE = (
     "part_learning_rates",
     *(key for key in KEYS if key.startswith("train_") and key not in WAYS),
 )
-SAME_STEPS = {f"steps_ratio{bound}": 1.0 for bound in ("", "_low", "_high")} | {
-    "verdict": IDENTICAL,
-    "seeds_needed": None,
-}
+OTHER = "_of_reference"
 
 
 def table(results: Results) -> pd.DataFrame:
     """Each configuration with a target against the reference of its recipe, the baseline where it is one.
 
-    Ratios are geometric means over the seeds that both have, with 95 % intervals. Where one of a pair was stopped
+    Ratios are geometric means over the seeds that both have, with 95 % intervals. Each target was reached between two
+    evaluations, so of a ratio the least and the greatest are known. Where one of a pair was stopped
     before the target, its ratio is known only to be larger or smaller, and counts so; where both were, it says nothing.
     `verdict` is of the steps: IDENTICAL, EQUAL, DIFFERS (corrected for the number of pairs), NOT_RESOLVED, or TOO_FEW
     (fewer than 3 seeds say anything). `seeds_needed`: by the spread of those that both reached, for an interval of the
@@ -63,13 +61,12 @@ def table(results: Results) -> pd.DataFrame:
     trained = results.details.trained
     of = {str(name): rows.set_index("seed") for name, rows in trained.groupby("configuration", sort=False)}
     pairs = [(row, reference) for group in _groups(results, set(of)) for row, reference in _against(group, results)]
-    steps = evaluation_steps(results.details.evaluations)
     curves = _curves(results)
     rows = []
     for row, reference in pairs:
         ours, theirs = str(row["configuration"]), str(reference["configuration"])
-        pair = _pair(row, reference, of[ours], of[theirs], steps.get(ours, 0.0), len(pairs))
-        rows.append(pair | (SAME_STEPS if _identical(curves.get(ours, {}), curves.get(theirs, {})) else {}))
+        identical = _identical(curves.get(ours, {}), curves.get(theirs, {}))
+        rows.append(_pair(row, reference, of[ours], of[theirs], len(pairs), identical))
     return pd.DataFrame(rows)
 
 
@@ -107,19 +104,20 @@ def _pair(
     reference: ConfigurationRow,
     ours: pd.DataFrame,
     theirs: pd.DataFrame,
-    every: float,
     pairs: int,
+    identical: bool,
 ) -> dict[str, Any]:
-    both = ours.join(theirs.add_suffix("_of_reference"), how="inner")
-    steps, seconds = _ratios(both, "steps"), _ratios(both, "seconds")
-    known, larger, smaller = steps
-    # Steps are those of an evaluation: a ratio of two is no surer than two roundings to that grid.
-    usual = float(both.target_steps.mean()) if len(known) else 1.0
-    rounding = every / usual / math.sqrt(6)
-    mean = censored_mean(*steps, least_spread=rounding)
-    wide = censored_mean(*steps, confidence=1 - FALSE_ALARMS / pairs, least_spread=rounding)
-    each = (both.train_seconds / both.steps) / (both.train_seconds_of_reference / both.steps_of_reference)
-    ratios = {"steps": mean, "seconds": censored_mean(*seconds), "step_seconds": censored_mean(each.to_list(), ())}
+    both = ours.join(theirs.add_suffix(OTHER), how="inner")
+    reached = both.target_steps.notna().astype(int) + both[f"target_steps{OTHER}"].notna()
+    steps = _ratios(both[reached > 0])
+    mean, wide = censored_mean(*steps), censored_mean(*steps, 1 - FALSE_ALARMS / pairs)
+    known = (both.target_steps / both[f"target_steps{OTHER}"])[reached == 2].to_list()
+    each = of_values(
+        ((both.train_seconds / both.steps) / (both[f"train_seconds{OTHER}"] / both[f"steps{OTHER}"])).to_list()
+    )
+    ratio = exactly(1.0) if identical else of_censored(mean)
+    seconds = None if ratio is None else ratio * each
+    ratios = {"steps": ratio, "seconds": seconds, "step_seconds": each}
     return {
         "model": row["model"],
         "global_batch": row["global_batch"],
@@ -130,24 +128,22 @@ def _pair(
         "reference_series": reference["series"],
         "seeds": len(both),
         "both_reached": len(known),
-        "one_reached": len(larger) + len(smaller),
+        "one_reached": int((reached == 1).sum()),
         **{
-            f"{unit}_ratio{bound}": value
+            key: value
             for unit, of in ratios.items()
-            for bound, value in (("", of.mean), ("_low", of.low), ("_high", of.high))
+            for key, value in bounded(f"{unit}_ratio", *((of.value, *of.bounds()) if of else (None,) * 3)).items()
         },
-        "verdict": verdict(mean, wide),
-        "seeds_needed": repeats_needed(known, MARGIN - 1) if len(known) > 1 else None,
+        "verdict": IDENTICAL if identical else verdict(mean, wide),
+        "seeds_needed": repeats_needed(known, MARGIN - 1) if len(known) > 1 and not identical else None,
     }
 
 
-def _ratios(both: pd.DataFrame, unit: str) -> tuple[list[float], list[float], list[float]]:
-    """(known, only known to be larger, only known to be smaller)."""
-    stopped = "train_seconds" if unit == "seconds" else unit
-    a, b = both[f"target_{unit}"], both[f"target_{unit}_of_reference"]
-    at_least_a, at_least_b = both[stopped], both[f"{stopped}_of_reference"]
-    known, larger, smaller = a.notna() & b.notna(), a.isna() & b.notna(), a.notna() & b.isna()
-    return (a / b)[known].to_list(), (at_least_a / b)[larger].to_list(), (a / at_least_b)[smaller].to_list()
+def _ratios(both: pd.DataFrame) -> tuple[list[float], list[float]]:
+    """(after, by): what each ratio of steps is larger than, and at most."""
+    theirs = both.filter(like=OTHER).rename(columns=lambda name: name.removesuffix(OTHER))
+    (after, by), (other_after, other_by) = brackets(both, "steps"), brackets(theirs, "steps")
+    return (after / other_by).to_list(), (by / other_after).to_list()
 
 
 def verdict(mean: CensoredMean, wide: CensoredMean) -> str:
@@ -194,7 +190,7 @@ def _ratio(row: Mapping[Any, Any], unit: str) -> str:
 LEGEND = (
     "Ratios to the configuration they are against, which has the same model, global batch, precision and recipe: "
     "geometric means over the seeds of both, taken seed by seed [95 % interval, log-normal]. Steps and seconds are "
-    "those to the target; seconds a step are of the whole trainings.",
+    "those to the target, each known to lie between two evaluations; seconds a step are of the whole trainings.",
     "Seeds: that both reached the target with, + those that one did (its ratio is known only to be larger or "
     "smaller, and counts so). With a seed that neither reached it, nothing is known.",
     "Steps are identical where every evaluation of every seed logged the same loss and metric, to the last digit. "

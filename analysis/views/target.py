@@ -12,16 +12,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from scipy import stats
 
 from analysis.frames import configurations
 from analysis.frames.configurations import known, own_algorithm, values_of
-from analysis.frames.results import Results
+from analysis.frames.results import Results, once
 from analysis.frames.rows import bounded
-from analysis.frames.training import METRICS, SHOWN, evaluation_steps, rounding
+from analysis.frames.training import METRICS, SHOWN, brackets
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
-from analysis.statistics.estimates import censored_mean
+from analysis.statistics import estimates
+from analysis.statistics.estimates import censored_mean, log_bounds
 from analysis.text import file_name, megabytes, number
 from analysis.views import cost
 from analysis.views.view import Drawing, StudyTable, View
@@ -30,26 +32,28 @@ from scaling_study.stats.spread import Spread, believed
 from scaling_study.targets import METRICS as DIRECTIONS
 from scaling_study.targets import Target
 
-UNITS = {"seconds": "train_seconds", "samples": "samples", "steps": "steps"}  # -> of a training that was stopped
+UNITS = {"seconds": "train_seconds", "samples": "samples", "steps": "steps"}  # -> of a whole training
 ABOUT = ("configuration", "series", "model", "framework", "workers", "global_batch", "learning_rate")
 SAME_TASK = ("model", "train_target", "train_validation", "data", "input", "image_size", "image_width")
 
 
+@once
 def trained_configurations(results: Results) -> pd.DataFrame:
     """A row for each configuration that was trained. Seconds are of training alone. A mean to target is geometric, over
-    all seeds: where some were stopped before, they count as larger (estimates.censored_mean). Test metrics are
-    arithmetic means of all seeds, seconds of whole trainings geometric ones.
+    all seeds: each is known to lie between two evaluations, and to be larger where it was stopped before
+    (estimates.censored_mean). `met_steps`: at the first evaluation that met the target; `before_steps`: at the one
+    before, 0 where there was none; geometric means of the seeds that reached it. Test metrics are arithmetic means of
+    all seeds, seconds of whole trainings geometric ones.
 
     `soonest`, `cheapest`: the verdict among those of its model, input (each augments in its way) and target. The
     cheapest has the least money where every one of these has a price, else the fewest worker-hours.
     """
     trained, prices = results.details.trained, cost.prices(results)
-    every = evaluation_steps(results.details.evaluations)
     rows = []
     for name, ours in trained.groupby("configuration", sort=False):
         if row := results.by_name.get(str(name)):
             price, _ = prices.get(str(name), (None, ""))
-            rows.append({key: row[key] for key in ABOUT} | _of(ours, row, price, rounding(ours, every)))
+            rows.append({key: row[key] for key in ABOUT} | _of(ours, row, price))
     _judge(rows, results)
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*ABOUT, "target"])
 
@@ -81,11 +85,11 @@ def _times(ours: pd.DataFrame, row: dict[str, Any], priced_among: list[dict[str,
     if isinstance(priced_among, list):
         prices = [other["price_per_worker_hour"] for other in priced_among]
         factor = row["workers"] / 3600 * (1.0 if None in prices else row["price_per_worker_hour"])
-    reached = ours.target_seconds.notna()
-    return Times((factor * ours.target_seconds[reached]).tolist(), (factor * ours.train_seconds[~reached]).tolist())
+    after, by = (factor * bound for bound in brackets(ours, "seconds"))
+    return Times(after.tolist(), by.tolist())
 
 
-def _of(ours: pd.DataFrame, row: Any, price: float | None, least_spread: float) -> dict[str, Any]:
+def _of(ours: pd.DataFrame, row: Any, price: float | None) -> dict[str, Any]:
     reached = ours.target_steps.notna()
     columns: dict[str, Any] = {
         "target": str(ours.target.iloc[0]),
@@ -93,10 +97,13 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None, least_spread: float) 
         "reached": int(reached.sum()),
         "diverged": int((ours.ended_by == "diverged").sum()),
     }
-    for unit, stopped in UNITS.items():
-        took, bounds = ours.loc[reached, f"target_{unit}"].to_list(), ours.loc[~reached, stopped].to_list()
-        mean = censored_mean(took, bounds, least_spread=least_spread)
-        columns |= bounded(f"{unit}_to_target", mean.mean, mean.low, mean.high)
+    after, by = brackets(ours, "steps")
+    steps = estimates.of_censored(censored_mean(after.to_list(), by.to_list()))
+    for unit, total in UNITS.items():  # seeds share the steps of their evaluations, and not their seconds
+        found = steps and steps * estimates.of_values((ours[total] / ours.steps).to_list())
+        columns |= bounded(f"{unit}_to_target", *((found.value, *found.bounds()) if found else (None,) * 3))
+    for name, bound in (("met", by), ("before", after)):
+        columns[f"{name}_steps"] = float(stats.gmean(bound[reached])) if reached.any() else None
     seconds = (columns[f"seconds_to_target{end}"] for end in ("", "_low", "_high"))
     hours = [None if value is None else value * row["workers"] / 3600 for value in seconds]
     columns |= bounded("worker_hours_to_target", *hours)
@@ -114,7 +121,7 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None, least_spread: float) 
         if len(values) and np.isfinite(values).all():
             interval = between_repeats(values.tolist())
             columns |= bounded(name, interval.mean, interval.low, interval.high)
-    whole = censored_mean(ours.train_seconds.to_list(), ())
+    whole = censored_mean(ours.train_seconds.to_list(), ours.train_seconds.to_list())
     columns |= {"resumed": int(ours.resumed.sum()), "lost_steps": int(ours.lost_steps.sum())}
     columns |= bounded("train_seconds", whole.mean, whole.low, whole.high)
     for name in ("steps", "best_step", "cores_busy", "gpu_utilization_percent", "peak_memory_bytes"):
@@ -128,6 +135,9 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None, least_spread: float) 
 # shown to be slower than another. Compared are logarithms of geometric means over the seeds, all pairs of a study at
 # once (Bonferroni), with the spread of seeds as spread.py believes it.
 #
+# A target is met at an evaluation: it was reached at some time since the one before. Who is called slower is so even if
+# it reached the target right after its evaluations before, and the other only at those that met it.
+#
 # A training that was stopped before the target counts as one that reached it at that moment. That flatters it, so
 # whoever is called slower all the same is; but such a configuration is never the best, and nothing is called slower
 # than it.
@@ -138,14 +148,38 @@ BEST, TIED, SLOWER, NOT_RESOLVED, TOO_FEW = "best", "tied", "slower", "not resol
 
 @dataclass(frozen=True)
 class Times:
-    """Times of one configuration's seeds to the target, or until they were stopped before it; above 0."""
+    """Times to the target of one configuration's seeds: more than `after`, at most `by`, which is infinite where a seed
+    was stopped before the target. `after` is 0 where it is not known."""
 
-    reached: Sequence[float]
-    stopped: Sequence[float] = ()
+    after: Sequence[float]
+    by: Sequence[float]
+
+    @property
+    def whole(self) -> bool:
+        """True where every seed reached the target."""
+        return bool(np.isfinite(self.by).all())
 
     @property
     def logs(self) -> np.ndarray:
-        return np.log([*self.reached, *self.stopped])
+        """At the first evaluations that met the target, or when it was stopped before."""
+        return np.log(np.where(np.isfinite(self.by), self.by, self.after))
+
+    @property
+    def variance(self) -> float:
+        """Of the logarithms: between seeds, and of a time that is as likely anywhere between two evaluations."""
+        after, by = np.array(self.after)[np.isfinite(self.by)], np.array(self.by)[np.isfinite(self.by)]
+        between = float((((by - after) / (by + after)) ** 2).mean()) / 3 if len(by) else 0.0
+        return float(np.var(self.logs, ddof=1)) + between
+
+    @property
+    def middle(self) -> float:
+        """The mean logarithm halfway between two evaluations."""
+        return float(np.log((np.array(self.after) + self.by) / 2).mean())
+
+    @property
+    def earliest(self) -> float:
+        """The mean logarithm if each seed reached the target right after the evaluation before."""
+        return float(log_bounds(self.after, self.by)[0].mean())
 
 
 def verdicts_of_times(groups: Sequence[Mapping[str, Times]]) -> dict[str, str]:
@@ -155,14 +189,14 @@ def verdicts_of_times(groups: Sequence[Mapping[str, Times]]) -> dict[str, str]:
     What is cheapest is asked likewise, with worker-hours or money in place of seconds.
     """
     sure = {name: of for group in groups for name, of in group.items() if len(of.logs) >= FEWEST_REPEATS}
-    whole = {name: of for name, of in sure.items() if not of.stopped}
+    whole = {name: of for name, of in sure.items() if of.whole}
     pairs = sum(math.comb(sum(name in sure for name in group), 2) for group in groups)
     result = {name: TOO_FEW for group in groups for name in group}
     if not whole:
         return result | dict.fromkeys(sure, NOT_RESOLVED)
     spread, place = _spread(sure, whole)
     for group in groups:
-        rivals = sorted((name for name in group if name in whole), key=lambda name: whole[name].logs.mean())
+        rivals = sorted((name for name in group if name in whole), key=lambda name: whole[name].middle)
         for name in (name for name in group if name in sure):
             slower = any(_slower(sure, name, rival, spread, place, pairs) for rival in rivals if rival != name)
             best = name in rivals[:1]
@@ -172,14 +206,14 @@ def verdicts_of_times(groups: Sequence[Mapping[str, Times]]) -> dict[str, str]:
 
 def _spread(sure: Mapping[str, Times], whole: Mapping[str, Times]) -> tuple[Spread, dict[str, int]]:
     """The spread of each in `sure`. Stopped values hide theirs: such a configuration gets the widest of the others."""
-    own = np.array([float(np.var(of.logs, ddof=1)) for of in whole.values()])
+    own = np.array([of.variance for of in whole.values()])
     trusted = believed(own, [len(of.logs) - 1 for of in whole.values()])
     variance, freedom = np.maximum(trusted.variance, own), trusted.freedom
     place = {name: index for index, name in enumerate(whole)}
     for name, of in sure.items():
         if name not in place:
             place[name] = len(variance)
-            variance = np.append(variance, max(variance[: len(whole)].max(), float(np.var(of.logs, ddof=1))))
+            variance = np.append(variance, max(variance[: len(whole)].max(), of.variance))
             freedom = np.append(freedom, freedom[: len(whole)].min())
     return Spread(variance, freedom, wary=True), place
 
@@ -187,9 +221,9 @@ def _spread(sure: Mapping[str, Times], whole: Mapping[str, Times]) -> tuple[Spre
 def _slower(
     sure: Mapping[str, Times], name: str, rival: str, spread: Spread, place: Mapping[str, int], pairs: int
 ) -> bool:
-    own, other = sure[name].logs, sure[rival].logs
-    terms = [(np.array([place[who]]), 1 / len(logs)) for who, logs in ((name, own), (rival, other))]
-    return bool(own.mean() - other.mean() > spread.half_widths(1 - FALSE_ALARMS / pairs, *terms)[0])
+    terms = [(np.array([place[who]]), 1 / len(sure[who].logs)) for who in (name, rival)]
+    apart = sure[name].earliest - float(sure[rival].logs.mean())
+    return bool(apart > spread.half_widths(1 - FALSE_ALARMS / pairs, *terms)[0])
 
 
 def listing(results: Results) -> Listing | None:
@@ -205,6 +239,7 @@ def listing(results: Results) -> Listing | None:
             "configuration": name,
             "target": row["target"] or "none",
             "reached": f"{row['reached']} of {row['seeds']}",
+            "met at step": _met(row),
             **{unit: _to_target(row, unit) for unit in UNITS},
             "soonest": row["soonest"],
             "worker-hours": interval(row, "worker_hours_to_target"),
@@ -221,12 +256,21 @@ def _tested(row: Mapping[Any, Any], metrics: Sequence[str]) -> dict[str, str]:
     return {f"test {metric}": interval(row, f"test_{metric}", 3) for metric in metrics}
 
 
+def _met(row: Mapping[Any, Any]) -> str:
+    """`199 (after 131)`: at the first evaluation that met the target, and at the one before."""
+    if not row["target"] or not row["reached"]:
+        return ""
+    return f"{number(row['met_steps'])} (after {number(row['before_steps'])})"
+
+
 def _to_target(row: Mapping[Any, Any], unit: str) -> str:
     if not row["target"]:
         return ""
-    if not known(row[f"{unit}_to_target"]):
-        return "not reached" if not row["reached"] else "too few"
-    return interval(row, f"{unit}_to_target")
+    if known(row[f"{unit}_to_target"]):
+        return interval(row, f"{unit}_to_target")
+    if not row["reached"]:
+        return "not reached"
+    return "at the first evaluation" if row["reached"] == row["seeds"] and not row["before_steps"] else "too few"
 
 
 def interval(row: Mapping[Any, Any], key: str, places: int | None = None) -> str:
@@ -245,12 +289,15 @@ def interval(row: Mapping[Any, Any], key: str, places: int | None = None) -> str
 
 def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
     lines = [
-        "To the first evaluation on validation data at which the target was reached: geometric means over the seeds "
-        "[95 % interval, log-normal]. A training that was stopped before counts as one that takes longer. Seconds are "
-        "of training steps alone; evaluation and checkpoints are apart. Nothing is known between two evaluations.",
+        "Met at step: the first evaluation on validation data at which the target was reached, and the one before it "
+        "(after); geometric means over the seeds that reached it. Seconds, samples and steps to the target: geometric "
+        "means over all seeds [95 % interval, log-normal], of which each reached it between those two. A training that "
+        "was stopped before counts as one that takes longer. Seconds are of training steps alone; evaluation and "
+        "checkpoints are apart.",
         "Soonest and cheapest: tied is what is not shown to be slower, or dearer, than another (95 %, corrected for "
-        "all pairs of the study). One with a training that was stopped before is never the best, and not resolved "
-        f"unless it is slower all the same. {_cost(rows)}",
+        "all pairs of the study), wherever between two evaluations each reached the target. One with a training that "
+        "was stopped before is never the best, and not resolved unless it is slower all the same. "
+        f"{_cost(rows)}",
         "Test: the model at the end of each training, on the published test set, once; mean over the seeds [95 %].",
         f"Learning rates: {_rates(results)}.",
     ]
@@ -428,7 +475,8 @@ def _batches(results: Results, model: str, rows: pd.DataFrame) -> Figure:
     colours = dict(zip(names, style.style_colours(len(names)), strict=True))
     layout = style.Layout(left=style.left_of(["100 k"]), gutters=(0.3, style.gutter(names)))
     footnote = [
-        "Geometric means over the seeds; bars: 95 % interval (log-normal; who never reached it counts as larger).",
+        "Geometric means over the seeds; bars: 95 % interval (log-normal; each seed lies between two "
+        "evaluations, one that never reached it counts as larger).",
         "Dotted: as many samples, or as many steps fewer, as perfect scaling from the smallest batch would need.",
         f"{notes.source(results)}.",
     ]

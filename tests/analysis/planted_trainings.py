@@ -27,7 +27,8 @@ UNKNOWN = {"unknown": "a rank holds only shards of the gradients"}
 @dataclass(frozen=True)
 class Trained:
     """One configuration: `speed` in samples a second; `noise` False: its gradients are in no record; `reached` False:
-    its seeds are stopped after `stopped` samples."""
+    its seeds are stopped after `stopped` samples; `every`: steps between two evaluations, 0 where one is a step before
+    the target is reached, and one where it is."""
 
     batch_per_worker: int
     workers: int = 1
@@ -39,6 +40,7 @@ class Trained:
     noise: bool = True
     reached: bool = True
     stopped: float = 400_000.0
+    every: int = 0
     said: Any = None  # in place of what it would say of noise
     keys: tuple[tuple[str, Any], ...] = ()
 
@@ -79,12 +81,16 @@ def training(
     if not one.reached:
         samples = one.stopped
     count = max(1, round(samples / batch))
+    evaluated = {max(1, count * part // 5) for part in range(1, 6)} | {max(1, count - 1)}
+    if one.every:
+        count = math.ceil(count / one.every) * one.every
+        evaluated = set(range(one.every, count + 1, one.every))
     seconds = count * batch / speed
     rows = [
         {"steps": at, "samples": at * batch, "epoch": at * batch / 45_000, "seconds": seconds * at / count,
          "all_seconds": 1.1 * seconds * at / count, "learning_rate": 0.05, "train_loss": 2.3 - 1.3 * at / count,
          "accuracy": (0.61 if one.reached else 0.5) * at / count, "loss": 2.3 - 1.2 * at / count}
-        for at in sorted({max(1, count * part // 5) for part in range(1, 6)})
+        for at in sorted(evaluated)
     ]  # fmt: skip
     said = {
         **ended(rows, one.reached, seconds, {"evaluate": 0.05 * seconds, "save": 0.0, "test": 1.0}),
