@@ -47,6 +47,7 @@ ROOMS = {
     "launch": {"launch"},
     "sweep": {"estimate", "sweep"},
     "slurm": {"slurm"},
+    "observer": {"observe"},  # runs in other environments, without the rest of the library
     "commands": {"cli", "commands"},
 }
 # The same for the analysis, with its front doors last.
@@ -250,6 +251,13 @@ def test_frameworks_are_imported_at_the_top_of_a_script() -> None:
         top = {node for node in SOURCES[name].body if isinstance(node, ast.Import | ast.ImportFrom)}
         all_of_them = {node for node in ast.walk(SOURCES[name]) if isinstance(node, ast.Import | ast.ImportFrom)}
         assert top == all_of_them, f"{name} imports inside a function"
+
+
+def test_the_observer_needs_nothing_but_python_3_9() -> None:
+    for part, name in library():
+        if part == "observe":
+            assert library_parts(name) <= {"observe"} and packages(name) <= sys.stdlib_module_names | {"scaling_study"}
+            ast.parse((CHECKOUT / name).read_text(encoding="utf-8"), feature_version=(3, 9))
 
 
 def test_scripts_see_only_what_scripts_are_made_of() -> None:

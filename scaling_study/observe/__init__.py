@@ -1,0 +1,60 @@
+"""Observes training scripts that were not written for this project, without edits to them.
+
+    environment(os.environ, folder)     what a command is started with to be observed
+    read(folder)                        what its processes wrote, once they ended or meanwhile
+    step(samples)                       the one line that a script without an optimiser may add
+
+The observer runs in the environment of its user, where the rest of scaling_study need not be installed: this folder
+needs the standard library and the torch that is there (2.1 or newer), and is written for Python 3.9.
+
+    site/sitecustomize.py   Python runs it at every start, since its folder is on PYTHONPATH. It waits for torch
+    hooks.py                once torch is imported: optimisers, modules, backward, DataLoaders, scalers, saving
+    steps.py                what these see, folded into steps and written as JSON lines
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+FOLDER = "SCALING_STUDY_OBSERVE"  # environment: where each process writes its record; without it nothing is observed
+STEPS = "SCALING_STUDY_OBSERVE_STEPS"  # environment: how many steps end the run; none: it runs as it is
+SITE = str(Path(__file__).resolve().parent / "site")
+
+
+def environment(variables: Mapping[str, str], folder: Path, steps: int | None = None) -> dict[str, str]:
+    """`variables` with those that have the Python processes of a command observed, and ended after so many steps.
+
+    PYTHONPATH is extended in front. Records go to `folder`, which must exist on every host.
+    """
+    path = os.pathsep.join([SITE, *filter(None, [variables.get("PYTHONPATH")])])
+    more = {"PYTHONPATH": path, FOLDER: str(folder), **({} if steps is None else {STEPS: str(steps)})}
+    return {**variables, **more}
+
+
+def read(folder: Path) -> list[list[dict[str, Any]]]:
+    """The lines of each process that trained, or says why it was not observed, by rank; a line cut short is left out.
+
+    The first line of each has `kind` `process`; `step`, `not observed` and `end` follow (steps.py).
+    """
+    processes = [list(_lines(path)) for path in sorted(folder.glob("*.jsonl"))]
+    return sorted(filter(None, processes), key=lambda lines: (lines[0].get("rank") is None, lines[0].get("rank")))
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    whole = path.read_text(encoding="utf-8").split("\n")[:-1]  # what follows the last newline was cut short
+    return [json.loads(line) for line in whole]
+
+
+def step(samples: int | None = None) -> None:
+    """Say that a training step has ended here, with so many samples of this process; None: unknown.
+
+    From the first call on, only these calls are steps. Does nothing where the script is not observed.
+    """
+    hooks = sys.modules.get("scaling_study.observe.hooks")
+    if hooks is not None:
+        hooks.explicit_step(samples)

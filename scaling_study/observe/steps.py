@@ -1,0 +1,287 @@
+"""What was seen of a training, folded into steps and written as JSON lines: one file a process.
+
+Time has one owner at any moment: what is entered last. So the parts of a step sum to it.
+
+    data | forward | backward | optimizer | evaluation | saving | rest
+
+Evaluation begins with a forward pass that does not train and lasts until the next that does. It and saving are pauses:
+`seconds` of a step is without them, and `pause_seconds` has them.
+
+    {"kind": "process", "pid", "host", "rank", "world", "by", "torch", "device", "argv"}
+    {"kind": "step", "step", "ended", "seconds", "pause_seconds", "parts", "loader_rows", "forward_rows", "samples",
+     "backwards", "loss", "learning_rate", "optimizer", "skipped"}
+    {"kind": "not observed", "why"}
+    {"kind": "end", "why", "steps", "samples_per_step", "samples_unknown", "optimizers", "peak_memory_bytes", ...}
+
+A value that was not seen is null. Lines are written every two seconds at most, and at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+PARTS = ("data", "forward", "backward", "optimizer", "evaluation", "saving", "rest")
+PAUSES = ("evaluation", "saving")
+FLUSH_SECONDS = 2.0
+LEARNING = 32  # optimiser steps after which it is settled whose are the training's, where several take turns
+SETTLED_ALONE = 8  # likewise, where there is one optimiser
+WITHOUT_OPTIMIZER = 32  # backward passes without an optimiser after which each training forward begins a step
+
+
+class UpTo:
+    """May a rank go on after this step? Asked between two steps, on every rank; the answer may take a while.
+
+    The same question will be asked of a driver over a socket, which holds all ranks of a command at one step.
+    """
+
+    def __init__(self, steps: int | None) -> None:
+        self.steps = steps
+
+    def go_on(self, step: int) -> bool:
+        return self.steps is None or step < self.steps
+
+
+class Piece:
+    """What was seen since the last optimiser step that counts."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        self.loader_rows = self.forward_rows = self.backwards = 0
+        self.explicit: int | None = None
+        self.loss: Any = None  # a tensor until it is written
+        self.learning_rate: float | None = None
+        self.optimizer, self.skipped, self.ended = "", False, 0.0
+
+    def add(self, other: Piece) -> None:
+        """The other piece follows, and ends the step."""
+        for part, seconds in other.seconds.items():
+            self.seconds[part] += seconds
+        self.loader_rows += other.loader_rows
+        self.forward_rows += other.forward_rows
+        self.backwards += other.backwards
+        for name in ("explicit", "loss", "learning_rate", "optimizer", "skipped", "ended"):
+            setattr(self, name, getattr(other, name))
+
+    def line(self, step: int) -> dict[str, Any]:
+        pause = sum(self.seconds[part] for part in PAUSES)
+        loss = self.loss
+        return {
+            "kind": "step",
+            "step": step,
+            "ended": round(self.ended, 6),
+            "seconds": round(sum(self.seconds.values()) - pause, 7),
+            "pause_seconds": round(pause, 7),
+            "parts": {part: round(seconds, 7) for part, seconds in self.seconds.items()},
+            "loader_rows": self.loader_rows,
+            "forward_rows": self.forward_rows,
+            "samples": self.explicit,
+            "backwards": self.backwards,
+            "loss": loss if loss is None or isinstance(loss, float) else float(loss),
+            "learning_rate": self.learning_rate,
+            "optimizer": self.optimizer,
+            "skipped": self.skipped,
+        }
+
+
+class Steps:
+    """Folds events into steps. `now` of every event is time.perf_counter()'s."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, goal: UpTo | None = None) -> None:
+        self.clock, self.goal = clock, goal or UpTo(None)
+        self.entered: list[str] = []  # parts, the innermost last
+        self.mark = clock()
+        self.piece, self.pending = Piece(), []  # type: ignore[var-annotated]
+        self.evaluating = self.worked = self.is_explicit = False
+        self.anchor: str | None = None
+        self.counts: Counter[str] = Counter()  # pieces by optimiser
+        self.idle: Counter[str] = Counter()  # steps of optimisers without a forward or backward before them
+        self.backwards = self.done = self.rows = self.forwards = self.largest = self.skipped = self.explicit_rows = 0
+        self.fetched: dict[int, int] = {}  # rows by loader since the last forward
+        self.lines: list[Piece] = []
+        self.over = False
+
+    def enter(self, part: str) -> None:
+        self._pass(self.clock())
+        self.entered.append(part)
+
+    def leave(self) -> None:
+        self._pass(self.clock())
+        if self.entered:
+            self.entered.pop()
+
+    def _pass(self, now: float) -> None:
+        part = self.entered[-1] if self.entered else "rest"
+        self.piece.seconds["evaluation" if self.evaluating and part in ("rest", "data") else part] += now - self.mark
+        self.mark = now
+
+    def fetch(self, loader: int, rows: int) -> None:
+        """A loader gave a batch. Whether it feeds the training is known at the next forward."""
+        self.fetched[loader] = self.fetched.get(loader, 0) + rows
+
+    def forward(self, trains: bool, rows: int) -> str:
+        """An outermost forward pass begins, with so many rows of its first input. Returns the part that it is."""
+        if not trains:
+            self.fetched.clear()
+            self._pass(self.clock())
+            self.evaluating = True
+            return "evaluation"
+        if self.evaluating:
+            self._pass(self.clock())
+            self.evaluating = False
+        self._without_optimizer()
+        fresh = sum(self.fetched.values())
+        self.largest = max(self.largest, fresh)
+        self.piece.loader_rows += fresh
+        self.fetched.clear()
+        self.piece.forward_rows += rows
+        self.worked = True
+        return "forward"
+
+    def _without_optimizer(self) -> None:
+        """Where no optimiser is seen for long, a step has ended when the next forward begins."""
+        if self.backwards < WITHOUT_OPTIMIZER or self.is_explicit or not self.piece.backwards:
+            return
+        if self.counts[""]:
+            self.end("", None)
+        elif not self.counts:  # the first piece is all that came before
+            self._pass(self.clock())
+            self.piece, self.counts[""] = Piece(), 1
+        self.over = self.over or not self.goal.go_on(self.done)
+
+    def backward(self, loss: Any) -> None:
+        self.piece.backwards += 1
+        self.backwards += 1
+        self.piece.loss = loss
+        self.worked = True
+
+    def optimized(self, name: str, rate: float | None, skipped: bool, calls: int = 1) -> bool:
+        """An outermost optimiser step has ended, whose closure was called so often. False: end the run here."""
+        if self.is_explicit:
+            return True
+        if not self.worked:
+            self.idle[name] += 1
+            return True
+        if "" in self.counts:  # it accumulates for longer than was waited for
+            del self.counts[""]
+            self.pending, self.lines, self.done, self.anchor = [], [], 0, None
+        if calls > 1:
+            self.piece.forward_rows //= calls
+        return self.end(name, rate, skipped)
+
+    def say(self, samples: int | None) -> bool:
+        """The script says that a step has ended. False: end the run here."""
+        if not self.is_explicit:
+            self.is_explicit, self.anchor = True, ""
+            self.pending, self.lines, self.done = [], [], 0
+        self.piece.explicit = samples
+        return self.end("", self.piece.learning_rate)
+
+    def end(self, name: str, rate: float | None, skipped: bool = False) -> bool:
+        """A piece ends. Where several optimisers take turns, a step ends with the rarest of them."""
+        self._pass(self.clock())
+        piece, self.piece, self.worked = self.piece, Piece(), False
+        piece.optimizer, piece.learning_rate, piece.skipped, piece.ended = name, rate, skipped, time.time()
+        self.counts[name] += 1
+        self.pending.append(piece)
+        seen = sum(self.counts.values())
+        if self.anchor is None and seen >= (LEARNING if len(self.counts) > 1 else SETTLED_ALONE):
+            self._settle()
+        if self.anchor is not None:
+            self._fold()
+        return self._may_go_on()
+
+    def _may_go_on(self) -> bool:
+        if self.anchor is None and self.goal.go_on(max(self.done, len(self.pending))):
+            return True
+        if self.anchor is None:  # the goal is so near that nothing more is learnt
+            self._settle()
+            self._fold()
+        return self.goal.go_on(self.done)
+
+    def _settle(self) -> None:
+        """The rarest; of those that step equally often the last to come, which ends the cycle."""
+        names = list(self.counts)
+        self.anchor = min(names, key=lambda name: (self.counts[name], -names.index(name)))
+
+    def _fold(self) -> None:
+        whole: Piece | None = None
+        left = []
+        for piece in self.pending:
+            left.append(piece)
+            if whole is None:
+                whole = Piece()
+            whole.add(piece)
+            if piece.optimizer == self.anchor or self.is_explicit:
+                self._done(whole)
+                whole, left = None, []
+        self.pending = left
+
+    def _done(self, whole: Piece) -> None:
+        self.done += 1
+        self.rows += whole.loader_rows
+        self.forwards += whole.forward_rows
+        self.skipped += whole.skipped
+        self.explicit_rows += whole.explicit or 0
+        self.lines.append(whole)
+
+    def finish(self) -> None:
+        """Nothing more comes: what is not settled is settled."""
+        if self.anchor is None and self.counts:
+            self._settle()
+            self._fold()
+
+    def samples(self) -> dict[str, Any]:
+        """Samples of this process in one step, or why they are not known."""
+        value, why = self._samples()
+        return {"samples_per_step": value, "samples_unknown": why}
+
+    def _samples(self) -> Any:
+        if not self.done:
+            return None, "no step was seen"
+        if self.is_explicit:
+            each = self.explicit_rows / self.done
+            return (each, "") if each else (None, "observe.step was not told how many")
+        if not self.rows and not self.forwards:
+            return None, "neither a DataLoader nor the input of a forward pass had rows"
+        if not self.rows or abs(self.rows - self.forwards) <= self.largest:
+            return (self.rows or self.forwards) / self.done, ""
+        loaded, taken = self.rows / self.done, self.forwards / self.done
+        return None, f"DataLoaders gave {loaded:g} rows a step and forward passes took {taken:g}: say which are samples"
+
+    def summary(self) -> dict[str, Any]:
+        counted, idle = dict(self.counts), dict(self.idle)
+        about = {"steps": self.done, "skipped_steps": self.skipped, "backwards": self.backwards, "step_of": self.anchor}
+        return {**about, **self.samples(), "optimizers": counted, "optimizers_without_work": idle}
+
+
+class Record:
+    """The file of one process. It is made with the first line, so that processes that do not train leave none."""
+
+    def __init__(self, folder: str, about: Callable[[], dict[str, Any]]) -> None:
+        self.folder, self.about = folder, about
+        self.file: Any = None
+        self.written_at = time.monotonic()
+        self.steps = 0
+
+    def write(self, *lines: dict[str, Any]) -> None:
+        if self.file is None:
+            about = self.about()
+            name = f"{about['host']}-{about['pid']}.jsonl"
+            self.file = open(os.path.join(self.folder, name), "a", encoding="utf-8")  # noqa: SIM115
+            lines = ({"kind": "process", **about}, *lines)
+        self.file.write("".join(f"{json.dumps(line)}\n" for line in lines))
+        self.file.flush()
+
+    def take(self, steps: Steps, at_once: bool = False) -> None:
+        """Write the steps that have ended, every two seconds or at once."""
+        if not steps.lines or not (at_once or time.monotonic() - self.written_at > FLUSH_SECONDS):
+            return
+        pieces, steps.lines = steps.lines, []
+        self.write(*(piece.line(self.steps + index) for index, piece in enumerate(pieces, start=1)))
+        self.steps += len(pieces)
+        self.written_at = time.monotonic()

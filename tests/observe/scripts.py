@@ -1,0 +1,145 @@
+"""Small training scripts of each kind, as people write them. None knows of the observer; each prints its losses."""
+
+from __future__ import annotations
+
+HEAD = """
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(96, 8), torch.randint(0, 2, (96,)))
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def loss_of(x, y):
+    loss = cross_entropy(model(x), y)
+    print(repr(loss.item()), flush=True)
+    return loss
+
+def step(x, y):
+    optimizer.zero_grad()
+    loss_of(x, y).backward()
+    optimizer.step()
+"""
+PLAIN = """
+for x, y in DataLoader(data, 16):
+    step(x, y)
+"""
+WITHOUT_LOADER = """
+for x, y in zip(data.tensors[0].split(16), data.tensors[1].split(16)):
+    step(x, y)
+"""
+WORKERS = """
+for x, y in DataLoader(data, 16, num_workers=2, shuffle=True):
+    step(x, y)
+"""
+SCALER = """
+scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+for index, (x, y) in enumerate(DataLoader(data, 16)):
+    optimizer.zero_grad()
+    scaler.scale(loss_of(x, y)).backward()
+    if index in (1, 4):
+        model[0].weight.grad[0, 0] = float("inf")
+    scaler.step(optimizer)
+    scaler.update()
+"""
+ACCUMULATION = """
+for index, (x, y) in enumerate(DataLoader(data, 8)):
+    (loss_of(x, y) / 3).backward()
+    if index % 3 == 2:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+TWO_OPTIMIZERS = """
+critic = nn.Linear(8, 1)
+of_critic = torch.optim.Adam(critic.parameters(), lr=0.01)
+for index, (x, y) in enumerate(DataLoader(data, 8)):
+    of_critic.zero_grad()
+    critic(x).mean().backward()
+    of_critic.step()
+    if index % 3 == 2:
+        step(x, y)
+"""
+PER_GROUP = """
+second = torch.optim.Adam(model[3].parameters())
+for x, y in DataLoader(data, 16):
+    second.zero_grad()
+    step(x, y)
+    second.step()
+"""
+LBFGS = """
+optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+for x, y in DataLoader(data, 16):
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(x, y)
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+"""
+NO_OPTIMIZER = """
+for epoch in range(10):
+    for x, y in DataLoader(data, 16):
+        model.zero_grad()
+        loss_of(x, y).backward()
+        with torch.no_grad():
+            for weights in model.parameters():
+                weights -= 0.1 * weights.grad
+"""
+EXPLICIT = """
+from scaling_study import observe
+for x, y in DataLoader(data, 16):
+    model.zero_grad()
+    loss_of(x, y).backward()
+    observe.step(samples=len(x))
+"""
+EVALUATION = """
+import io, time
+for index, (x, y) in enumerate(DataLoader(data, 16)):
+    step(x, y)
+    if index == 2:
+        model.eval()
+        with torch.no_grad():
+            for some, _ in DataLoader(data, 48):
+                model(some)
+                time.sleep(0.05)
+        model.train()
+        torch.save(model.state_dict(), io.BytesIO())
+"""
+SEQUENCE_FIRST = """
+model = nn.RNN(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(data, 16):
+    optimizer.zero_grad()
+    model(x.unsqueeze(0).expand(35, -1, -1))[0].sum().backward()
+    optimizer.step()
+"""
+COMPILED = """
+model = torch.compile(model, backend="aot_eager")
+for x, y in DataLoader(data, 16):
+    step(x, y)
+print(torch._dynamo.utils.counters["graph_break"], torch._dynamo.utils.counters["stats"]["unique_graphs"])
+"""
+DDP = """
+import torch.distributed as dist
+if not dist.is_initialized():
+    dist.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(model)
+for x, y in DataLoader(data, 16, sampler=torch.utils.data.DistributedSampler(data)):
+    step(x, y)
+dist.barrier()
+"""
+FSDP2 = """
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+mesh = dist.init_device_mesh("cpu", (2,))
+fully_shard(model[0], mesh=mesh)
+fully_shard(model, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+for x, y in DataLoader(data, 16, sampler=torch.utils.data.DistributedSampler(data)):
+    step(x, y)
+dist.barrier()
+"""

@@ -1,0 +1,140 @@
+"""Training scripts of each kind are seen as they are, train what they train without, and end where they are asked to.
+
+Ranks are forked and attach themselves (tests/forked.py); how a process comes to be observed is in test_observed.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import forked
+import pytest
+
+from observe import scripts
+from scaling_study import observe
+
+pytestmark = pytest.mark.slow
+ATTACH = """
+import os, torch
+from scaling_study.observe import hooks
+hooks.attach(torch, os.environ["SCALING_STUDY_OBSERVE"])
+"""
+FINISH = "\nhooks.FOUND[0].finish()\n"  # a fork ends without what a Python that exits would call
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A script, how many steps it takes, samples in one (None: not to be known), and its parts that take time."""
+
+    name: str
+    script: str
+    steps: int
+    samples: float | None = 16
+    ranks: int = 1
+    optimizer: str = "SGD"
+    parts: tuple[str, ...] = ("data", "forward", "backward", "optimizer", "rest")
+
+
+KINDS = [
+    Kind("plain", scripts.PLAIN, 6),
+    Kind("without a loader", scripts.WITHOUT_LOADER, 6, parts=("forward", "backward", "optimizer", "rest")),
+    Kind("loader with workers", scripts.WORKERS, 6),
+    Kind("scaler", scripts.SCALER, 6),
+    Kind("accumulation", scripts.ACCUMULATION, 4, 24),
+    Kind("two optimisers", scripts.TWO_OPTIMIZERS, 4, None),
+    Kind("an optimiser for each group", scripts.PER_GROUP, 6),
+    Kind("LBFGS", scripts.LBFGS, 6, optimizer="LBFGS"),
+    Kind("no optimiser", scripts.NO_OPTIMIZER, 27, optimizer="", parts=("data", "forward", "backward", "rest")),
+    Kind("explicit", scripts.EXPLICIT, 6, optimizer="", parts=("data", "forward", "backward", "rest")),
+    Kind("evaluation in the middle", scripts.EVALUATION, 6, parts=("forward", "backward", "evaluation", "saving")),
+    Kind("sequence first", scripts.SEQUENCE_FIRST, 6, None),
+    Kind("compiled", scripts.COMPILED, 6),
+    Kind("DDP", scripts.DDP, 3, ranks=2),
+    Kind("FSDP2", scripts.FSDP2, 3, ranks=2, optimizer="AdamW"),
+]
+Run = Callable[..., tuple[subprocess.CompletedProcess[str], list[list[dict[str, Any]]]]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """run(kind): without the observer; run(kind, folder, steps): with it, and what it wrote."""
+
+    def runs(script: str, ranks: int = 1, folder: str = "", steps: int | None = None) -> Any:
+        program, out = tmp_path / "train.py", tmp_path / (folder or "none")
+        out.mkdir(exist_ok=True)
+        text = scripts.HEAD + script
+        program.write_text(f"{ATTACH}{text}{FINISH}" if folder else text)
+        env = observe.environment({}, out, steps) if folder else {}
+        env.pop("PYTHONPATH", None)
+        start = ["torchrun", "--nproc-per-node", str(ranks)] if ranks > 1 else [sys.executable]
+        done = forked.run([*start, program], env)
+        assert done.returncode == 0, done.stderr
+        return done, observe.read(out)
+
+    return runs
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_script_is_seen_as_it_is_and_its_losses_stay_bit_for_bit(kind: Kind, run: Run) -> None:
+    plain, _ = run(kind.script, kind.ranks)
+    done, processes = run(kind.script, kind.ranks, "seen")
+    assert sorted(done.stdout.split("\n")) == sorted(plain.stdout.split("\n"))
+    assert len(processes) == kind.ranks
+    for rank, (about, *steps, end) in enumerate(processes):
+        assert about["world"] == (kind.ranks if kind.ranks > 1 else None) and about["rank"] in (rank, None)
+        assert (end["kind"], end["why"], end["steps"], len(steps)) == (
+            "end",
+            "the script ended",
+            kind.steps,
+            kind.steps,
+        )
+        assert end["samples_per_step"] == kind.samples
+        assert bool(end["samples_unknown"]) == (kind.samples is None)
+        assert {step["optimizer"] for step in steps} == {kind.optimizer}
+        spent = {part: sum(step["parts"][part] for step in steps) for part in steps[0]["parts"]}
+        assert all(spent[part] > 0 for part in kind.parts), spent
+        for step in steps:
+            assert step["seconds"] + step["pause_seconds"] == pytest.approx(sum(step["parts"].values()), abs=1e-5)
+        printed = {float(line) for line in done.stdout.split("\n") if line.replace(".", "").isdigit()}
+        if kind.name not in ("accumulation", "sequence first", "compiled"):  # whose loss is given to backward otherwise
+            assert {step["loss"] for step in steps} <= printed
+
+
+def test_what_a_scaler_left_out_and_what_waits_are_told_apart(run: Run) -> None:
+    _, [[_, *steps, end]] = run(scripts.SCALER, 1, "scaler")
+    assert [step["skipped"] for step in steps] == [index in (1, 4) for index in range(6)]
+    assert end["skipped_steps"] == 2
+    _, [[_, *steps, _]] = run(scripts.EVALUATION, 1, "evaluation")
+    assert [step["pause_seconds"] > 0.1 for step in steps] == [index == 3 for index in range(6)], "before the fourth"
+
+
+def test_optimisers_are_named_and_the_rarest_ends_a_step(run: Run) -> None:
+    _, [[_, *steps, end]] = run(scripts.TWO_OPTIMIZERS, 1, "two")
+    assert (end["optimizers"], end["step_of"]) == ({"Adam": 12, "SGD": 4}, "SGD")
+    assert [(step["loader_rows"], step["backwards"]) for step in steps] == [(24, 4)] * 4
+    _, [[_, *_, end]] = run(scripts.PER_GROUP, 1, "groups")
+    assert (end["optimizers"], end["optimizers_without_work"]) == ({"SGD": 6}, {"Adam": 6})
+
+
+ENDED = [kind for kind in KINDS if kind.name in ("scaler", "explicit", "two optimisers", "DDP")]
+
+
+@pytest.mark.parametrize("kind", ENDED, ids=lambda kind: kind.name)
+def test_a_run_ends_at_the_same_step_on_every_rank_with_exit_code_0(kind: Kind, run: Run) -> None:
+    _, processes = run(kind.script, kind.ranks, "ended", steps=2)
+    assert [end["why"] for *_, end in processes] == ["ended by scaling-study after 2 steps"] * kind.ranks
+    assert [sum(line["kind"] == "step" for line in lines) for lines in processes] == [2] * kind.ranks
+
+
+def test_a_fault_in_the_observer_is_said_and_the_training_goes_on(run: Run) -> None:
+    plain, _ = run(scripts.PLAIN)
+    broken = "hooks.rate_of = lambda *_: 1 / 0\n" + scripts.PLAIN
+    done, [[about, said]] = run(broken, 1, "broken")
+    assert done.stdout == plain.stdout
+    assert about["kind"] == "process"
+    assert said == {"kind": "not observed", "why": "ZeroDivisionError: division by zero"}

@@ -1,0 +1,159 @@
+"""How a process comes to be observed: at its start, whatever starts it, and at no cost where nothing trains."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from observe import scripts
+from scaling_study import observe
+
+BIN = Path(sys.executable).parent
+
+
+def start(argv: list[Any], env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        list(map(str, argv)), env=env, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def clean(**more: str) -> dict[str, str]:
+    """An environment from which scaling_study cannot be imported, as on other people's machines."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {**kept, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1", **more}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "records"
+    made.mkdir()
+    return made
+
+
+WITHOUT_THE_LIBRARY = (
+    "import sys; sys.meta_path[:] = [finder for finder in sys.meta_path if 'editable' not in str(finder)]"
+)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> dict[str, str]:
+    """The observer alone, copied to where nothing else of the library is, and where that cannot be imported."""
+    shutil.copytree(Path(observe.SITE).parent, tmp_path / "copied" / "observe")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "sitecustomize.py").write_text(WITHOUT_THE_LIBRARY)
+    return clean(PYTHONPATH=f"{tmp_path / 'copied' / 'observe' / 'site'}{os.pathsep}{tmp_path / 'theirs'}")
+
+
+def test_a_process_that_never_imports_torch_loads_none_of_it_and_leaves_no_record(folder: Path, tmp_path: Path) -> None:
+    program = "import sys, json; print([name for name in sys.modules if name.startswith(('scaling_study', 'torch'))])"
+    done = start([sys.executable, "-c", program], observe.environment(clean(), folder), tmp_path)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+    assert observe.read(folder) == []
+
+
+def test_another_sitecustomize_runs_as_ever_and_pythonpath_is_extended(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import os\nos.environ['THEIRS'] = __file__\n")
+    env = observe.environment(clean(PYTHONPATH=str(tmp_path)), folder)
+    done = start(
+        [sys.executable, "-c", "import os, sitecustomize as s; print(os.environ['THEIRS'], s.__file__)"], env, folder
+    )
+    assert done.stdout.split() == [str(tmp_path / "sitecustomize.py")] * 2
+    assert env["PYTHONPATH"] == f"{observe.SITE}{os.pathsep}{tmp_path}"
+
+
+STUB = """
+__version__ = "1.13.1"
+class cuda:
+    is_available = staticmethod(lambda: False)
+class distributed:
+    is_available = staticmethod(lambda: False)
+"""
+
+
+def test_torch_that_is_too_old_is_one_clear_line(folder: Path, tmp_path: Path) -> None:
+    """And who only looks whether there is a torch (find_spec) does not end the waiting for it."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(STUB)
+    look = "from importlib import util; assert util.find_spec('torch'); import torch; print(torch.__spec__.loader)"
+    done = start([sys.executable, "-c", look], observe.environment(clean(PYTHONPATH=str(tmp_path)), folder), tmp_path)
+    assert "SourceFileLoader" in done.stdout and done.stderr == "", "as without the observer"
+    [[_, said]] = observe.read(folder)
+    assert said == {"kind": "not observed", "why": "RuntimeError: torch 1.13.1 is older than 2.1"}
+
+
+@pytest.mark.slow
+def test_a_script_of_an_environment_without_scaling_study_is_observed_and_may_say_its_steps(
+    folder: Path, tmp_path: Path, elsewhere: dict[str, str]
+) -> None:
+    (tmp_path / "train.py").write_text(scripts.HEAD + scripts.EXPLICIT)
+    told = {observe.FOLDER: str(folder), observe.STEPS: "4"}
+    done = start([sys.executable, "train.py"], {**elsewhere, **told}, tmp_path)
+    assert done.returncode == 0, done.stderr
+    [[_, *steps, end]] = observe.read(folder)
+    assert (len(steps), end["samples_per_step"]) == (4, 16)
+
+
+SPAWN = """
+import torch.multiprocessing as mp
+def train(rank):
+    import torch.distributed as dist
+    dist.init_process_group("gloo", init_method="file://STORE", rank=rank, world_size=2)
+    exec(TEXT, {})
+if __name__ == "__main__":
+    mp.spawn(train, nprocs=2)
+"""
+HOROVOD = """
+import horovod.torch as hvd
+hvd.init()
+optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+hvd.broadcast_optimizer_state(optimizer, 0)
+for x, y in DataLoader(data, 16):
+    step(x, y)
+"""
+LIGHTNING = """
+import lightning as L
+class Module(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = model
+    def training_step(self, batch, index):
+        return cross_entropy(self.model(batch[0]), batch[1])
+    def validation_step(self, batch, index):
+        self.model(batch[0])
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+off = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
+trainer = L.Trainer(max_epochs=2, accelerator="cpu", **off)
+trainer.fit(Module(), DataLoader(data, 16), DataLoader(data, 32))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "launcher", "script", "ranks"),
+    [
+        ("spawn", ["python"], "", 2),
+        ("torchrun", ["torchrun", "--standalone", "--nproc-per-node", "2"], scripts.HEAD + scripts.DDP, 2),
+        ("horovodrun", ["horovodrun", "-np", "2", "--gloo", "python"], scripts.HEAD + HOROVOD, 2),
+        ("lightning", ["python"], scripts.HEAD + LIGHTNING, 1),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.isalpha() else "",
+)
+def test_a_launcher_ends_with_0_after_the_step_that_was_asked_for(
+    name: str, launcher: list[str], script: str, ranks: int, folder: Path, tmp_path: Path
+) -> None:
+    if name == "spawn":
+        script = SPAWN.replace("STORE", str(tmp_path / "store")).replace("TEXT", repr(scripts.HEAD + scripts.DDP))
+    (tmp_path / "train.py").write_text(script)
+    done = start([*launcher, "train.py"], observe.environment(clean(), folder, steps=2), tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    processes = observe.read(folder)
+    assert [lines[-1]["why"] for lines in processes] == ["ended by scaling-study after 2 steps"] * ranks
+    assert [lines[0]["rank"] for lines in processes] == list(range(ranks))
+    assert [(lines[-1]["samples_per_step"], len(lines)) for lines in processes] == [(16, 4)] * ranks
