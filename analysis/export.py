@@ -17,6 +17,7 @@ from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
 from analysis.text import file_name
 from scaling_study.errors import shortened
+from scaling_study.targets import QUIET_WANDB
 
 Row = Mapping[Any, Any]
 Number = int | float
@@ -246,15 +247,6 @@ def _leave(runs: Sequence[ExportedRun], study: str, place: Path) -> None:
     """An offline run for each, under `place`."""
     import wandb
 
-    quiet = wandb.Settings(
-        silent=True,
-        console="off",
-        disable_git=True,
-        disable_code=True,
-        x_disable_stats=True,
-        x_disable_meta=True,
-        x_save_requirements=False,
-    )
     for run in runs:
         wandb_run = wandb.init(
             project=shortened(file_name(study), WANDB_LONGEST),
@@ -264,7 +256,7 @@ def _leave(runs: Sequence[ExportedRun], study: str, place: Path) -> None:
             config={**run.parameters, **run.tags},
             dir=str(place),
             mode="offline",
-            settings=quiet,
+            settings=wandb.Settings(**QUIET_WANDB),
         )
         for point in run.points:
             wandb_run.log({f"repeat/{name}": value for name, value in point.metrics.items()}, step=point.repeat)

@@ -93,6 +93,17 @@ def better(metric: str, value: float, than: float | None) -> bool:
     return value > than if METRICS[metric][0] else value < than
 
 
+QUIET_WANDB: Mapping[str, Any] = {  # keywords of wandb.Settings: it prints nothing, and asks nothing of the machine
+    "silent": True,
+    "console": "off",
+    "disable_git": True,
+    "disable_code": True,
+    "x_disable_stats": True,
+    "x_save_requirements": False,
+    "x_disable_meta": True,
+}
+
+
 def logs(keys: Mapping[str, Any]) -> tuple[str, ...]:
     """The logs that `train_log` names, as `tensorboard,wandb`. Raises ValueError with what would be right."""
     names = tuple(name.strip() for name in str(keys.get("train_log") or "").split(",") if name.strip())

@@ -62,7 +62,7 @@ def read(results: Path) -> StudyInfo:
     if not (results / manifest.FILE).exists():
         raise NotResults(f"{results} is not a results folder: it has no {manifest.FILE}")
     try:
-        return StudyInfo(**manifest.read(results).model_dump())
+        return StudyInfo.read(results)
     except store.UnreadableRecord as error:
         raise NotResults(str(error)) from error
 

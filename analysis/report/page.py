@@ -31,7 +31,7 @@ from analysis.views.view import Drawing, Gap
 #
 # A text is one paragraph. Of its characters only `**bold**` and `` `code` `` mean anything; all else is shown as it is.
 
-GOOD, NOTE, DOUBT, WRONG = TONES = ("good", "note", "doubt", "wrong")
+GOOD, NOTE, DOUBT, WRONG = ("good", "note", "doubt", "wrong")
 
 
 @dataclass(frozen=True)

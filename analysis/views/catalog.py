@@ -9,8 +9,6 @@ from analysis.findings import DOUBT, Evidence, Finding, grouped, ordered
 from analysis.frames.configurations import known
 from analysis.frames.results import Results
 from analysis.published import outcomes, ratios
-from analysis.show import notes
-from analysis.show.layout import Listing
 from analysis.views import (
     allreduce_gain,
     attribution,
@@ -137,21 +135,3 @@ def looked_for_sentence(evidence: Evidence) -> str:
     reasons = dict.fromkeys(missing.values())
     each = "; ".join(f"{', '.join(flaw for flaw in missing if missing[flaw] == why)} ({why})" for why in reasons)
     return f"{counted} (docs/flaws.md).{f' Not looked for: {each}.' if each else ''}"
-
-
-# Findings as a table; the noise floor, drift and levels of noise of the machine in a sentence each.
-
-HEADER = ("finding", "severity", "flaw", "evidence")
-LEGEND = (
-    "Wrong: an invalid comparison. Doubt: one that may mislead. Note: context. F1 to F28: flaws of published studies "
-    "(docs/flaws.md)."
-)
-
-
-def findings_listing(results: Results) -> list[Listing]:
-    """One table, a row a finding, the worst first; without rows where nothing was found, and then it says so."""
-    rows = tuple((finding.title, finding.severity, finding.flaw, finding.text) for finding in all_findings(results))
-    measured = bool((results.configurations.n > 0).any())
-    nothing = "No warnings." if measured else "Nothing was measured."
-    lines = (*(() if rows else (nothing,)), LEGEND, *noise.machine(results), notes.source(results))
-    return [Listing(f"Warnings ({results.heading})", HEADER, rows, lines)]

@@ -45,12 +45,13 @@ COLUMNS = (
 )
 
 
-def table(rows: pd.DataFrame) -> pd.DataFrame:
+@once
+def measured(results: Results, model: str) -> pd.DataFrame:
     """One row of COLUMNS for each configuration of one model that was measured with more than one worker.
 
     `of_fp32` is the ratio to the fp32 row of the same framework, otherwise the same; None where there is none.
     """
-    parallel = [row for row in as_rows(rows) if row["n"] and row["workers"] > 1]
+    parallel = [row for row in as_rows(results.frame_of(model)) if row["n"] and row["workers"] > 1]
     full: dict[tuple[Any, ...], int] = {}
     for row in parallel:
         if row["allreduce"] == "fp32" and known(row["communication_bytes"]):
@@ -61,12 +62,6 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
         row["bytes_per_parameter"] = sent / row["parameters"] if known(sent) and row["parameters"] else None
     frame = pd.DataFrame(parallel, columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
-
-
-@once
-def measured(results: Results, model: str) -> pd.DataFrame:
-    """table() of one model of a study."""
-    return table(results.frame_of(model))
 
 
 @once

@@ -69,23 +69,18 @@ def held(state: Sequence[float], stage: int, workers: int) -> float:
     return sum(size / workers if index >= first_sharded else size for index, size in enumerate(state))
 
 
-def table(rows: pd.DataFrame) -> pd.DataFrame:
+@once
+def measured(results: Results, model: str) -> pd.DataFrame:
     """One row of COLUMNS for each configuration of one model that was measured.
 
     `state_bytes` are parameters, gradients and optimiser; `saved` is their share that is missing against those of
     `reference`, and `theory` what that share should be. Both are None where there is nothing to compare with.
     """
-    measured = [row for row in as_rows(rows) if row["n"] and known(row[MEMORY_COLUMNS[0]])]
+    measured = [row for row in as_rows(results.frame_of(model)) if row["n"] and known(row[MEMORY_COLUMNS[0]])]
     for row in measured:
         row["state_bytes"] = sum(int(row[kind]) for kind in STATE if known(row[kind]))
     frame = pd.DataFrame([row | _saved(row, measured) for row in measured], columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
-
-
-@once
-def measured(results: Results, model: str) -> pd.DataFrame:
-    """table() of one model of a study."""
-    return table(results.frame_of(model))
 
 
 def one_batch(frame: pd.DataFrame) -> pd.DataFrame:

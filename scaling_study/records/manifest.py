@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -66,23 +66,22 @@ class Manifest(BaseModel):
         """Into the folder `results`, atomically. Raises OSError."""
         store.write_json(results / FILE, self.model_dump(by_alias=True))
 
+    @classmethod
+    def read(cls, results: Path) -> Self:
+        """The manifest of `results`, its text printable. Raises UnreadableRecord, naming the file and the fault."""
+        return cls.parse(store.load(results / FILE), results / FILE)
 
-def read(results: Path) -> Manifest:
-    """Read the manifest of `results` and make its text printable. Raises UnreadableRecord, naming the file and the
-    fault."""
-    return parse(store.load(results / FILE), results / FILE)
-
-
-def parse(value: Any, path: Path) -> Manifest:
-    """The JSON of `path` as a Manifest. Raises UnreadableRecord."""
-    if not isinstance(value, dict) or value.get("schema") != SCHEMA or not isinstance(value.get("study"), str):
-        raise UnreadableRecord(f"{path} is not a study.json of schema {SCHEMA}")
-    try:
-        return Manifest.model_validate(_printable(value))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise UnreadableRecord(f"{path} is not whole: {shortened(problem, LONGEST)}") from error
+    @classmethod
+    def parse(cls, value: Any, path: Path) -> Self:
+        """The JSON of `path`. Raises UnreadableRecord."""
+        if not isinstance(value, dict) or value.get("schema") != SCHEMA or not isinstance(value.get("study"), str):
+            raise UnreadableRecord(f"{path} is not a study.json of schema {SCHEMA}")
+        try:
+            return cls.model_validate(_printable(value))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise UnreadableRecord(f"{path} is not whole: {shortened(problem, LONGEST)}") from error
 
 
 def _printable(value: Any) -> Any:

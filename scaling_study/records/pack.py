@@ -77,7 +77,7 @@ def pack(results: Path, file: Path | None = None, anonymous: bool = False) -> Pa
     everywhere. Packing is refused while a sweep holds the folder.
     """
     try:
-        manifest.read(results)
+        manifest.Manifest.read(results)
     except UnreadableRecord as error:
         raise PackError(f"{results} is not a results folder: {error}") from error
     packed, stream = Packed(file or file_of(results)), io.BytesIO()

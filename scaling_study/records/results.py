@@ -234,7 +234,7 @@ def restore(aside: Path) -> None:
 def _checked_manifest(results: Path, plan: Plan) -> Manifest:
     """study.json as it is. Raises HostError if the folder belongs to another study, or to unlike hardware or shares."""
     try:
-        before = manifest.read(results)
+        before = Manifest.read(results)
     except UnreadableRecord as error:
         raise HostError(f"{error}; move it away, or choose another folder with --results") from error
     if before.study != plan.study.name:

@@ -28,7 +28,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.records.schema import ParameterGroup
 from scaling_study.records.store import PROGRESS
-from scaling_study.targets import logs
+from scaling_study.targets import QUIET_WANDB, logs
 from scaling_study.trial import Trial
 
 PARTS = ("train", "evaluate", "save", "log", "test")  # of a training's seconds
@@ -324,15 +324,6 @@ def wandb_settings(folder: Path, trial: Trial) -> dict[str, Any]:
     """The keywords of wandb.init. `mode`: as WANDB_MODE says, else online where there is a key."""
     import wandb
 
-    quiet = wandb.Settings(
-        silent=True,
-        console="off",
-        disable_git=True,
-        disable_code=True,
-        x_disable_stats=True,
-        x_save_requirements=False,
-        x_disable_meta=True,
-    )
     return {
         "project": os.environ.get("WANDB_PROJECT", PROJECT),
         "name": trial.id,
@@ -340,7 +331,7 @@ def wandb_settings(folder: Path, trial: Trial) -> dict[str, Any]:
         "resume": "allow",
         "config": trial.to_dict(),
         "dir": str(folder),
-        "settings": quiet,
+        "settings": wandb.Settings(**QUIET_WANDB),
         "mode": os.environ.get("WANDB_MODE") or ("online" if os.environ.get("WANDB_API_KEY") else "offline"),
     }
 

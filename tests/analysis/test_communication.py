@@ -60,7 +60,7 @@ def test_four_units_leave_a_rank_over_gloo_where_nccl_sends_three(backend: str, 
 def test_sixteen_bit_gradients_make_the_share_that_the_algorithm_leaves_them(
     tmp_path: Path, one: Planted, share: float, each: int | None
 ) -> None:
-    made = communication.table(read(tmp_path, both(DDP, one)).configurations)
+    made = communication.measured(read(tmp_path, both(DDP, one)), "resnet18")
     ours = made[made.framework == one.framework].set_index("allreduce")
     assert (ours.of_fp32["fp32"], ours.of_fp32["fp16"]) == pytest.approx((1.0, share))
     if each:
@@ -70,10 +70,10 @@ def test_sixteen_bit_gradients_make_the_share_that_the_algorithm_leaves_them(
 
 def test_the_fp32_row_of_another_batch_will_do_and_of_another_stage_will_not(tmp_path: Path) -> None:
     half = replace(ZERO, allreduce="fp16", batch_per_worker=64)
-    made = communication.table(read(tmp_path, [ZERO, half]).configurations)
+    made = communication.measured(read(tmp_path, [ZERO, half]), "resnet18")
     assert sorted(made.of_fp32) == pytest.approx([3 / 4, 1])
     other = replace(half, keys=(("zero_stage", 3),))
-    made = communication.table(read(tmp_path / "other", [ZERO, other]).configurations)
+    made = communication.measured(read(tmp_path / "other", [ZERO, other]), "resnet18")
     assert made[made.allreduce == "fp16"].of_fp32.isna().all()
 
 

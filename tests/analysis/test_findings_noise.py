@@ -196,17 +196,17 @@ def test_the_figure_has_the_floor_the_trend_and_the_sentinel_tied_to_its_last_ru
     assert begin == pytest.approx(last) and 0 < begin[0] < end[0] < 1.05
 
 
-def test_the_table_of_findings_has_the_machine_under_it(tmp_path: Path) -> None:
-    (made,) = catalog.findings_listing(swept(tmp_path, drift=-0.10, sentinel=sentinel()))
-    assert ("The machine drifts", "doubt", "drift") in [row[:3] for row in made.rows]
-    assert any(note.startswith("Drift: yes, -") for note in made.notes)
+def test_drift_is_a_finding_and_the_machine_is_told_of_in_words(tmp_path: Path) -> None:
+    drifting = swept(tmp_path, drift=-0.10, sentinel=sentinel())
+    assert ("The machine drifts", "doubt", "drift") in [
+        (one.title, one.severity, one.flaw) for one in catalog.all_findings(drifting)
+    ]
+    assert any(line.startswith("Drift: yes, -") for line in noise.machine(drifting))
     assert noise.machine(swept(tmp_path / "few", repeats=1))[0] == "Noise floor: not known, too few repeats."
 
 
-def test_where_nothing_is_found_the_table_says_so(tmp_path: Path) -> None:
-    (made,) = catalog.findings_listing(results.read(plant(tmp_path, [])))
-    assert made.rows == () and made.notes[0] == "Nothing was measured."
+def test_where_nothing_was_measured_or_all_is_well_nothing_is_found(tmp_path: Path) -> None:
+    assert catalog.all_findings(results.read(plant(tmp_path, []))) == []
     plant(tmp_path, [ONE])
     plant_gates(tmp_path, [ONE])
-    (made,) = catalog.findings_listing(results.read(tmp_path))
-    assert made.rows == () and made.notes[0] == "No warnings."
+    assert catalog.all_findings(results.read(tmp_path)) == []

@@ -42,7 +42,7 @@ def test_what_a_process_of_several_configurations_holds_is_none_of_theirs(tmp_pa
 
 
 def test_sharding_saves_what_the_paper_says(tmp_path: Path) -> None:
-    made = memory.table(read(tmp_path, [DDP, FSDP, *ZERO]).configurations)
+    made = memory.measured(read(tmp_path, [DDP, FSDP, *ZERO]), "resnet18")
     saved = {stage: (row.saved, row.theory) for stage, row in by_stage(made).items()}
     for stage, share in ((0, 0.0), (1, 1 / 6), (2, 1 / 3), (3, 1 / 2)):
         assert saved[stage] == pytest.approx((share, share))
@@ -61,7 +61,7 @@ def test_sharding_saves_what_the_paper_says(tmp_path: Path) -> None:
     ],
 )
 def test_what_it_is_compared_with(tmp_path: Path, planted: list[Planted], reference: str | None) -> None:
-    made = memory.table(read(tmp_path, [FSDP, *planted]).configurations)
+    made = memory.measured(read(tmp_path, [FSDP, *planted]), "resnet18")
     fsdp = made[made.framework == "torch_fsdp2"].iloc[0]
     assert fsdp.reference == reference
     assert fsdp.saved == (pytest.approx(0.5) if reference else None)
@@ -72,11 +72,11 @@ def test_a_framework_that_failed_parity_is_nobodys_reference(tmp_path: Path) -> 
     plant(tmp_path, planted)
     plant_gates(tmp_path, planted, {"torch_ddp": "another shape of fc.weight"})
     done = results.read(tmp_path)
-    assert set(memory.table(done.configurations).reference) == {"horovod"}
+    assert set(memory.measured(done, "resnet18").reference) == {"horovod"}
     listing = memory.listing(done, "resnet18")
     assert listing
     assert [row[0] for row in listing.rows if "†" in row[0]] == ["torch_ddp, 2 workers, fp32 †"]
-    assert set(memory.table(done.configurations).parity) == {"passed", "another shape of fc.weight"}
+    assert set(memory.measured(done, "resnet18").parity) == {"passed", "another shape of fc.weight"}
 
 
 def test_a_series_stands_once_at_the_batch_that_most_have(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_series_stands_once_at_the_batch_that_most_have(tmp_path: Path) -> Non
     ]
     assert listing.rows[1][2:5] == ("22.4", "22.4", "22.4")
     assert listing.rows[1][-2:] == ("50 %", "50 %")
-    assert len(memory.table(done.configurations)) == 3, "the CSV has every batch size"
+    assert len(memory.measured(done, "resnet18")) == 3, "the CSV has every batch size"
 
 
 def test_where_memory_was_not_counted_there_is_no_table(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ KEYS: dict[str, Any] = {
 
 
 def study(**keys: Any) -> Manifest:
-    return manifest.parse({"schema": 1, "study": "s", **keys}, Path("study.json"))
+    return Manifest.parse({"schema": 1, "study": "s", **keys}, Path("study.json"))
 
 
 NOW = study(**KEYS)
