@@ -47,13 +47,12 @@ def peer_problems(framework: str, workers: int, batch: int, keys: Mapping[str, A
 
 
 def no_core_left(daemon_cores: int, cores: int) -> str:
-    """The reason why a peer cannot compute beside its daemon; empty if it can."""
-    several = "s" if cores > 1 else ""
-    return (
-        ""
-        if daemon_cores < cores
-        else (f"daemon_cores={daemon_cores} leaves a worker none of its {cores} core{several} to compute on")
-    )
+    """The reason why a peer of so many cores (0: pinned to none) cannot compute beside its daemon; empty if it can."""
+    if not daemon_cores or daemon_cores < cores:
+        return ""
+    if not cores:
+        return f"daemon_cores={daemon_cores} are of a worker that is pinned to cores, and with a GPU none is"
+    return f"daemon_cores={daemon_cores} leaves a worker none of its {cores} core{'s' * (cores > 1)} to compute on"
 
 
 # The shape of a pipeline: stages x replicas of workers, micro-batches, schedule. Pure.

@@ -272,11 +272,9 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         return "device cuda: no GPU on this machine"
     if trial.device == "cpu" and trial.precision == "fp16":
         return "fp16 compute on a CPU is some 20 times slower than bf16 and says nothing; bf16 works"
-    if trial.daemon_cores:
-        if trial.device == "cuda":
-            return "daemon_cores are of a worker that is pinned to cores, and with a GPU none is"
-        if why := rules.no_core_left(trial.daemon_cores, trial.cores_per_worker or 1):
-            return why
+    pinned_to = 0 if trial.device == "cuda" else trial.cores_per_worker or 1
+    if why := rules.no_core_left(trial.daemon_cores or 0, pinned_to):
+        return why
     over = trial.hosts or 1
     spread = over > 1 or (trial.hosts and cluster.hosts)
     if spread and (why := hosts.capacity_problem(cluster.hosts, over, trial.workers)):

@@ -611,10 +611,10 @@ def join_hivemind(trial: Trial) -> Ranks:
 def parted(cores: Sequence[int], daemon_cores: int) -> Sequence[int]:
     """The last so many of this peer's cores; it computes on the others from now on. Raises SystemExit where none is
     left, or nothing is pinned."""
-    if not daemon_cores:
-        return ()
     if why := no_core_left(daemon_cores, len(cores)):
         raise SystemExit(why)
+    if not daemon_cores:
+        return ()
     pin(cores[:-daemon_cores])
     return cores[-daemon_cores:]
 

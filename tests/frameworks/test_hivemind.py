@@ -298,6 +298,13 @@ def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.Mon
     assert weights.phase.seconds["averaging"] == blocked > 0.25 > weights.phase.seconds["optimizer"]
 
 
+@pytest.mark.parametrize(("cores", "says"), [((3,), "none of its 1 core to compute on"), ((), "with a GPU none is")])
+def test_a_peer_that_a_person_starts_keeps_a_core_to_compute_on(cores: tuple[int, ...], says: str) -> None:
+    with pytest.raises(SystemExit, match=says):
+        with_hivemind.parted(cores, 1)
+    assert with_hivemind.parted(cores, 0) == ()
+
+
 def test_a_constructor_that_fails_ends_the_process(tmp_path: Path) -> None:
     start = time.monotonic()
     result, done = ran(a_trial(), tmp_path / "record", before=FAILS_TO_START)

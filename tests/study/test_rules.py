@@ -156,6 +156,11 @@ def test_a_daemon_has_cores_of_its_own_where_there_are_two_a_peer(plan_of, machi
         assert (made.trial.daemon_cores, made.unsupported) == (1, unsupported)
 
 
+def test_with_a_gpu_no_cores_are_pinned_and_none_is_the_daemons():
+    assert rules.no_core_left(1, 0) == "daemon_cores=1 are of a worker that is pinned to cores, and with a GPU none is"
+    assert [rules.no_core_left(0, 0), rules.no_core_left(0, 1), rules.no_core_left(2, 3)] == [""] * 3
+
+
 def test_weights_averaged_as_they_are_mean_the_same_said_or_not(plan_of):
     said = "state_allreduce: [fp32, fp16]"
     text = "study: a\nsweeps:\n  - {framework: hivemind, model: resnet8, matrix: {workers: [2], %s}}\n"
