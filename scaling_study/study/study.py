@@ -221,6 +221,9 @@ def load(path: Path, small: bool = False) -> Study:
     return whole
 
 
+ROUNDS_SECONDS = 120.0  # in place of 30: ten averaging rounds of decentralised training take about so long at most
+
+
 def _validated(document: Document, value: dict[str, Any]) -> Study:
     model = validated(StudyModel, document, value, _known)
     sweeps, problems = [], []
@@ -232,7 +235,8 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         for key in sorted(set(matrix) & set(given)):
             problems.append(f"{document.at((*place, key))}: {key!r} is both fixed and in the matrix; give it once")
         try:
-            measure = Measure.model_validate({**model.measure.model_dump(exclude_unset=True), **overrides})
+            usual = {"max_seconds": ROUNDS_SECONDS} if FRAMEWORKS[entry.framework].has_rounds else {}
+            measure = Measure.model_validate({**usual, **model.measure.model_dump(exclude_unset=True), **overrides})
         except ValidationError as error:
             problems += [_explained(document, {**e, "loc": (*place, *e["loc"])}, _known) for e in error.errors()]
             continue

@@ -161,6 +161,18 @@ def test_with_a_gpu_no_cores_are_pinned_and_none_is_the_daemons():
     assert [rules.no_core_left(0, 0), rules.no_core_left(0, 1), rules.no_core_left(2, 3)] == [""] * 3
 
 
+def test_ten_averaging_rounds_have_the_time_that_they_take_unless_a_study_says_otherwise(study_of):
+    peers, alone = "{framework: hivemind, model: resnet8, workers: 2}", "{framework: single, model: resnet8}"
+    text = f"study: a\n%ssweeps:\n  - {peers}\n  - {alone}\n"
+    for measure, expected in (
+        ("", [(10, 120.0), (10, 30.0)]),
+        ("measure: {min_steps: 12}\n", [(12, 120.0), (12, 30.0)]),
+        ("measure: {max_seconds: 30.0}\n", [(10, 30.0), (10, 30.0)]),
+    ):
+        windows = [sweep.window for sweep in study_of(text % measure).sweeps]
+        assert [(window.min_steps, window.max_seconds) for window in windows] == expected
+
+
 def test_weights_averaged_as_they_are_mean_the_same_said_or_not(plan_of):
     said = "state_allreduce: [fp32, fp16]"
     text = "study: a\nsweeps:\n  - {framework: hivemind, model: resnet8, matrix: {workers: [2], %s}}\n"
