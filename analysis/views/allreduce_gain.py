@@ -24,7 +24,7 @@ from analysis.frames.study import workers_text
 from analysis.show import style
 from analysis.show.style import RATIO
 from analysis.statistics.ranking import Uncertainty, holm
-from analysis.views.view import Detector, Drawing, Gap, StudyTable, View
+from analysis.views.view import Drawing, Gap, StudyTable, View
 
 # Faster and slower hold for all pairs of a study together: where nothing differs, any pair is called either in at most
 # 5 % of studies (Holm). "No difference" is a test of equivalence: the whole 95 % interval of the ratio lies within the
@@ -315,5 +315,5 @@ VIEW = View(
             gap=Gap("No figure of the 16-bit gain", "no pair of configurations differs in its allreduce alone"),
         ),
     ),
-    (Detector(mixed_precisions, 4),),
+    (mixed_precisions,),
 )

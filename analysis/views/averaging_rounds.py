@@ -16,7 +16,7 @@ from analysis.frames.rows import as_rows
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.text import megabytes, number, percent
-from analysis.views.view import Detector, StudyTable, View
+from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import between_repeats
 from scaling_study.targets import ENDS
 
@@ -142,5 +142,5 @@ def few_rounds(evidence: Evidence) -> Iterator[Finding]:
 VIEW = View(
     "What happens in a round of averaging?",
     (StudyTable("rounds", listing, rounds_table),),
-    detectors=(Detector(few_rounds, 18),),
+    detectors=(few_rounds,),
 )

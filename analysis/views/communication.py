@@ -17,7 +17,7 @@ from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.text import megabytes
 from analysis.views.memory import one_batch, series_name
-from analysis.views.view import Detector, ModelTable, View
+from analysis.views.view import ModelTable, View
 
 # Counted at the call (docs/record.md). With p bytes of fp32 parameters an allreduce hands over p, in fp16 p/2. FSDP
 # gathers the parameters twice and reduces the gradients once: 3p, and with fp16 gradients 2p + p/2 = 5/6 of it. ZeRO-1
@@ -186,5 +186,5 @@ def _unlike_overlap(evidence: Evidence) -> Iterator[Finding]:
 VIEW = View(
     "What does a worker send?",
     (ModelTable("communication", listing, measured, "communication"),),
-    detectors=(Detector(slow_backends, 9),),
+    detectors=(slow_backends,),
 )

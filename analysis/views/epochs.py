@@ -17,7 +17,7 @@ from analysis.frames.rows import ConfigurationRow, as_rows, bounded
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.text import number
-from analysis.views.view import Detector, StudyTable, View
+from analysis.views.view import StudyTable, View
 from scaling_study.models import MODELS
 from scaling_study.stats.intervals import ratio
 
@@ -263,5 +263,5 @@ def epoch_faults(evidence: Evidence) -> Iterator[Finding]:
 VIEW = View(
     "How long does an epoch take?",
     (StudyTable("epochs", listing, epochs_table),),
-    detectors=(Detector(epoch_faults, 2),),
+    detectors=(epoch_faults,),
 )

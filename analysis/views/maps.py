@@ -26,7 +26,7 @@ from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.statistics.arms import NOTHING, RANDOM, begins_with, frozen, of_weights
 from analysis.text import file_name
-from analysis.views.view import Detector, Drawing, StudyTable, View
+from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.records.maps import CAMS, CENTRE, CHANCE, COLUMNS, HIDDEN, METHODS, OWN, PICTURE, RIGHT, SCORED
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
 from scaling_study.stats.scores import enlarged, highest
@@ -580,5 +580,5 @@ VIEW = View(
     "What does a model look at?",
     (StudyTable("maps", listing, maps_table),),
     (Drawing("maps", draw_maps, True, rank=-1), Drawing("pointing", draw_pointing, True, rank=-1)),
-    (Detector(maps_of_something_else, 12),),
+    (maps_of_something_else,),
 )

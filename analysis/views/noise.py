@@ -26,7 +26,7 @@ from analysis.show.style import EndLabel
 from analysis.statistics import noise_levels
 from analysis.statistics.noise_levels import Levels
 from analysis.text import file_name, three_digits, two_figure_percentage
-from analysis.views.view import Detector, Drawing, Gap, View
+from analysis.views.view import Drawing, Gap, View
 from scaling_study.datasets import SCENES
 from scaling_study.records.schema import BUSY_CORES
 from scaling_study.stats.intervals import student_t
@@ -603,5 +603,5 @@ VIEW = View(
             gap=Gap("No drift figure", "too few repeats, or none of a sentinel (`sentinel:` of a study file)"),
         ),
     ),
-    detectors=(Detector(noise_and_drift, 14), Detector(disturbances, 15)),
 )
+DOUBTS = View("Was the machine quiet?", detectors=(noise_and_drift, disturbances))

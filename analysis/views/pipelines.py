@@ -28,7 +28,7 @@ from analysis.statistics.bubble import NAIVE
 from analysis.text import file_name as cleaned
 from analysis.text import megabytes, percent, percentage_points, percents
 from analysis.views.throughput import throughput_text
-from analysis.views.view import Detector, Drawing, StudyTable, View
+from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.frameworks import FRAMEWORKS
 
 Row = ConfigurationRow
@@ -514,5 +514,5 @@ VIEW = View(
     "How long do the stages of a pipeline idle?",
     (StudyTable("pipeline", listing, pipelines_table),),
     (Drawing("timeline", draw, several=True, overview="timelines"),),
-    (Detector(unbalanced_cuts, 10),),
+    (unbalanced_cuts,),
 )

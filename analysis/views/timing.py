@@ -28,7 +28,7 @@ from analysis.frames.configurations import KEYS, known, over, values_of
 from analysis.frames.measured import phase_seconds, samples_of_step
 from analysis.statistics.ranking import holm
 from analysis.text import first_few
-from analysis.views.view import Detector, View
+from analysis.views.view import View
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.settings import NO_COMMIT
 from scaling_study.stats.intervals import FEWEST_REPEATS
@@ -336,10 +336,9 @@ def missing_results(evidence: Evidence) -> Iterator[Finding]:
 VIEW = View(
     "Was time measured as it should be?",
     detectors=(
-        Detector(loader_limits, 6),
-        Detector(timing_flaws, 7),
-        Detector(batch_cliffs, 13),
-        Detector(mixed_versions, 16),
-        Detector(missing_results, 17),
+        loader_limits,
+        timing_flaws,
+        batch_cliffs,
     ),
 )
+RECORDS = View("Are records whole, and of one program?", detectors=(mixed_versions, missing_results))

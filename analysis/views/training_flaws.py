@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis import findings
 from analysis.findings import DOUBT, WRONG, Evidence, Finding, Row
-from analysis.views.view import Detector, View
+from analysis.views.view import View
 from scaling_study.errors import printable
 from scaling_study.records.maps import RIGHT
 from scaling_study.records.schema import TrainingReport
@@ -144,4 +144,4 @@ def _both(a: str, b: str) -> tuple[str, str]:
     return f"{a}/{b}", f"{b}/{a}"
 
 
-VIEW = View("Does a training learn what it claims?", detectors=(Detector(training_flaws, 11),))
+VIEW = View("Does a training learn what it claims?", detectors=(training_flaws,))

@@ -123,25 +123,16 @@ class Drawing:
         return (self.overview, self.name) if self.overview else (self.name,)
 
 
-@dataclass(frozen=True)
-class Detector:
-    """Looks for reasons to doubt the numbers. `rank`: of findings equally severe, lower ranks are said first."""
-
-    find: Callable[[Evidence], Iterator[Finding]]
-    rank: int = 100
-
-    def all(self, evidence: Evidence) -> list[Finding]:
-        return list(self.find(evidence))
-
-    @property
-    def name(self) -> str:
-        """`the detector of batch cliffs`."""
-        return f"the detector of {self.find.__name__.replace('_', ' ')}"
+Detector = Callable[[Evidence], Iterator[Finding]]  # looks for reasons to doubt the numbers
 
 
 @dataclass(frozen=True)
 class View:
-    """A question, as a reader would ask it, and what answers it."""
+    """A question, as a reader would ask it, and what answers it.
+
+    Of findings equally severe, those of earlier views are said first, and those of one view in the order of its
+    `detectors`.
+    """
 
     question: str
     tables: tuple[StudyTable | ModelTable, ...] = ()

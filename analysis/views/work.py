@@ -11,7 +11,7 @@ from analysis.frames import configurations
 from analysis.frames.configurations import known, over, values_of
 from analysis.frames.trials import NOT_CHECKED
 from analysis.views.same_training import RECIPE
-from analysis.views.view import Detector, View
+from analysis.views.view import View
 from scaling_study.models import MODELS
 from scaling_study.stats.intervals import FEWEST_REPEATS
 from scaling_study.targets import ENDS
@@ -327,10 +327,10 @@ def ideal(row: Row, base: Row) -> float:
 VIEW = View(
     "Is it the same work that is compared?",
     detectors=(
-        Detector(wrong_models, 0),
-        Detector(unequal_work, 1),
-        Detector(superlinear_speedups, 3),
-        Detector(unequal_steps, 5),
-        Detector(skipped_steps, 8),
+        wrong_models,
+        unequal_work,
+        superlinear_speedups,
+        unequal_steps,
+        skipped_steps,
     ),
 )

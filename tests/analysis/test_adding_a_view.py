@@ -18,7 +18,7 @@ from analysis.findings import DOUBT, Evidence, Finding
 from analysis.frames.results import Results
 from analysis.show.layout import Listing
 from analysis.views import catalog
-from analysis.views.view import Detector, Drawing, Gap, ModelTable, StudyTable, View
+from analysis.views.view import Drawing, Gap, ModelTable, StudyTable, View
 
 
 def letters(results: Results) -> pd.DataFrame:
@@ -44,7 +44,7 @@ VIEW = View(
     "How long are names?",
     (StudyTable("letters", table, letters),),
     (Drawing("letters", draw), Drawing("none", lambda _: None, gap=Gap("No figure of words", "names have none"))),
-    (Detector(long_names),),
+    (long_names,),
 )
 
 
@@ -70,8 +70,8 @@ def test_views_name_their_questions_files_and_places_once() -> None:
     questions = [view.question for view in catalog.VIEWS]
     tables = [kind.name for view in catalog.VIEWS for kind in view.tables]
     figures = [drawing.name for view in catalog.VIEWS for drawing in view.figures]
-    ranks = [detector.rank for view in catalog.VIEWS for detector in view.detectors]
-    for each in (questions, tables, figures, ranks):
+    detectors = [detector for view in catalog.VIEWS for detector in view.detectors]
+    for each in (questions, tables, figures, detectors):
         assert len(each) == len({*each})
     assert all(question.endswith("?") for question in questions)
     assert {drawing.beside for view in catalog.VIEWS for drawing in view.figures} - {""} <= {*tables}

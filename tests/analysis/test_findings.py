@@ -22,7 +22,7 @@ from analysis.findings import DOUBT, NOTE, WRONG, Evidence, Finding
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.views import catalog, work
-from analysis.views.view import Detector, View
+from analysis.views.view import View
 from scaling_study.records.schema import Phases
 from scaling_study.settings import CHECKOUT
 from tests.net.examples import example
@@ -498,7 +498,7 @@ def test_a_check_that_fails_costs_nobody_the_others_and_is_said(
         raise KeyError("workers")
         yield
 
-    monkeypatch.setattr(catalog, "VIEWS", (View("Is it?", detectors=(Detector(broken),)), *catalog.VIEWS))
+    monkeypatch.setattr(catalog, "VIEWS", (View("Is it?", detectors=(broken,)), *catalog.VIEWS))
     done = plant_flawed(tmp_path, [replace(ONE, repeats=1)])
     assert flaws(done) == {"unchecked", "F2"}
     assert "could not be made: KeyError: 'workers'" in found(done, "unchecked").text
