@@ -259,22 +259,24 @@ def two_swarms() -> list[Any]:
 def test_weights_that_are_not_the_same_are_seen() -> None:
     swarms = two_swarms()
     ranks = [SimpleNamespace(swarm=swarm, total=swarm.total) for swarm in swarms]
-    for apart, wrong in ((1e-12, False), (1e-7, True)):
+    for apart, weights_as, wrong in (
+        (1e-12, None, False), (1e-7, None, True), (5e-4, torch.float16, False), (2e-3, torch.float16, True),
+    ):  # fmt: skip
         seen: dict[int, str] = {}
 
-        def check(rank: int, apart: float = apart, seen: dict[int, str] = seen) -> None:
+        def check(rank: int, apart: float = apart, weights_as: Any = weights_as, seen: dict[int, str] = seen) -> None:
             model = torch.nn.Linear(2, 2).double()
             for parameter in model.parameters():
                 torch.nn.init.constant_(parameter, 1.0 + apart * rank)
             try:
-                unstarted_peer(ranks=ranks[rank], wire_type=None).checked_weights(model)
+                unstarted_peer(ranks=ranks[rank], wire_type=None, state_wire_type=weights_as).checked_weights(model)
                 seen[rank] = ""
             except RuntimeError as error:
                 seen[rank] = str(error)
 
         with ThreadPoolExecutor(2) as both:
             list(both.map(check, (0, 1), timeout=30))
-        assert [why.startswith("peers hold other weights: off by 1.0e-07") for why in seen.values()] == [wrong] * 2
+        assert [why.startswith(f"peers hold other weights: off by {apart:.1e}") for why in seen.values()] == [wrong] * 2
 
 
 def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.MonkeyPatch) -> None:
