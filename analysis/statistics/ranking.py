@@ -6,11 +6,13 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtr, stdtrit
 
 from analysis.frames import configurations, results
 from analysis.frames.configurations import known, values, values_of
@@ -18,7 +20,7 @@ from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow, typed
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 from scaling_study.stats.launches import total
-from scaling_study.stats.spread import Spread, believed
+from scaling_study.stats.spread import Spread, Term, believed, moderated
 
 # Configurations of a model that do the same work, so that the faster of two is the better one. Precision is not among
 # these keys: another precision is another way to the same result, and what it costs is parity's to say.
@@ -48,14 +50,15 @@ class Uncertainty:
     """`place`: id -> which of the m configurations with enough repeats it is. `counts`: (m,), how many each has.
 
     `logs`: (m,), of their throughput. Of what shared launches, over those in common (launches.common): what came over
-    all at once is in each of them, and in no difference. With `over_baselines` what is compared are speed-ups: each
-    also has the uncertainty of its baseline.
+    all at once is in each of them, and in no difference. `by_launch`: (m, k), of the planned ones of these, nan of what
+    had others. With `over_baselines` what is compared are speed-ups: each also has the uncertainty of its baseline.
     """
 
     place: Mapping[str, int]
     spread: Spread | None  # None: there is no such configuration
     counts: Values
     logs: Values
+    by_launch: Values
     over_baselines: bool
 
     @classmethod
@@ -67,6 +70,8 @@ class Uncertainty:
         logs = np.log([float(row["samples_per_second"]) for row in sure])
         variance, freedom, alone = np.zeros(len(sure)), np.zeros(len(sure)), list[int]()
         common = configurations.common(sure)
+        planned = common[: min((int(row["planned"]) for row in sure if configurations.logs(row)), default=0)]
+        in_launches = np.full((len(sure), len(planned)), math.nan)
         for at, row in enumerate(sure):
             by_launch = configurations.logs(row)
             known = configurations.spread_of(row)
@@ -76,20 +81,23 @@ class Uncertainty:
                 variance[at], freedom[at] = total(terms)
             if freedom[at]:
                 counts[at], logs[at] = len(common), np.mean([by_launch[name] for name in common])
+                in_launches[at] = [by_launch[name] for name in planned]
             else:
                 alone.append(at)
         if alone:  # the highest of many is looked for: of two views of a spread, the wider one
             stages = [np.log(first_stage(np.array(values(sure[at])), int(sure[at]["planned"]))) for at in alone]
             variances = [float(np.var(stage, ddof=1)) for stage in stages]
-            believable = believed(variances, [len(stage) - 1 for stage in stages])
+            own = np.array([len(stage) - 1.0 for stage in stages])
+            believable = believed(variances, own, worth=0.0)
+            added = max(0.0, float((believable.freedom - own).mean()) - DOUBTED)
             # What came over all at once is in their own spread, and in the launches of those that they are compared
             # with if they were measured in rounds too, whose spread is without it.
             elsewhere = np.array([bool(configurations.launches_names(sure[at])) for at in alone])
             more = np.where(elsewhere, counts[alone] / len(common), 0.0) if common else 0.0
             variance[alone] = (1 + more) * np.maximum(believable.variance, variances)
-            freedom[alone] = believable.freedom
-        spread = Spread(variance, freedom, wary=True) if sure else None
-        return cls(place, spread, counts, logs, over_baselines)
+            freedom[alone] = own + added  # alike for all, or the noisier of two rows would be told apart sooner
+        spread = Spread(variance, freedom, WARY) if sure else None
+        return cls(place, spread, counts, logs, in_launches, over_baselines)
 
     def knows(self, row: ConfigurationRow) -> bool:
         """True where it, and its baseline where that counts, has enough repeats for an interval."""
@@ -105,10 +113,22 @@ class Uncertainty:
             return np.asarray(own - baselines - ideal)
         return np.asarray(own - workers if by == "samples_per_worker_second" else own)
 
-    def half_widths(self, rows: Sequence[ConfigurationRow], confidence: float) -> Values:
-        """(q, q) of the logarithm of each one's value over each other's; 0 against itself. All must be known."""
+    def errors(self, rows: Sequence[ConfigurationRow]) -> tuple[Values, Values]:
+        """(q, q) standard errors of the logarithm of each one's value over each other's, and their degrees of freedom;
+        errors of 0 against itself. All must be known."""
         places = np.array([[self.place[name] for name in self._whose(row)] for row in rows]).T
-        return self._closer(rows) * np.stack([self._against(own, places, confidence) for own in places.T])
+        variance, freedom = (
+            np.stack(each) for each in zip(*map(partial(self._against, others=places), places.T), strict=True)
+        )
+        variance *= self._closer(rows) ** 2
+        if (few := self.by_launch.shape[1] - 1) > 0:
+            values, count = self.by_launch[places[0]], self.counts[places[0]]
+            values = values - self.by_launch[places[1]] if self.over_baselines else values
+            own = np.stack([(values - one).var(axis=1, ddof=1) for one in values])  # nan where either is alone
+            drawn, known = moderated(variance * count, freedom, own, few)
+            shared = np.isfinite(own) & (variance > 0)
+            variance, freedom = np.where(shared, drawn / count, variance), np.where(shared, known, freedom)
+        return np.sqrt(variance), freedom
 
     def _closer(self, rows: Sequence[ConfigurationRow]) -> Values:
         """(q, q) by how much narrower two are held against each other whose launches were all of the same processes:
@@ -126,11 +146,21 @@ class Uncertainty:
     def p_values(self, pairs: Sequence[tuple[ConfigurationRow, ConfigurationRow]]) -> Values:
         """(k,) how likely ratios of throughput as far from 1 as these are by chance. All must be known, k >= 1."""
         assert self.spread is not None
-        a, b = (np.array([self.place[str(row["configuration"])] for row in side]) for side in zip(*pairs, strict=True))
-        return self.spread.p_values(self.logs[a] - self.logs[b], (a, 1 / self.counts[a]), (b, 1 / self.counts[b]))
+        (a, _), (b, _) = terms = self._terms(pairs)
+        return self.spread.p_values(self.logs[a] - self.logs[b], *terms)
 
-    def _against(self, own: NDArray[np.intp], others: NDArray[np.intp], confidence: float) -> Values:
-        """(q,) `own`: (k,), the places of one, and of its baseline where that counts; `others`: (k, q)."""
+    def half_widths(self, pairs: Sequence[tuple[ConfigurationRow, ConfigurationRow]], confidence: ArrayLike) -> Values:
+        """(k,) halves of the intervals of the logarithms of these ratios; `confidence`: one, or (k,)."""
+        assert self.spread is not None
+        return self.spread.half_widths(confidence, *self._terms(pairs))
+
+    def _terms(self, pairs: Sequence[tuple[ConfigurationRow, ConfigurationRow]]) -> tuple[Term, Term]:
+        a, b = (np.array([self.place[str(row["configuration"])] for row in side]) for side in zip(*pairs, strict=True))
+        return (a, 1 / self.counts[a]), (b, 1 / self.counts[b])
+
+    def _against(self, own: NDArray[np.intp], others: NDArray[np.intp]) -> tuple[Values, Values]:
+        """(q,) variances and degrees of freedom. `own`: (k,), the places of one, and of its baseline where that counts;
+        `others`: (k, q)."""
         assert self.spread is not None
         # log value = log speed, less that of the baseline. Whatever stands on both sides cancels.
         whose = np.concatenate([np.broadcast_to(own[:, None], others.shape), others])
@@ -139,7 +169,8 @@ class Uncertainty:
         first = ~np.array([same[index, :index].any(axis=0) for index in range(len(whose))])
         factors = first * (same * signs).sum(axis=1) ** 2 / self.counts[whose]
         with np.errstate(invalid="ignore"):  # 0 / 0 where everything cancels
-            return np.nan_to_num(self.spread.half_widths(confidence, *zip(whose, factors, strict=True)))
+            variance, freedom = self.spread.of_sum(*zip(whose, factors, strict=True))
+        return variance, np.nan_to_num(freedom, nan=1.0)
 
     def _whose(self, row: ConfigurationRow) -> list[str]:
         own = str(row["configuration"])
@@ -157,15 +188,20 @@ def holm(p_values: ArrayLike) -> Values:
 
 
 # The highest mean of many is partly luck, so "the best" is a set: everything whose distance to the best may be nothing.
-# Intervals of each configuration's ratio to the best of the others (multiple comparisons with the best: Hsu, Ann. Stat.
-# 12, 1984) hold for all of them at once; an upper bound of exactly 1 says that it is slower. Hsu's own bounds keep the
-# true best in 95 % of studies, but where all are equal some configuration falls out in far more than 5 % of them. So
-# each bound is one of all pairs of the study (Bonferroni), with the spread of repeats as spread.py believes it.
+# Of each configuration it is tested whether it may be the best of its row: against each of its rivals, with Student's t
+# of the spread of the two as spread.py believes it, its smallest p-value times the number of rivals. Of these p-values
+# of all configurations of the study Holm's procedure (Scand. J. Stat. 6, 1979) takes those that hold together: once one
+# is shown to be slower, the others are tested for fewer. Where all are equal, each ordered pair counts, as it must: any
+# may be the highest by luck (Hsu's comparisons with the best, Ann. Stat. 12, 1984, protect the true best alone). Bounds
+# belong to these tests (Strassburger and Bretz, Stat. Med. 27, 2008): an upper bound of exactly 1 says that it is
+# slower, and those of the others hold at once, for as many as are left.
 #
 #     samples_per_second         the fastest
 #     efficiency                 speed-up over the ratio of workers, of configurations with more than one worker
 #     samples_per_worker_second  the cheapest where every worker costs the same
 
+DOUBTED = 0.25  # of the degrees of freedom that the others add to one's own, where spreads are very unlike
+WARY = 1.0  # a difference has the fewest degrees of freedom that are in it
 FALSE_ALARMS = 0.05  # of studies of equal configurations, in which any is called worse than another
 QUANTITIES = ("samples_per_second", "efficiency", "samples_per_worker_second")
 BEST, ALIKE, WORSE, WORST, NO_INTERVAL = "best", "indistinguishable", "worse", "worst", "no interval"
@@ -245,10 +281,9 @@ def _in_order(
 ) -> Iterator[list[tuple[ConfigurationRow, float | None, float | None]]]:
     """(row, bounds of its ratio to the best of the others) of each group, the highest value first; all bounds of all
     groups hold at once."""
-    pairs = sum(math.comb(sum(map(uncertainty.knows, ours)), 2) for ours in groups)
-    for group in groups:
-        ours = sorted(group, key=lambda row: -_value(row, by))
-        known = bounds([row for row in ours if uncertainty.knows(row)], by, uncertainty, pairs)
+    ordered = [sorted(group, key=lambda row: -_value(row, by)) for group in groups]
+    known = bounds([[row for row in ours if uncertainty.knows(row)] for ours in ordered], by, uncertainty)
+    for ours in ordered:
         yield [(row, *known.get(str(row["configuration"]), (None, None))) for row in ours]
 
 
@@ -300,21 +335,33 @@ def row_verdicts(rows: Sequence[ConfigurationRow]) -> dict[str, str]:
 
 
 def bounds(
-    rows: Sequence[ConfigurationRow], by: str, uncertainty: Uncertainty, pairs: int
+    groups: Sequence[Sequence[ConfigurationRow]], by: str, uncertainty: Uncertainty
 ) -> dict[str, tuple[float, float]]:
-    """Configuration -> bounds of its ratio to the best of the others; none for fewer than two rows.
+    """Configuration -> bounds of its ratio to the best of the others of its group; none where there are no others.
 
-    `pairs`: of the whole family, all of whose bounds hold at once.
+    The upper bounds of all groups hold at once, and so do the lower ones.
     """
-    if len(rows) < 2:
+    tested = [rows for rows in groups if len(rows) > 1]
+    if not tested:
         return {}
-    widths = uncertainty.half_widths(rows, 1 - FALSE_ALARMS / pairs)
-    logs = uncertainty.log_values(rows, by)
-    ahead = logs[:, None] - logs
-    np.fill_diagonal(ahead, np.inf)  # nothing is its own rival
-    most = (ahead + widths).min(axis=1)
-    rivals = np.broadcast_to(most >= 0, ahead.shape)
-    least = np.where(rivals, ahead - widths, np.inf).min(axis=1)  # infinite: nothing else may be the best
-    lows, highs = np.exp(np.minimum(least, 0.0)), np.exp(np.maximum(most, 0.0))
-    names = (str(row["configuration"]) for row in rows)
-    return {name: (float(low), float(high)) for name, low, high in zip(names, lows, highs, strict=True)}
+    differences = []
+    for rows in tested:
+        logs, (error, freedom) = uncertainty.log_values(rows, by), uncertainty.errors(rows)
+        gaps = logs[:, None] - logs
+        np.fill_diagonal(gaps, np.inf)  # nothing is its own rival
+        np.fill_diagonal(error, 1.0)
+        differences.append((gaps, error, freedom))
+    chances = [(len(gaps) - 1) * stdtr(freedom, -np.abs(gaps) / error) for gaps, error, freedom in differences]
+    behind = [np.where(gaps < 0, p, 1.0).min(axis=1) for p, (gaps, _, _) in zip(chances, differences, strict=True)]
+    slower = holm(np.concatenate(behind)) <= FALSE_ALARMS
+    count, left = len(slower), int((~slower).sum())
+    found: dict[str, tuple[float, float]] = {}
+    for rows, (gaps, error, freedom) in zip(tested, differences, strict=True):
+        worse, slower = slower[: len(rows)], slower[len(rows) :]
+        each, late = (stdtrit(freedom, 1 - FALSE_ALARMS / (many * (len(rows) - 1))) for many in (count, left))
+        highs = np.where(worse, 1.0, np.exp((gaps + late * error).min(axis=1)))
+        least = np.where(worse, np.inf, gaps - each * error).min(axis=1)  # infinite: nothing else may be the best
+        lows = np.exp(np.minimum(least, 0.0))
+        names = (str(row["configuration"]) for row in rows)
+        found |= {name: (float(low), float(high)) for name, low, high in zip(names, lows, highs, strict=True)}
+    return found

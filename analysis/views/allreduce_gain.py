@@ -46,7 +46,8 @@ def gains(results: Results) -> pd.DataFrame:
 def table(every: pd.DataFrame, threshold: float) -> pd.DataFrame:
     """One row for each pair of configurations that differ in allreduce precision only.
 
-    `gain` is the compared throughput over that of fp32, with its bounds; `n` the smaller number of repeats.
+    `gain` is the compared throughput over that of fp32, with its bounds; `n` the smaller number of repeats. The bounds
+    are of 95 %, corrected for `tests` pairs where the verdict is (Holm): faster, slower and "not resolved".
     `verdict` is faster, slower, "no difference" (within `threshold` of 1, 0.02: 2 %), "not resolved", "no interval"
     (fewer than 3 repeats), "not comparable", or, where one of the two was not measured, which and why: "fp16: oom".
     """
@@ -62,13 +63,19 @@ def table(every: pd.DataFrame, threshold: float) -> pd.DataFrame:
     _call_changes(pairs, compared, [row for row in rows if row["n"]])
     kinds: dict[str, Any] = {key: every[key].dtype for key in (*alike, "allreduce")}
     kinds |= dict.fromkeys(("gain", "gain_low", "gain_high"), "float64")
-    kinds |= {"n": "Int64", "verdict": "string", "configuration": every.configuration.dtype, "reference": "string"}
+    kinds |= {
+        "n": "Int64",
+        "tests": "Int64",
+        "verdict": "string",
+        "configuration": every.configuration.dtype,
+        "reference": "string",
+    }
     return typed(pairs, kinds)
 
 
 def _pair(row: ConfigurationRow, reference: ConfigurationRow, threshold: float) -> dict[str, Any]:
     """All but what needs the other pairs: whether one is faster or slower."""
-    pair: dict[str, Any] = dict(zip(KEYS, values_of(row, KEYS), strict=True))
+    pair: dict[str, Any] = dict(zip(KEYS, values_of(row, KEYS), strict=True)) | {"tests": None}
     pair |= {"configuration": row["configuration"], "reference": reference["configuration"]}
     missing = [
         f"{side['allreduce']}: {configurations.word(side)}" for side in (reference, row) if side["status"] != "ok"
@@ -92,14 +99,19 @@ def _call_changes(
     tested = [at for at, pair in enumerate(pairs) if pair["verdict"] == NOT_RESOLVED]
     if not tested:
         return
-    of_all = Uncertainty.of_rows(measured, over_baselines=False).p_values([compared[at] for at in tested])
-    shared = [
-        configurations.p_value(*compared[at]) for at in tested
-    ]  # by the same processes, what comes over these cancels
-    p_values = [p if within is None else within for p, within in zip(of_all, shared, strict=True)]
-    for at, p in zip(tested, holm(p_values), strict=True):
-        if p <= FALSE_ALARMS:
-            pairs[at]["verdict"] = FASTER if pairs[at]["gain"] > 1 else SLOWER
+    of_all, asked = Uncertainty.of_rows(measured, over_baselines=False), [compared[at] for at in tested]
+    shared = [configurations.p_value(*pair) for pair in asked]  # by the same processes, what comes over these cancels
+    p_values = [p if own is None else own for p, own in zip(of_all.p_values(asked), shared, strict=True)]
+    changed = holm(p_values) <= FALSE_ALARMS
+    # Each interval is of the level at which its pair is tested, so that verdict and interval agree.
+    tests = np.where(changed, len(tested) - np.argsort(np.argsort(p_values, kind="stable")), (~changed).sum())
+    halves = of_all.half_widths(asked, 1 - FALSE_ALARMS / tests)
+    for at, one, count, half in zip(tested, changed, tests.tolist(), halves.tolist(), strict=True):
+        gain, within = pairs[at]["gain"], configurations.launches_ratio(*compared[at], 1 - FALSE_ALARMS / count)
+        low, high = (within.low, within.high) if within else (gain * math.exp(-half), gain * math.exp(half))
+        pairs[at] |= {"gain_low": low, "gain_high": high, "tests": count}
+        if one:
+            pairs[at]["verdict"] = FASTER if gain > 1 else SLOWER
 
 
 # The figure: a panel for each model, a row for each pair, with its ratio and interval.
@@ -123,7 +135,9 @@ def draw(results: Results) -> Figure | None:
     panels = [pairs[pairs.model == m].sort_values(["workers", results.study.batch_key, "name"]) for m in models]
     most = max(len(panel) for panel in panels)
     panels = [panel.head(MOST_ROWS) for panel in panels]
-    what = "All else is equal. Filled: faster or slower (p < 0.05, corrected for all pairs). Open grey: not resolved."
+    what = (
+        "All else is equal. Filled: faster or slower. Open grey: not resolved. p and [ ] are corrected for all pairs."
+    )
     if most > MOST_ROWS:
         what += f" The first {MOST_ROWS} of up to {most} pairs of a model; tables/ has all."
     ours = results.configurations[results.configurations.configuration.isin([*pairs.configuration, *pairs.reference])]

@@ -215,7 +215,7 @@ def _spread(sure: Mapping[str, Times], whole: Mapping[str, Times]) -> tuple[Spre
             place[name] = len(variance)
             variance = np.append(variance, max(variance[: len(whole)].max(), of.variance))
             freedom = np.append(freedom, freedom[: len(whole)].min())
-    return Spread(variance, freedom, wary=True), place
+    return Spread(variance, freedom, wary=0.5), place
 
 
 def _slower(

@@ -16,7 +16,6 @@ tests/analysis/test_detection.py. Everything is on the logarithm, where a spread
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,13 +47,13 @@ UNLIKELY, STRICT = 0.6, 3  # an own variance that is rarer than this makes them 
 class Spread:
     """Believed spreads of m configurations. `variance`, `freedom`: (m,), of one repeat's logarithm.
 
-    `wary`: differences have degrees of freedom halfway between Welch's and the fewest that are in them. Welch's are too
-    many where two spreads are very unlike and each is known from three repeats.
+    `wary`: how far the degrees of freedom of a difference are from Welch's (0) to the fewest that are in it (1).
+    Welch's are too many where two spreads are very unlike and each is known from three repeats.
     """
 
     variance: Values
     freedom: Values
-    wary: bool = False
+    wary: float = 0.0
 
     @property
     def typical(self) -> float:
@@ -68,31 +67,32 @@ class Spread:
         """
         from scipy.special import stdtr
 
-        variance, freedom = self._of(terms)
+        variance, freedom = self.of_sum(*terms)
         return np.asarray(2 * stdtr(freedom, -np.abs(differences) / np.sqrt(variance)))
 
-    def half_widths(self, confidence: float, *terms: Term) -> Values:
-        """Half of the interval of a difference of log means, (q,); the arguments as of p_values."""
+    def half_widths(self, confidence: ArrayLike, *terms: Term) -> Values:
+        """Half of the interval of a difference of log means, (q,); the arguments as of p_values. `confidence`: one, or
+        (q,)."""
         from scipy.special import stdtrit
 
-        variance, freedom = self._of(terms)
-        return np.asarray(stdtrit(freedom, 0.5 + confidence / 2) * np.sqrt(variance))
+        variance, freedom = self.of_sum(*terms)
+        return np.asarray(stdtrit(freedom, 0.5 + np.asarray(confidence) / 2) * np.sqrt(variance))
 
-    def _of(self, terms: Sequence[Term]) -> tuple[Values, Values]:
-        """(q,) variances, and degrees of freedom as Welch and Satterthwaite have them."""
+    def of_sum(self, *terms: Term) -> tuple[Values, Values]:
+        """(q,) variances of differences, and their degrees of freedom."""
         parts = [(self.variance[whose] * np.asarray(factors), self.freedom[whose]) for whose, factors in terms]
         total = np.asarray(sum(part for part, _ in parts))
         freedom = welch_satterthwaite([part for part, _ in parts], [own for _, own in parts])
         if not self.wary:
             return total, freedom
         fewest = np.min([np.where(part > 0, own, np.inf) for part, own in parts], axis=0)
-        return total, (freedom + fewest) / 2
+        return total, freedom + self.wary * (fewest - freedom)
 
 
-def believed(variances: ArrayLike, freedoms: ArrayLike) -> Spread:
+def believed(variances: ArrayLike, freedoms: ArrayLike, worth: float = WORTH) -> Spread:
     """`variances`: (m,), of the logarithms of each configuration's repeats; `freedoms`: (m,), what each rests on, >= 1.
 
-    m >= 1.
+    m >= 1. Others that add fewer than `worth` degrees of freedom to one's own add none.
     """
     seen, own = np.asarray(variances, dtype=np.float64), np.asarray(freedoms, dtype=np.float64)
     seen = np.maximum(seen, max(LEAST_SHARE * float(np.median(seen)), ROUNDING))
@@ -102,7 +102,7 @@ def believed(variances: ArrayLike, freedoms: ArrayLike) -> Spread:
     precision = freedom / (likeness[:, None] * scale[:, None] + own * seen)
     mean = weights @ precision
     variance, whole = 1 / mean, 2 * mean**2 / (weights @ (precision**2 * (1 + 2 / freedom)) - mean**2)
-    return Spread(variance, np.where(whole < own + WORTH, own, whole))
+    return Spread(variance, np.where(whole < own + worth, own, whole))
 
 
 def moderated(variance: ArrayLike, freedom: ArrayLike, own: ArrayLike, own_freedom: ArrayLike) -> tuple[Values, Values]:

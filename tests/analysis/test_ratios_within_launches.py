@@ -79,7 +79,7 @@ def test_the_start_of_their_processes_falls_on_both_alike(study: Results) -> Non
     apart = [{**each, "repeat_launches": each["repeat_launches"].replace("horovod", name)}
              for each, name in zip(both, "ab", strict=True)]  # fmt: skip
     ours, theirs = (
-        Uncertainty.of_rows(rows, over_baselines=False).half_widths(rows, 0.95)[0, 1]  # type: ignore[arg-type]
+        replace(Uncertainty.of_rows(rows, over_baselines=False), by_launch=np.empty((2, 0))).errors(rows)[0][0, 1]  # type: ignore[arg-type]
         for rows in (both, apart)
     )
     assert ours == pytest.approx(theirs * share)
@@ -100,6 +100,25 @@ def test_a_ratio_that_varies_more_than_the_others_has_an_interval_of_its_own() -
     assert max(halves[1:]) < 1.3 * max(others), "its noise is not put on the others"
     needed = [configurations.needed(each, rows[0], 0.02) or 0 for each in rows[6:]]
     assert needed[0] > 3 * max(needed[1:])
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_interval_of_a_gain_is_that_of_its_verdict(shared: bool) -> None:
+    """[0.4, 7.0] % and "not resolved" were two statements: one pair by itself, and one of four."""
+    rng, seen = np.random.default_rng(8), set[str]()
+    for _ in range(12):
+        rows = equal(rng, 0, 0)
+        for at, row in enumerate(rows):
+            factor = 1.12 if at == 1 else 1.03 if at % 2 else 1.0
+            values = [float(value) * factor for value in row["repeat_values"].split(";")]
+            row |= {"repeat_values": ";".join(map(repr, values)), "samples_per_second": float(np.mean(values))}
+            row |= {} if shared else {"repeat_launches": ""} | dict.fromkeys(configurations.COLUMNS)
+        configurations.add(rows)
+        for gain in allreduce_gain.table(pd.DataFrame(rows, dtype=object), 0.001).itertuples():
+            holds = "faster" if gain.gain_low > 1 else "slower" if gain.gain_high < 1 else "not resolved"
+            assert holds == gain.verdict and 1 <= gain.tests <= 6
+            seen.add(holds)
+    assert {"faster", "not resolved"} <= seen
 
 
 @pytest.mark.parametrize("launch", ["", "1/0;2/0-0-x", "../../etc", "gates-1"])
