@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 from scaling_study.observe import STEPS
 from scaling_study.observe.steps import Record, Steps, UpTo
@@ -47,9 +48,10 @@ class Observer:
         self.stepped = False  # an optimiser stepped since a scaler was asked to
         self.calls = 0  # of the closure of the outermost optimiser step
         self.inside = False  # of a forward, a backward or a batch being made: what is in there is not outermost
-        self.names: dict[int, str] = {}  # of optimisers, by id
-        self.training: dict[int, Any] = {}  # a submodule in training mode, by the id of the outermost
-        self.trainable: dict[int, bool] = {}
+        self.names: Any = WeakKeyDictionary()  # of optimisers
+        self.watched = False  # whether the end of a process of multiprocessing is
+        self.training: Any = WeakKeyDictionary()  # outermost module -> a submodule that was in training mode
+        self.trainable: Any = WeakKeyDictionary()  # likewise -> a parameter that wants a gradient
         self.scaled: Any = None  # (result of a scaler, its input)
         self.own_seconds = 0.0  # spent in here at the ends of steps
         self.identity: dict[str, Any] = {}
@@ -95,10 +97,10 @@ class Observer:
     def note(self, go_on: bool) -> None:
         """After a step; leaves the process where the run shall end here."""
         began = time.perf_counter()
-        if self.steps.done == 1 and self.record.file is None:
-            finalize = getattr(sys.modules.get("multiprocessing.util"), "Finalize", None)
-            if finalize is not None:  # processes of multiprocessing end without atexit
-                finalize(None, self.finish, exitpriority=100)
+        finalize = getattr(sys.modules.get("multiprocessing.util"), "Finalize", None)
+        if not self.watched and finalize is not None:  # processes of multiprocessing end without atexit
+            finalize(None, self.finish, exitpriority=100)
+            self.watched = True
         self.record.take(self.steps, at_once=not go_on or self.record.file is None)
         self.own_seconds += time.perf_counter() - began
         if not go_on:
@@ -172,12 +174,11 @@ class Observer:
 
     def name(self, optimizer: Any) -> str:
         """`SGD`, and of the next of that class `SGD 2`."""
-        key = id(optimizer)
-        if key not in self.names:
+        if optimizer not in self.names:
             kind = type(optimizer).__name__
             others = sum(name.split()[0] == kind for name in self.names.values())
-            self.names[key] = f"{kind} {others + 1}" if others else kind
-        return self.names[key]
+            self.names[optimizer] = f"{kind} {others + 1}" if others else kind
+        return str(self.names[optimizer])
 
     def attempt(self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """A scaler's step, in which the optimiser's own is nested, or left out."""
@@ -186,14 +187,18 @@ class Observer:
         self.depth += 1
         self.guarded(self.steps.enter, "optimizer")
         try:
-            return original(scaler, optimizer, *args, **kwargs)
+            result = original(scaler, optimizer, *args, **kwargs)
         finally:
             self.depth = max(0, self.depth - 1)
             self.guarded(self.steps.leave)
-            if not nested and sys.exc_info()[0] is None:
-                name, rate = self.guarded(self.name, optimizer), self.guarded(rate_of, optimizer, self.torch)
-                go_on = self.guarded(self.steps.optimized, name, rate, not self.stepped)
-                self.after_step(go_on)
+        if not nested:
+            self.after_step(self.guarded(self._attempted, scaler, optimizer))
+        return result
+
+    def _attempted(self, scaler: Any, optimizer: Any) -> bool:
+        skips_itself = scaler.is_enabled() and getattr(optimizer, "_step_supports_amp_scaling", False)
+        skipped = None if skips_itself else not self.stepped  # a fused one is always called, and knows alone
+        return self.steps.optimized(self.name(optimizer), rate_of(optimizer, self.torch), skipped)
 
     def scale(self, original: Any, scaler: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(scaler, outputs, *args, **kwargs)
@@ -205,8 +210,8 @@ class Observer:
 
     def forward(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         """The outermost call of a module."""
-        self.inside = True
         entered = self.guarded(self._forward_begins, module, args, kwargs)
+        self.inside = True
         try:
             return original(module, *args, **kwargs)
         finally:
@@ -215,27 +220,31 @@ class Observer:
                 self.guarded(self.steps.leave)
 
     def _forward_begins(self, module: Any, args: Any, kwargs: Any) -> bool:
-        trainable = self.trainable.get(id(module))
-        if trainable is None:
-            trainable = any(weights.requires_grad for weights in module.parameters())
-            self.trainable[id(module)] = trainable
         first = first_tensor((*args, *kwargs.values()))
         part = "forward"
-        if trainable and not (first is not None and first.requires_grad):
+        if not (first is not None and first.requires_grad) and self._trainable(module):
             trains = self.torch.is_grad_enabled() and self._in_training(module)
+            if trains:
+                self.after_step(self.steps.next_begins())
             part = self.steps.forward(trains, rows_of(first))
         self.steps.enter(part)
         return True
 
+    def _trainable(self, module: Any) -> bool:
+        return self._has(self.trainable, module, module.parameters, "requires_grad")
+
     def _in_training(self, module: Any) -> bool:
         """Whether any submodule is: some wrappers are not, whose model is."""
-        if module.training:
-            return True
-        known = self.training.get(id(module))
-        if known is None or not known.training:
-            known = next((part for part in module.modules() if part.training), None)
-            self.training[id(module)] = known
-        return known is not None
+        return bool(module.training) or self._has(self.training, module, module.modules, "training")
+
+    def _has(self, known: Any, module: Any, parts: Callable[[], Any], what: str) -> bool:
+        """Whether one of the parts is so. The one that was, is looked at first; it is not kept alive."""
+        last = known[module]() if module in known else None
+        if last is None or not getattr(last, what):
+            last = next((part for part in parts() if getattr(part, what)), None)
+            if last is not None:
+                known[module] = ref(last)
+        return last is not None
 
     def backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         inside, self.inside = self.inside, True

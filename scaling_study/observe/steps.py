@@ -34,16 +34,17 @@ WITHOUT_OPTIMIZER = 32  # backward passes without an optimiser after which each 
 
 
 class UpTo:
-    """May a rank go on after this step? Asked between two steps, on every rank; the answer may take a while.
+    """May a rank go on? `go_on` is asked between two steps, on every rank, once `until` steps are done (None: never).
 
-    The same question will be asked of a driver over a socket, which holds all ranks of a command at one step.
+    A driver that holds all ranks of a command at one step answers late, and with a later `until`.
     """
 
-    def __init__(self, steps: int | None) -> None:
-        self.steps = steps
+    def __init__(self, until: int | None) -> None:
+        self.until = until
 
-    def go_on(self, step: int) -> bool:
-        return self.steps is None or step < self.steps
+    def go_on(self, done: int) -> bool:
+        """False: end the run."""
+        return self.until is None or done < self.until
 
 
 class Piece:
@@ -55,7 +56,8 @@ class Piece:
         self.explicit: int | None = None
         self.loss: Any = None  # a tensor until it is written
         self.learning_rate: float | None = None
-        self.optimizer, self.skipped, self.ended = "", False, 0.0
+        self.skipped: bool | None = False
+        self.optimizer, self.ended = "", 0.0
 
     def add(self, other: Piece) -> None:
         """The other piece follows, and ends the step."""
@@ -103,7 +105,6 @@ class Steps:
         self.backwards = self.done = self.rows = self.forwards = self.largest = self.skipped = self.explicit_rows = 0
         self.fetched: dict[int, int] = {}  # rows by loader since the last forward
         self.lines: list[Piece] = []
-        self.over = False
 
     def enter(self, part: str) -> None:
         self._pass(self.clock())
@@ -133,7 +134,6 @@ class Steps:
         if self.evaluating:
             self._pass(self.clock())
             self.evaluating = False
-        self._without_optimizer()
         fresh = sum(self.fetched.values())
         self.largest = max(self.largest, fresh)
         self.piece.loader_rows += fresh
@@ -142,16 +142,16 @@ class Steps:
         self.worked = True
         return "forward"
 
-    def _without_optimizer(self) -> None:
-        """Where no optimiser is seen for long, a step has ended when the next forward begins."""
+    def next_begins(self) -> bool:
+        """Before a training forward: where no optimiser is seen for long, a step has ended. False: end the run here."""
         if self.backwards < WITHOUT_OPTIMIZER or self.is_explicit or not self.piece.backwards:
-            return
+            return True
         if self.counts[""]:
-            self.end("", None)
-        elif not self.counts:  # the first piece is all that came before
+            return self.end("", None)
+        if not self.counts:  # the first piece is all that came before
             self._pass(self.clock())
             self.piece, self.counts[""] = Piece(), 1
-        self.over = self.over or not self.goal.go_on(self.done)
+        return True
 
     def backward(self, loss: Any) -> None:
         self.piece.backwards += 1
@@ -159,8 +159,9 @@ class Steps:
         self.piece.loss = loss
         self.worked = True
 
-    def optimized(self, name: str, rate: float | None, skipped: bool, calls: int = 1) -> bool:
-        """An outermost optimiser step has ended, whose closure was called so often. False: end the run here."""
+    def optimized(self, name: str, rate: float | None, skipped: bool | None, calls: int = 1) -> bool:
+        """An outermost optimiser step has ended, whose closure was called so often; `skipped` by a scaler (None: not
+        known). False: end the run here."""
         if self.is_explicit:
             return True
         if not self.worked:
@@ -168,7 +169,8 @@ class Steps:
             return True
         if "" in self.counts:  # it accumulates for longer than was waited for
             del self.counts[""]
-            self.pending, self.lines, self.done, self.anchor = [], [], 0, None
+            self.pending, self.lines, self.anchor = [], [], None
+            self.done = self.rows = self.forwards = 0
         if calls > 1:
             self.piece.forward_rows //= calls
         return self.end(name, rate, skipped)
@@ -181,7 +183,7 @@ class Steps:
         self.piece.explicit = samples
         return self.end("", self.piece.learning_rate)
 
-    def end(self, name: str, rate: float | None, skipped: bool = False) -> bool:
+    def end(self, name: str, rate: float | None, skipped: bool | None = False) -> bool:
         """A piece ends. Where several optimisers take turns, a step ends with the rarest of them."""
         self._pass(self.clock())
         piece, self.piece, self.worked = self.piece, Piece(), False
@@ -196,12 +198,13 @@ class Steps:
         return self._may_go_on()
 
     def _may_go_on(self) -> bool:
-        if self.anchor is None and self.goal.go_on(max(self.done, len(self.pending))):
+        until = self.goal.until
+        if until is None:
             return True
-        if self.anchor is None:  # the goal is so near that nothing more is learnt
+        if self.anchor is None and len(self.pending) >= until:  # so near that nothing more is learnt
             self._settle()
             self._fold()
-        return self.goal.go_on(self.done)
+        return self.done < until or self.goal.go_on(self.done)
 
     def _settle(self) -> None:
         """The rarest; of those that step equally often the last to come, which ends the cycle."""
@@ -225,7 +228,7 @@ class Steps:
         self.done += 1
         self.rows += whole.loader_rows
         self.forwards += whole.forward_rows
-        self.skipped += whole.skipped
+        self.skipped += whole.skipped or 0
         self.explicit_rows += whole.explicit or 0
         self.lines.append(whole)
 

@@ -116,6 +116,22 @@ for x, y in DataLoader(data, 16):
     model(x.unsqueeze(0).expand(35, -1, -1))[0].sum().backward()
     optimizer.step()
 """
+FORKED = """
+import multiprocessing
+def train():
+    try:
+        raise KeyError("whoever handles an error may train meanwhile")
+    except KeyError:
+        scaler = torch.amp.GradScaler("cpu")
+        for x, y in DataLoader(data, 16):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(x, y)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+process = multiprocessing.get_context("fork").Process(target=train)
+process.start()
+process.join()
+"""
 COMPILED = """
 model = torch.compile(model, backend="aot_eager")
 for x, y in DataLoader(data, 16):
@@ -142,4 +158,19 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
 for x, y in DataLoader(data, 16, sampler=torch.utils.data.DistributedSampler(data)):
     step(x, y)
 dist.barrier()
+"""
+DEEPSPEED = """
+import deepspeed
+config = {
+    "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 2, "zero_optimization": {"stage": 1},
+    "optimizer": {"type": "Adam", "params": {"lr": 0.01, "torch_adam": True}},
+}
+deepspeed.init_distributed("gloo")
+engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+for x, y in DataLoader(data, 8, sampler=torch.utils.data.DistributedSampler(data)):
+    loss = cross_entropy(engine(x), y)
+    print(repr(loss.item()), flush=True)
+    engine.backward(loss)
+    engine.step()
+torch.distributed.barrier()
 """

@@ -53,9 +53,11 @@ KINDS = [
     Kind("explicit", scripts.EXPLICIT, 6, optimizer="", parts=("data", "forward", "backward", "rest")),
     Kind("evaluation in the middle", scripts.EVALUATION, 6, parts=("forward", "backward", "evaluation", "saving")),
     Kind("sequence first", scripts.SEQUENCE_FIRST, 6, None),
+    Kind("a process of multiprocessing, while an error is handled", scripts.FORKED, 6),
     Kind("compiled", scripts.COMPILED, 6),
     Kind("DDP", scripts.DDP, 3, ranks=2),
     Kind("FSDP2", scripts.FSDP2, 3, ranks=2, optimizer="AdamW"),
+    Kind("DeepSpeed", scripts.DEEPSPEED, 3, ranks=2, optimizer="AdamW"),
 ]
 Run = Callable[..., tuple[subprocess.CompletedProcess[str], list[list[dict[str, Any]]]]]
 
@@ -79,7 +81,9 @@ def run(tmp_path: Path) -> Run:
     return runs
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.long] * (k.name == "DeepSpeed"), id=k.name) for k in KINDS]
+)
 def test_a_script_is_seen_as_it_is_and_its_losses_stay_bit_for_bit(kind: Kind, run: Run) -> None:
     plain, _ = run(kind.script, kind.ranks)
     done, processes = run(kind.script, kind.ranks, "seen")
