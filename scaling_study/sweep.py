@@ -56,8 +56,7 @@ class Run:
     def open(self) -> None:
         """Make or reopen the results folder, and read what is finished. Raises HostError where it does not fit."""
         leftovers.clean(self.folder)  # or ranks whose driver was killed would go on writing
-        opened = results.open_results(self.folder, self.plan)
-        self.records, self.edits = opened.records, opened.edits
+        self.records, self.edits = results.open_results(self.folder, self.plan)
         self.records |= launch_folders.kept(self.folder)
         for known in self.records.values():
             if not (known.status in self.retry and self.wanted(known.trial)):  # what is run again shows nothing yet

@@ -142,7 +142,7 @@ def test_interruption_keeps_what_is_finished_and_leaves_the_running_trial_open(p
 def plant(job: sweep.Run, plan: Plan, *step_seconds: float) -> None:
     """Finished repeats of the first configuration, with these step times."""
     planned = plan.configurations[0]
-    known = next(iter(results.open_results(job.folder, plan).records.values()))
+    known = next(iter(results.open_results(job.folder, plan)[0].values()))
     for repeat, seconds in enumerate(step_seconds, start=1):
         trial = dataclasses.replace(planned.trial, repeat=repeat)
         job.records[trial.id] = dataclasses.replace(known, id=trial.id, samples_per_second=32 / seconds)

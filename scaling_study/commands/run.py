@@ -127,7 +127,7 @@ def run(
 def show_plan(selection: Selection, cluster: Cluster, as_json: bool) -> int:
     """Show what a sweep of these trials would do. Raises StudyError."""
     run, selected = selection.select(selection.planned(True, cluster), prune=False)
-    run.records = results_folder.finished(run.folder).records
+    run.records = results_folder.finished(run.folder)
     progress.plan(Console(stderr=as_json, highlight=False), run, selected, as_json)
     return OK
 

@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from scaling_study.errors import HostError, printable
@@ -75,16 +75,9 @@ def summarize(record: Record) -> Summary:
     )
 
 
-@dataclass
-class Opened:
-    """The contents of a results folder when it was opened."""
-
-    records: dict[str, Summary] = field(default_factory=dict)  # of finished trials, by their ids
-    edits: list[str] = field(default_factory=list)  # how the study was another one when it was last run here
-
-
-def open_results(results: Path, plan: Plan) -> Opened:
-    """Make or reopen the folder, and read what is finished. Raises HostError where it does not fit the plan."""
+def open_results(results: Path, plan: Plan) -> tuple[dict[str, Summary], list[str]]:
+    """Make or reopen the folder; (finished trials by their ids, how the study was another one when it was last run
+    here). Raises HostError where it does not fit the plan."""
     now, before = manifest_of(plan), None
     try:
         (results / "trials").mkdir(parents=True, exist_ok=True)
@@ -104,10 +97,9 @@ def open_results(results: Path, plan: Plan) -> Opened:
             restore(aside)
     except OSError as error:
         raise write_error(results, error, first=True) from error
-    opened = finished(results)
-    if before is not None:
-        opened.edits = manifest.changes(before, now, {known.configuration for known in opened.records.values()})
-    return opened
+    known = finished(results)
+    edits = manifest.changes(before, now, {each.configuration for each in known.values()}) if before else []
+    return known, edits
 
 
 def note_end(results: Path, plan: Plan, signal: str) -> None:
@@ -135,13 +127,13 @@ def command_of(results: Path, trial: str) -> str:
     return store.read_record(folder / store.BEGUN).command
 
 
-def finished(results: Path) -> Opened:
-    """Read the finished trials in the folder, which need not exist. Nothing is written.
+def finished(results: Path) -> dict[str, Summary]:
+    """The finished trials in the folder, which need not exist, by their ids. Nothing is written.
 
     A record that is broken is not believed, and its trial is run again. Raises HostError for one that may be whole and
     cannot be read: running its trial would overwrite it.
     """
-    opened = Opened()
+    found = dict[str, Summary]()
     for folder in sorted((results / "trials").glob("*")):
         try:
             known = summarize(store.read_trial(folder))
@@ -149,8 +141,8 @@ def finished(results: Path) -> Opened:
             raise HostError(f"{error}; its trial may be finished: make it readable, or move it away") from error
         except UnreadableRecord:
             continue
-        opened.records[known.id] = known
-    return opened
+        found[known.id] = known
+    return found
 
 
 def manifest_of(plan: Plan) -> Manifest:
