@@ -81,6 +81,7 @@ class Measured:
     loss: str = ""  # as the studies have it: `loss=1.2`
     # As rates, samples of both machines in a round; what is not there kept to its target.
     samples: dict[str, dict[int, dict[Way, list[float]]]] = field(default_factory=dict)
+    packed: dict[Way, list[tuple[float, float]]] = field(default_factory=dict)  # bytes a round of a peer, and in theory
 
     def add(self, link: str, records: Iterable[Record]) -> None:
         """What a study over a link found; trainings of it count whatever the link."""
@@ -101,6 +102,7 @@ class Measured:
                     rounds_per_second(record)
                 )
                 if way.decentralised:
+                    self.packed.setdefault(way, []).extend(packed_bytes(record))
                     self.samples.setdefault(link, {}).setdefault(target, {}).setdefault(way, []).append(
                         samples_of_a_round(record)
                     )
@@ -200,6 +202,18 @@ def rounds_per_second(record: Record) -> float:
 def samples_of_a_round(record: Record) -> float:
     """Of all ranks, mean of its timed rounds."""
     return sum(rank.samples_seen / len(rank.step_seconds) for rank in record.ranks)
+
+
+def packed_bytes(record: Record) -> list[tuple[float, float]]:
+    """Of each rank that counted them: mean bytes that it packed for others in a timed round, and 2(n-1)/n times those
+    that it handed over to be averaged."""
+    share = 2 * (record.trial.workers - 1) / record.trial.workers
+    counted = []
+    for rank in record.ranks:
+        sent = [each.sent_bytes for each in rank.rounds if each.sent_bytes is not None]
+        if sent:
+            counted.append((fmean(sent), share * sum(rank.communication_bytes.values())))
+    return counted
 
 
 def above_one(ratio: Interval) -> bool:

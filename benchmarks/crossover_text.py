@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from benchmarks.crossover import LOSES, OPEN, TIES, WINS, Cell, Choice, Measured, above_one, cells, choices
 from scaling_study.stats.intervals import Interval
@@ -18,7 +19,7 @@ def page(measured: Measured) -> str:
     """The table, how many rounds each target batch needs, and the advice; Markdown."""
     found = cells(measured)
     lines = [_row(HEADERS), "|" + "---|" * len(HEADERS), *(_row(words(cell)) for cell in found), ""]
-    lines += [recommended(found), ""]
+    lines += [recommended(found), "", *([packed(measured), ""] if any(measured.packed.values()) else [])]
     lines += [f"Rounds to {measured.loss}: {needed(measured)}.", ""] if measured.loss else [BY_SAMPLES, ""]
     return "\n".join([*lines, advice(measured, found)])
 
@@ -29,6 +30,16 @@ def recommended(found: Sequence[Cell]) -> str:
     said = f"{len(there)} of {len(found)} cells have Hivemind as its documentation recommends, weights in 16 bits too"
     named = f": {'; '.join(map(_place, there))}" if there else ""
     return f"{said}{named}. `fp16+fp16/10`: gradients in fp16, and weights in fp16 after every tenth round."
+
+
+def packed(measured: Measured) -> str:
+    """`Megabytes that a peer packs in a round (in theory): Hivemind fp16+fp16 44.6 (44.7), ...`"""
+    said = (
+        f"{way} {fmean(sent for sent, _ in each) / 1e6:.1f} ({fmean(theory for _, theory in each) / 1e6:.1f})"
+        for way, each in sorted(measured.packed.items())
+        if each
+    )
+    return f"Megabytes that a peer packs in a round (in theory): {', '.join(said)}."
 
 
 def words(cell: Cell) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,6 +52,8 @@ class Rank:
     step_seconds: list[float]
     training: TrainingReport | None = None
     samples_seen: int = 0
+    rounds: list[Any] = field(default_factory=list)
+    communication_bytes: dict[str, int] = field(default_factory=dict)
 
     @property
     def window_seconds(self) -> float:
@@ -223,6 +226,18 @@ def test_an_older_study_is_kept_unless_it_is_asked_otherwise(monkeypatch: pytest
     assert not decentralized.kept(asked, 4)
     asked["sweeps"][0] = {**asked["sweeps"][0], "image_size": 32}
     assert not decentralized.kept(asked, 3)
+
+
+def test_bytes_that_peers_packed_stand_beside_those_of_theory() -> None:
+    """Two peers hand over 44 MB and pack as much; the first round's weights came in the second."""
+    one = timed("hivemind", [[1.0, 1.0]], samples=64, batch_per_worker=64, allreduce="fp16", state_allreduce="fp16")
+    one.ranks[0].rounds = [SimpleNamespace(sent_bytes=sent) for sent in (22_000_000, 64_000_000)]
+    one.ranks[0].communication_bytes = {"allreduce": 22_000_000, "weights": 22_000_000}
+    measured = Measured()
+    measured.add(SLOW, [one])
+    assert measured.packed == {ARMS[0]: [(43e6, 44e6)]}
+    assert "in a round (in theory): Hivemind fp16+fp16 43.0 (44.0)." in crossover_text.page(measured)
+    assert "in theory" not in crossover_text.page(older()), "older records count nothing"
 
 
 def test_a_way_names_what_travels() -> None:
