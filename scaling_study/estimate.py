@@ -107,7 +107,8 @@ class Estimate:
             return SHARE_SECONDS + max(timed, window.rounds * window.block_seconds) * INSTRUMENTED
         if trial.warm:
             long, steps = trial.window.is_long(step), window.rounds * trial.window.steps_in_block(step)
-            steps += max(1, min(10, steps // 4)) + (1 if long else 3)  # of phases; of bytes, overlap, gradients
+            if trial.repeat == 1:  # of phases; of bytes, overlap, gradients
+                steps += max(1, min(10, steps // 4)) + (1 if long else 3)
             steps += trial.window.warmup(step) + (0 if long else window.rounds)  # before each block one untimed step
             return SHARE_SECONDS + steps * step
         warmup = Window(window.warmup_steps).warmup(step) * step

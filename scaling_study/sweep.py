@@ -31,6 +31,7 @@ from scaling_study.records import results, store
 from scaling_study.records.results import Summary
 from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
+from scaling_study.study import groups
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.trial import Trial
 
@@ -194,7 +195,9 @@ class Run:
             record = launch_folders.begin(own, begun.values())
             measures, memory = {planned.trial: planned.measure for planned in due}, self.plan.machine.memory_bytes
             sentinels = {self.plan.sentinel} & {planned.trial.configuration for planned in due} or against
-            launch = shared_launch.Launch(measures, folders, record, memory, attempts, watch, sentinels)
+            ok = {each.configuration for each in known.values() if each.status == "ok"}
+            seen = {t for t in measures if t.repeat > 1 and t.configuration in ok}
+            launch = shared_launch.Launch(measures, folders, record, memory, attempts, watch, sentinels, seen)
             done = launch.measure()
             found, extra = dict[str, Summary](), {planned.trial.id for planned in again}
             for name, attempt in sorted(done.items(), key=lambda item: item[1].outcome.status == "failed"):
@@ -215,7 +218,7 @@ class Run:
         if first.hosts or first.launcher == "srun" or self.max_trials is not None:
             return {}
         here = [gate for gate in self.plan.gates if not (gate.unsupported or gate.trial.hosts)]
-        alike = [gate for gate in here if launchers.alike(gate.trial) == launchers.alike(first)]
+        alike = [gate for gate in here if _one_launch(gate.trial) == _one_launch(first)]
         new = [gate for gate in alike if gate.trial.id not in self._tried and not self.kept(gate.trial)]
         due = [gate for gate in new if self.wanted(gate.trial)]
         if len(due) < 2:
@@ -227,7 +230,11 @@ class Run:
         with contextlib.ExitStack() as opened:
             folders = [opened.enter_context(self._own(gate.trial)) for gate in due]
             begun = [self._begin(g, each, g is due[0]) for g, each in zip(due, folders, strict=True)]
-            tried = attempts.run_together([gate.trial for gate in due], folders, timeout_seconds, own)
+            trials = [gate.trial for gate in due]
+            if launchers.joins_once(first):
+                tried = shared_launch.gates_by_one_process(trials, folders, timeout_seconds, own, attempts)
+            else:
+                tried = attempts.run_together(trials, folders, timeout_seconds, own)
             fine = [at for at, attempt in enumerate(tried) if attempt.outcome.status == "ok"]
             verdicts = attempts.judge_parity([folders[at] for at in fine], timeout_seconds, own) if fine else []
             if attempts.supervisor.signal is not None:
@@ -297,3 +304,8 @@ class Run:
         ours = known.trial.framework in FRAMEWORKS and known.trial.configuration == known.configuration
         if ours:  # else of a version with other keys: not comparable
             self._limits.learn(known)
+
+
+def _one_launch(gate: Trial) -> object:
+    """Equal for gates that one launch can run in turn: by processes that each forks, or else by the same ones."""
+    return groups.processes(gate) if launchers.joins_once(gate) else launchers.alike(gate)

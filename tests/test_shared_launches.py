@@ -66,7 +66,11 @@ def test_each_configuration_has_a_record_of_each_launch(swept: tuple[Plan, Path,
         assert re.fullmatch(rf"{record.trial.repeat}/0-[01]-{record.trial.framework}", record.launch)
         assert record.total_seconds and record.total_seconds < 600
         assert "--rounds" not in record.command and "resnet8" in record.command
-        assert all(rank.memory["parameters"] and "resident" not in rank.memory for rank in record.ranks)
+        inspected = record.trial.repeat == 1  # by the first launch, for all
+        for rank in record.ranks:
+            assert bool(rank.memory.get("parameters")) == inspected and "resident" not in rank.memory
+            looked_at = (rank.phases, rank.peak_memory_bytes, rank.allreduce_bytes, rank.peak_flops_per_second)
+            assert {each is not None for each in looked_at} == {inspected}
     assert len({record.id for record in records}) == 6
 
 

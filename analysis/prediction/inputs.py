@@ -229,8 +229,8 @@ def of_reports(configuration: str, reports: Sequence[RankReport], micro_batches:
     """one_worker() from reports of ranks, one for each repeat."""
     if not reports:
         return "none of its records can be read"
-    phases = [report.phases for report in reports]
-    if any(p is None or p.forward_seconds is None or p.backward_seconds is None for p in phases):
+    seen = [r for r in reports if r.phases and None not in (r.phases.forward_seconds, r.phases.backward_seconds)]
+    if not seen:  # in rounds one launch inspects for all
         return "its records do not say how long forward and backward take"
     means = np.array([np.mean(report.step_seconds) for report in reports])
     varied = [float(np.std(report.step_seconds) / np.mean(report.step_seconds)) for report in reports]
@@ -238,7 +238,7 @@ def of_reports(configuration: str, reports: Sequence[RankReport], micro_batches:
     gradients, noted = arrivals(reports)
     return OneWorker(
         configuration,
-        _step(reports, gradients, micro_batches),
+        _step(seen, gradients, micro_batches, float(np.mean(means))),
         reports[0].samples_per_step,
         len(reports),
         spread / math.sqrt(len(reports)),
@@ -247,20 +247,28 @@ def of_reports(configuration: str, reports: Sequence[RankReport], micro_batches:
     )
 
 
-def _step(reports: Sequence[RankReport], gradients: Sequence[Gradient], micro_batches: int) -> Step:
-    """Means over the repeats. `gradients`: arrivals as shares of the last micro-batch's backward, which sends them."""
+def _step(
+    reports: Sequence[RankReport], gradients: Sequence[Gradient], micro_batches: int, whole_seconds: float
+) -> Step:
+    """Means over the repeats whose phases were timed, of a step that takes `whole_seconds` in the mean of all.
+
+    `gradients`: arrivals as shares of the last micro-batch's backward, which sends them.
+    """
     before, backward, whole = [], [], []
     for report in reports:
-        phases, seconds = report.phases, float(np.mean(report.step_seconds))
+        phases = report.phases
         assert phases is not None and phases.forward_seconds is not None and phases.backward_seconds is not None
+        seconds = float(np.mean(report.step_seconds))
         undisturbed = seconds / phases.step_seconds
         last = phases.backward_seconds / micro_batches
         earlier = (phases.data_seconds or 0.0) + phases.forward_seconds + phases.backward_seconds - last
         before.append(earlier * undisturbed)
         backward.append(last * undisturbed)
         whole.append(seconds)
-    seconds, half, rest = (float(np.mean(values)) for values in (backward, before, whole))
-    return Step(half, seconds, rest - half - seconds, tuple((size, share * seconds) for size, share in gradients))
+    of_all = whole_seconds / float(np.mean(whole))
+    seconds, half = float(np.mean(backward)) * of_all, float(np.mean(before)) * of_all
+    rest = whole_seconds - half - seconds
+    return Step(half, seconds, rest, tuple((size, share * seconds) for size, share in gradients))
 
 
 def arrivals(reports: Sequence[RankReport]) -> tuple[list[Gradient], bool]:

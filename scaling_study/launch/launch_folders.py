@@ -55,7 +55,7 @@ class GroupState(StrEnum):
 
 NEXT: Mapping[GroupState, tuple[GroupState, ...]] = {
     GroupState.PLANNED: (GroupState.STARTING,),
-    GroupState.STARTING: (GroupState.WARMING, GroupState.FAILED),
+    GroupState.STARTING: (GroupState.WARMING, GroupState.PLANNED, GroupState.FAILED),
     GroupState.WARMING: (GroupState.TAKING_TURNS, GroupState.PLANNED, GroupState.FAILED),
     GroupState.TAKING_TURNS: (GroupState.FINISHED, GroupState.LEFT_BEHIND, GroupState.FAILED),
 }

@@ -194,13 +194,15 @@ def launch(trial: Trial, program: Sequence[str], port: int | None = None, cluste
     return replace(launched, env={**cluster.environment(trial), **launched.env})
 
 
-def alike(trial: Trial) -> object:
-    """Equal for trials that the same launch could run, on this host: its command without the program.
+def joins_once(trial: Trial) -> bool:
+    """True for MPI, which serves one process of each rank: for a second one that begins where the first has left,
+    MPI_Init hung or found its socket closed in 3 of 5 launches by mpirun and 2 of 20 by horovodrun (Open MPI 5)."""
+    return trial.launcher == "mpirun" or trial.controller == "mpi"
 
-    Not of MPI, which serves one process of each rank: for a second one that begins where the first has left, MPI_Init
-    hung or found its socket closed in 3 of 5 launches by mpirun and 2 of 20 by horovodrun (Open MPI 5).
-    """
-    if trial.launcher == "mpirun" or trial.controller == "mpi":
+
+def alike(trial: Trial) -> object:
+    """Equal for trials that one launch could run by a process each, on this host: its command without the program."""
+    if joins_once(trial):
         return trial
     command = launch(trial, [], port=1)
     return command.argv, tuple(command.env.items()), trial.device, trial.processes

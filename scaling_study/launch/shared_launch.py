@@ -9,7 +9,7 @@ each block, so no configuration always follows the same neighbour. A group's sta
 
     planned --> starting --> warming --> taking turns --> finished
        ^           |           | |            |
-       +-----------|-----------+ |            +--> left behind    its processes ended after block 2 or later: its blocks
+       +-----------+-----------+ |            +--> left behind    its processes ended after block 2 or later: its blocks
         no room: it waits for    |            |                   count as a launch by themselves, the others go on
         another launch           |            |
                    +-------------+------------+--> failed         its processes ended before that
@@ -83,7 +83,14 @@ class Built:
         self.long = [t.window.is_long(seconds) for t, seconds in zip(self.trials, self.step_seconds, strict=True)]
 
     @classmethod
-    def of(cls, group: WarmGroup, record: GroupRecord, watch: Watch, room_bytes: float = math.inf) -> Built:
+    def of(
+        cls,
+        group: WarmGroup,
+        record: GroupRecord,
+        watch: Watch,
+        room_bytes: float = math.inf,
+        inspected: Collection[Trial] = (),
+    ) -> Built:
         """Build configurations in turn, until the group has more than `room_bytes`."""
         answers: list[Sequence[Mapping[str, Any]]] = []
         resident = 0
@@ -92,7 +99,7 @@ class Built:
                 if resident > room_bytes:
                     break
                 watch.building(trial)
-                answers.append(group.build(index))
+                answers.append(group.build(index, trial not in inspected))
                 by_host = Counter[str]()
                 for rank in answers[-1]:
                     by_host[rank.get("host", "")] += rank["resident_bytes"]
@@ -189,10 +196,13 @@ class Launch:
     attempts: Attempts
     watch: Watch
     sentinels: Collection[str] = ()  # configurations, one of which is first and last
+    inspected: Collection[Trial] = ()  # whose phases, bytes, memory and peaks an earlier launch has
     alive: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # closing it ends all processes
     failed: dict[Trial, tuple[str, str]] = field(default_factory=dict)  # to be run alone: why, and its launch's name
     unless_at_fault: dict[Trial, Attempt] = field(default_factory=dict)  # of those: counts if they are ok alone
     interrupted: bool = False
+    # Groups that start side by side, by their trials, until they are built.
+    begun: dict[tuple[Trial, ...], tuple[GroupRecord, WarmGroup]] = field(default_factory=dict)
 
     def measure(self) -> dict[str, Attempt]:
         """Each configuration's Attempt, by trial id.
@@ -212,6 +222,7 @@ class Launch:
                 for each in built:
                     if not each.failure:
                         self.record.move(each.record, GroupState.FINISHED)
+                        each.group.leave()  # side by side: `alive` waits for each
         except Interrupted:
             self.interrupted = True
         share = (time.monotonic() - start) / max(1, sum(len(each.trials) for each in built))
@@ -242,22 +253,48 @@ class Launch:
         Large batches are built first, and small ones use their freed memory again. The first of `due` must be measured.
         """
         first = next(iter(self.due))
-        for group in groups.groups(self.due):
-            known, whole = self.attempts.group_bytes, frozenset(trial.configuration for trial in group)
-            if group[0].device == "cuda" and any(each.gpu_share > MOST_MEMORY for each in built):
-                return
+        orders = [sorted(g, key=lambda trial: (trial != first, -trial.global_batch)) for g in groups.groups(self.due)]
+        self._begin_known(orders)
+        for order in orders:
+            known, whole = self.attempts.group_bytes, _configurations(order)
+            if order[0].device == "cuda" and any(each.gpu_share > MOST_MEMORY for each in built):
+                return self._end_begun()
             if (room := self._room(built)) <= 0 or (built and known.get(whole, 0) > room):
-                return
-            order = sorted(group, key=lambda trial: (trial != first, -trial.global_batch))
+                return self._end_begun()
             if not (ready := self._started(order, room)):
                 continue
             full = bool(built) and ready.gpu_share > MOST_MEMORY
             # Or more, where a part was built. What it takes of a GPU is not known: it is not tried beside others again.
             known[whole] = math.inf if full else max(known.get(whole, 0), ready.resident_bytes)
-            if built and (full or ready.resident_bytes > room or {*group} - {*ready.trials, *self.failed}):
+            if built and (full or ready.resident_bytes > room or {*order} - {*ready.trials, *self.failed}):
                 ready.ending.close()
-                return self.record.move(ready.record, GroupState.PLANNED)
+                self.record.move(ready.record, GroupState.PLANNED)
+                return self._end_begun()
             built.append(ready)
+
+    def _begin_known(self, orders: Sequence[Sequence[Trial]]) -> None:
+        """Start side by side the groups that an earlier launch has shown to have room together, and wait until all have
+        joined: what is built is inspected, and nothing else is to run meanwhile."""
+        known, room = self.attempts.group_bytes, self._room(())
+        for order in orders:
+            if (bytes := known.get(_configurations(order))) is None or bytes > room:
+                break
+            room -= bytes
+            self.begun[tuple(order)] = begun = self._planned(order)
+            group = begun[1]
+            self.alive.callback(group.end)
+            with contextlib.suppress(GroupFailed):  # `_started` hears of it
+                group.begin()
+        for _, group in self.begun.values():
+            with contextlib.suppress(GroupFailed):
+                group.join()
+
+    def _end_begun(self) -> None:
+        """End the groups that were started and have no room after all."""
+        for record, group in self.begun.values():
+            group.end()
+            self.record.move(record, GroupState.PLANNED)
+        self.begun.clear()
 
     def _room(self, built: Sequence[Built]) -> float:
         """The bytes that another group may have."""
@@ -268,21 +305,13 @@ class Launch:
         """Start one group and build its configurations, without those that cannot be built; None if there are none."""
         retries, attempt = max((self.due[trial].retries for trial in trials), default=0), 1
         while trials:
-            record = GroupRecord(len(self.record.groups), trials[0].framework, [trial.id for trial in trials])
-            self.record.groups.append(record)
-            self.record.move(record, GroupState.STARTING)
-            folders = [self.places[trial.id] for trial in trials]
-            for place in folders:
-                shutil.rmtree(place / "ranks", ignore_errors=True)  # of a group that failed
-            timeout_seconds = max(self.due[trial].timeout_seconds for trial in trials)
-            cluster, stop = self.attempts.cluster, self.attempts.supervisor
-            own = self.record.folder / record.folder
-            group = WarmGroup(trials, own, folders, timeout_seconds, cluster, stop, attempt)
+            begun = tuple(trials) in self.begun
+            record, group = self.begun.pop(tuple(trials)) if begun else self._planned(trials, attempt)
             try:
                 with contextlib.ExitStack() as ending:
                     entered = ending.enter_context(group)
                     self.record.move(record, GroupState.WARMING)
-                    built = Built.of(entered, record, self.watch, room)
+                    built = Built.of(entered, record, self.watch, room, self.inspected)
                     record.members = [trial.id for trial in built.trials]
                     built.ending = self.alive.enter_context(ending.pop_all())
                     return built
@@ -293,6 +322,19 @@ class Launch:
                 self._fail(record, failed)
                 trials = [trial for trial in trials if trial not in self.failed]
         return None
+
+    def _planned(self, trials: Sequence[Trial], attempt: int = 1) -> tuple[GroupRecord, WarmGroup]:
+        """A group that is about to be started, and its record."""
+        record = GroupRecord(len(self.record.groups), trials[0].framework, [trial.id for trial in trials])
+        self.record.groups.append(record)
+        self.record.move(record, GroupState.STARTING)
+        folders = [self.places[trial.id] for trial in trials]
+        for place in folders:
+            shutil.rmtree(place / "ranks", ignore_errors=True)  # of a group that failed
+        timeout_seconds = max(self.due[trial].timeout_seconds for trial in trials)
+        cluster, stop = self.attempts.cluster, self.attempts.supervisor
+        own = self.record.folder / record.folder
+        return record, WarmGroup(trials, own, folders, timeout_seconds, cluster, stop, attempt)
 
     def _after_failure(self, ended: Built, begin_again: bool) -> Built | None:
         """The group that takes the place of one that failed, where blocks begin again.
@@ -342,6 +384,29 @@ class Launch:
             elif built.failure and not built.failure.said:
                 self.unless_at_fault[trial] = attempt
         return found
+
+
+def gates_by_one_process(
+    trials: Sequence[Trial], folders: Sequence[Path], timeout_seconds: float, own: Path, attempts: Attempts
+) -> list[Attempt]:
+    """Gates that processes of one launch train one after the other, as each process can join its peers only once (MPI).
+
+    Only `ok` says something: what another of them did may be what failed. `own`: the launch's folder.
+    """
+    group = WarmGroup(trials, own, folders, timeout_seconds, attempts.cluster, attempts.supervisor)
+    started_at, start = time.time(), time.monotonic()
+    with contextlib.suppress(GroupFailed, Interrupted), group, group.turn():
+        for index in range(len(trials)):
+            group.gate(index)
+    exit = replace(group.exit or Exit(None, 0.0), seconds=(time.monotonic() - start) / len(trials))
+    return [
+        Attempt(exit, outcome.judge(trial, folder, exit), started_at, launch=own.name)
+        for trial, folder in zip(trials, folders, strict=True)
+    ]
+
+
+def _configurations(trials: Iterable[Trial]) -> frozenset[str]:
+    return frozenset(trial.configuration for trial in trials)
 
 
 def again(

@@ -72,9 +72,10 @@ class _Rank:
 
 @dataclasses.dataclass
 class WarmGroup:
-    """The processes of one group. Entering starts them; after leaving none of them lives.
+    """The processes of one group. Entering starts them; after leaving, or `end`, none of them lives.
 
-    They are stopped except within `turn`, in which they build configurations and time blocks. Methods raise
+    `begin` starts them earlier, so that several groups start side by side; `leave` asks them to end, so that several
+    end so. They are stopped except within `turn`, in which they build configurations and time blocks. Methods raise
     GroupFailed, and Interrupted once `asked_to_stop` is readable.
     """
 
@@ -94,27 +95,30 @@ class WarmGroup:
         self._others, self._agents = attempts.elsewhere(self.trials[0], self.cluster), AgentConnections()
         self._ending = process.Ending()
         self._launch: threading.Thread | None = None
+        self._server: socket.socket | None = None  # at which ranks call, until all have
+        self._failed: GroupFailed | None = None  # as they could not join
+        self._key, self._leaving, self._ended = secrets.token_hex(32), False, False
 
     def __enter__(self) -> WarmGroup:
         try:
-            self._start()
-            self.stop()
+            self.join()
         except BaseException:
-            self._end(patience=0.0)
+            self.end()
             raise
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
-            with contextlib.suppress(OSError, GroupFailed):
-                self.resume()
-                for rank in self.ranks:
-                    rank.connection.send_bytes(json.dumps({"do": "leave"}).encode())
-        self._end(LEAVE_SECONDS if kind is None else 0.0)
+            self.leave()
+        self.end(LEAVE_SECONDS if kind is None else 0.0)
 
-    def build(self, index: int) -> list[Mapping[str, Any]]:
-        """Have the ranks build a configuration and warm it up; each rank's answer."""
-        return self._ask("build", index)
+    def build(self, index: int, inspect: bool = True) -> list[Mapping[str, Any]]:
+        """Have the ranks build a configuration, warm it up and, if asked to, `inspect` its steps; each one's answer."""
+        return self._ask("build", index, inspect=inspect)
+
+    def gate(self, index: int) -> None:
+        """Have the ranks train a parity gate, as its script would."""
+        self._ask("gate", index)
 
     def block(self, index: int, block: int, steps: int, untimed: bool) -> list[list[float]]:
         """Have the ranks time so many steps; each rank's seconds of each. Reports are on the disk by then."""
@@ -143,31 +147,56 @@ class WarmGroup:
         yield
         self.stop()
 
-    def _start(self) -> None:
-        first, key = self.trials[0], secrets.token_hex(32)
+    def begin(self) -> None:
+        """Start the launcher, and wait for nothing."""
+        first = self.trials[0]
         try:  # ranks connect from any host of the group
             address = address_for(self._others[0]) if self._others else launchers.LOOPBACK
-            server = socket.create_server((address, 0), backlog=first.processes)
+            self._server = socket.create_server((address, 0), backlog=first.processes)
         except OSError as error:  # a name that only ssh knows
             why = f"{self._others[0]}: no address here by which its ranks could call: {error.strerror}"
             raise GroupFailed(f"{why}; `warm: false` needs none", self.trials) from error
-        with server:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            asked = self.folder / REQUEST
-            trials = [
-                {
-                    "trial": {**trial.to_dict(), "window": dataclasses.asdict(trial.window)},
-                    "folder": str(each.resolve()),
-                }
-                for trial, each in zip(self.trials, self.folders, strict=True)
-            ]
-            called = {"script": str(CHECKOUT / FRAMEWORKS[first.framework].script), "trials": trials}
-            asked.touch(mode=0o600)  # whoever has the key can tell our ranks what to do
-            asked.write_text(json.dumps({**called, "address": server.getsockname(), "key": key}), encoding="utf-8")
-            self._launch = threading.Thread(target=self._run, args=[first, asked], name="launch", daemon=True)
-            self._launch.start()
-            self._meet(server, key, first.processes)
-        store.write_json(asked, called)  # all have read it
+        self.folder.mkdir(parents=True, exist_ok=True)
+        asked, called = self.folder / REQUEST, self._request()
+        asked.touch(mode=0o600)  # whoever has the key can tell our ranks what to do
+        told = {**called, "address": self._server.getsockname(), "key": self._key}
+        asked.write_text(json.dumps(told), encoding="utf-8")
+        self._launch = threading.Thread(target=self._run, args=[first, asked], name="launch", daemon=True)
+        self._launch.start()
+
+    def join(self) -> None:
+        """Wait until every rank has joined its peers and called, and stop them all."""
+        if self._failed:
+            raise self._failed
+        if self.ranks:
+            return
+        if not self._launch:
+            self.begin()
+        assert self._server
+        try:
+            with self._server:
+                self._meet(self._server, self.trials[0].processes)
+        except GroupFailed as failed:
+            self._failed = failed
+            raise
+        store.write_json(self.folder / REQUEST, self._request())  # without the key: all have read it
+        self.stop()
+
+    def leave(self) -> None:
+        """Ask the ranks to leave their peers and end, and wait for nothing."""
+        if not self._leaving:
+            self._leaving = True
+            with contextlib.suppress(OSError, GroupFailed):
+                self.resume()
+                for rank in self.ranks:
+                    rank.connection.send_bytes(json.dumps({"do": "leave"}).encode())
+
+    def _request(self) -> dict[str, Any]:
+        trials = [
+            {"trial": {**trial.to_dict(), "window": dataclasses.asdict(trial.window)}, "folder": str(each.resolve())}
+            for trial, each in zip(self.trials, self.folders, strict=True)
+        ]
+        return {"script": str(CHECKOUT / FRAMEWORKS[self.trials[0].framework].script), "trials": trials}
 
     def _run(self, first: Trial, asked: Path) -> None:
         """Run the launcher from its start to its end (in a thread)."""
@@ -177,8 +206,7 @@ class WarmGroup:
             own, log = {**environment, **PATIENT}, self.folder / "log.txt"
             self.exit = supervisor.run(argv, own, log, LONGEST_SECONDS, self._others)
 
-    def _meet(self, server: socket.socket, key: str, expected: int) -> None:
-        """Wait until every rank has joined its peers and called."""
+    def _meet(self, server: socket.socket, expected: int) -> None:
         deadline, ranks = time.monotonic() + self.timeout_seconds, dict[int, _Rank]()
         while len(ranks) < expected:
             if not (self._launch and self._launch.is_alive()):
@@ -190,7 +218,7 @@ class WarmGroup:
                 raise Interrupted
             if ready:
                 connection = Connection(server.accept()[0].detach())
-                if told := _greeting(connection, key):
+                if told := _greeting(connection, self._key):
                     ranks[told["rank"]] = _Rank(connection, told["pid"], told["host"])
                 else:
                     connection.close()
@@ -235,8 +263,13 @@ class WarmGroup:
             except ConnectionLost as lost:
                 raise GroupFailed(str(lost), self.trials) from lost
 
-    def _end(self, patience: float) -> None:
+    def end(self, patience: float = 0.0) -> None:
         """Wait so long for the processes to end by themselves; then have the supervisor end them."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._server:
+            self._server.close()
         if self._launch:
             self._launch.join(patience)
             if self._launch.is_alive():

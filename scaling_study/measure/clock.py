@@ -14,7 +14,7 @@ import torch
 from scaling_study.measure import surroundings
 from scaling_study.measure.inspected import inspect
 from scaling_study.measure.memory import Memory
-from scaling_study.measure.surroundings import PowerMeter, QuietMeter, SkippedSteps, with_backend
+from scaling_study.measure.surroundings import PowerMeter, QuietMeter, SkippedSteps, described, with_backend
 from scaling_study.measure.training import Loss, ParityRecorder, Step, Stopwatch, Training, now
 from scaling_study.ranks import Ranks
 from scaling_study.records import schema, store
@@ -300,9 +300,14 @@ class Measurement:
         return self.stopwatch.seconds()
 
     def timed_block(self, round: int, steps: int) -> list[float]:
-        """A block of a launch that has others' between this one's: the seconds of its steps, which its report has."""
-        at = time.time()
+        """A block of a launch that has others' between this one's: the seconds of its steps, which its report has.
+
+        All ranks begin together: meters take some 10 ms to start, on each rank another time, and a rank that is ready
+        would wait for the others within its first timed step.
+        """
         with self.timed():
+            self.ranks.total([0.0])  # a barrier
+            at = time.time()
             seconds = self.block(self.step, self.workload.batches, steps)
         self.step_seconds += seconds
         self.blocks.append(schema.Block(round, steps, at))
@@ -314,6 +319,11 @@ class Measurement:
         steps = len(self.step_seconds) or (self.window.rounds or 0) * self.window.steps_in_block(fastest)  # to come
         is_long = self.window.is_long(fastest)
         self.inspected = inspect(self.training, self.trial, self.ranks, self.step, self.memory, steps, is_long)
+
+    def describe(self) -> None:
+        """Report what needs no more steps, of a configuration that another launch has inspected."""
+        nothing: dict[str, Any] = {"phases": None, "allreduce_bytes": None, "communication_bytes": {}, "memory": {}}
+        self.inspected = described(self.training, self.trial, self.ranks) | nothing
 
     def report(self) -> RankReport:
         """The report of all that this rank has measured so far."""
@@ -333,7 +343,8 @@ class Measurement:
             tokens_seen=int(self.tokens) if workload.tokens and not training.rounds else None,
             rounds=rounds,
             untimed_rounds_failure=next(filter(None, untimed), ""),
-            peak_memory_bytes=self.memory.peak_bytes(),
+            # On a CPU tensors are counted, by kind, in a step that is looked at.
+            peak_memory_bytes=self.memory.peak_bytes() if self.memory.on_gpu or self.inspected["memory"] else None,
             setup_peak_memory_bytes=self.memory.setup_peak_bytes,
             warmup_skipped_steps=self.warmup_skipped,
             skipped_steps=self.skipped_steps,

@@ -2,9 +2,11 @@
 
     torchrun --standalone --nproc-per-node 2 scaling_study/worker/in_blocks.py LAUNCH.json      (launch/warm_group.py)
 
-    driver --- "build 0" ---> every rank   builds it by its script's own `build`, warms it up; phases, bytes, memory
+    driver --- "build 0" ---> every rank   builds it by its script's own `build`, warms it up; phases, bytes, memory,
+                                           unless an earlier launch has looked at these
            --- "block 0" ---> every rank   a step that is not timed (no long one), a barrier, timed steps; then its
                                            report of all blocks so far goes into the trial's folder
+           --- "gate 0" ----> every rank   builds it and trains it to its end, as its script would: a parity gate
            --- "leave" -----> every rank   leaves its peers and ends
 
 A rank waits for what is next on a connection of its own, never inside a collective: it may be stopped there, by a
@@ -17,6 +19,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import math
 import os
@@ -41,11 +44,12 @@ from torch.utils import _python_dispatch as dispatch
 from torch.utils._device import DeviceContext
 
 from scaling_study.measure import memory, surroundings
-from scaling_study.measure.clock import Measurement
+from scaling_study.measure.clock import Measurement, measure
 from scaling_study.measure.training import now
 from scaling_study.ranks import Ranks, as_launched
 from scaling_study.records import store
 from scaling_study.trial import Trial
+from scaling_study.worker.in_turn import IMPORTS
 from scaling_study.worker.script import joined, write_error
 
 # --- global state of a process: each configuration of a launch has its own
@@ -277,6 +281,8 @@ Job = tuple[Trial, Path]  # a configuration, and the folder of its trial
 def main(launch: Path) -> None:
     """Serve the driver that left `launch`: `{"address": [host, port], "key": ..., "script": path, "trials":
     [{"trial": trial.json's content, "folder": path}]}`."""
+    for name in IMPORTS:  # before this process has its cores alone: groups start side by side
+        importlib.import_module(name)
     asked = json.loads(launch.read_text(encoding="utf-8"))
     jobs = [(Trial.from_dict(each["trial"]), Path(each["folder"])) for each in asked["trials"]]
     sys.path.insert(0, str(Path(asked["script"]).parent))
@@ -315,8 +321,9 @@ class Serving:
                     raise
                 say(driver, **reply)
 
-    def build(self, index: int) -> Mapping[str, Any]:
-        """Build a configuration, warm it up and look at its steps. The fastest, and the memory of the process."""
+    def build(self, index: int, inspect: bool = True) -> Mapping[str, Any]:
+        """Build a configuration, warm it up and, if asked to, `inspect` its steps. Seconds of the fastest step, and the
+        memory of the process."""
         trial, before = as_launched(self.jobs[index][0], self.ranks), Traces()
         memory.release_workspaces(self.ranks.devices)
         others = memory.held_on(self.ranks.devices)
@@ -325,13 +332,20 @@ class Serving:
         measurement.warm_up()
         before.check_build()
         self.measurements[index], self.states[index], self.watches[index] = measurement, GlobalState(), BlockWatch()
-        measurement.inspect()
+        measurement.inspect() if inspect else measurement.describe()
         surroundings.settle()
         measurement.memory.settle()
         now(*self.ranks.devices)  # before it is stopped
         fastest = min(measurement.warmup_seconds, default=math.inf)  # unknown where nothing was to warm up
         shares = {"resident_bytes": resident_bytes(), "gpu_share": memory.used_share(self.ranks.devices)}
         return {"step_seconds": fastest, "host": socket.gethostname(), **shares}
+
+    def gate(self, index: int) -> Mapping[str, Any]:
+        """Build a configuration and train it, as its script would; nothing of it is kept."""
+        trial, folder = self.jobs[index]
+        trial = as_launched(trial, self.ranks)
+        measure(self.build_training(trial, self.ranks), trial, self.ranks, str(folder))
+        return {}
 
     def block(self, index: int, block: int, steps: int, untimed: bool) -> Mapping[str, Any]:
         """So many timed steps after a barrier and, if that is asked for, an `untimed` one. Their seconds, and what they
@@ -341,7 +355,6 @@ class Serving:
             measurement.forget()  # what was timed before blocks began again
         if untimed:
             measurement.step(next(measurement.workload.batches))
-        self.ranks.total([0.0])  # a barrier
         seconds = measurement.timed_block(block, steps)
         self.watches[index].check_block(before)
         changed = self.states[index].leave()

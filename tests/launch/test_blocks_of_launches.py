@@ -28,7 +28,7 @@ class Told:
         self.name, self.log, self.running = name, log, False
         self.trials = [Trial(framework=name, batch_per_worker=batch, window=WINDOW) for batch in (1, 2)]
 
-    def build(self, index: int) -> list[dict[str, float]]:
+    def build(self, index: int, inspect: bool) -> list[dict[str, float]]:
         assert self.running
         self.log.append(("build", self.name, index))
         slowest = STEP_SECONDS[self.name][index]

@@ -115,6 +115,7 @@ def test_a_group_that_could_not_be_started_is_tried_again(
     due = {replace(ONE, warm=True): Measure(warm=True, retries=retries)}
     places = {trial.id: tmp_path / trial.id for trial in due}
     running: Any = SimpleNamespace(cluster=None, supervisor=None)
+    running.group_bytes = {}
     launch = Launch(due, places, LaunchRecord(tmp_path, 1), 0, running, Watch())
     with launch.alive:
         built = launch._started(list(due), math.inf)
@@ -122,6 +123,73 @@ def test_a_group_that_could_not_be_started_is_tried_again(
     assert list(launch.failed) == ([] if is_built else list(due)), "what is not built is run alone"
     states = [group["state"] for group in store.load(tmp_path / "launch.json")["groups"]]
     assert states == ["failed"] * (len(attempts) - 1) + (["warming"] if is_built else ["failed"])
+
+
+class Joining:
+    """A group that only notes what is done with it."""
+
+    def __init__(self, log: list[tuple[str, str]], trials: Sequence[Trial], fails: bool) -> None:
+        self.log, self.trials, self.fails, self.ranks = log, trials, fails, list[int]()
+
+    def begin(self) -> None:
+        self.log.append(("begin", self.trials[0].framework))
+
+    def join(self) -> None:
+        self.log.append(("join", self.trials[0].framework))
+        if self.fails:
+            raise GroupFailed("its ranks had not joined", self.trials)
+
+    def end(self) -> None:
+        self.log.append(("end", self.trials[0].framework))
+
+    def __enter__(self) -> Any:
+        if self.fails:
+            raise GroupFailed("its ranks had not joined", self.trials)
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("known_bytes", "fails", "side_by_side", "states"),
+    [
+        ((300, 200), False, ["single", "torch_ddp"], ["warming", "warming"]),
+        ((300, 200), True, ["single", "torch_ddp"], ["warming", "failed"]),  # the one that failed is run alone
+        ((300, 700), False, ["single"], ["warming"]),  # together they have no room
+        ((300, None), False, ["single"], ["warming", "warming"]),  # no earlier launch has told
+        ((None, None), False, [], ["warming", "warming"]),
+    ],
+)
+def test_groups_of_known_size_start_side_by_side_and_none_is_built_before_all_have_joined(
+    known_bytes: tuple[int | None, int | None], fails: bool, side_by_side: list[str], states: list[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    log: list[tuple[str, str]] = []
+    trials = [replace(trial, warm=True) for trial in (ONE, DDP)]
+    monkeypatch.setattr(
+        shared_launch, "WarmGroup", lambda given, *_: Joining(log, given, fails and given[0].framework == "torch_ddp")
+    )
+
+    def build(group: Any, record: GroupRecord, *_: Any) -> Any:
+        log.append(("build", group.trials[0].framework))
+        return SimpleNamespace(trials=group.trials, resident_bytes=100, gpu_share=0.0, record=record)
+
+    monkeypatch.setattr(shared_launch.Built, "of", build)
+    told = {
+        frozenset([trial.configuration]): size
+        for trial, size in zip(trials, known_bytes, strict=True)
+        if size is not None
+    }
+    attempts: Any = SimpleNamespace(group_bytes=told, cluster=None, supervisor=None)
+    places = {trial.id: tmp_path / trial.id for trial in trials}
+    due = dict.fromkeys(trials, Measure(warm=True, retries=0))
+    launch = Launch(due, places, LaunchRecord(tmp_path, 1), 1000, attempts, Watch())
+    with launch.alive:
+        launch._start_groups([])
+    began = [("begin", name) for name in side_by_side] + [("join", name) for name in side_by_side]
+    assert log[: len(began)] == began and log[len(began)][0] == "build"
+    assert [group["state"] for group in store.load(tmp_path / "launch.json")["groups"]] == states
+    assert {name for what, name in log if what == "end"} == {*side_by_side}
 
 
 @pytest.mark.parametrize(("first_share", "second_share", "first_time"), [(0.0, 0.0, 2), (0.1, 0.7, 2), (0.7, 0.7, 1)])
@@ -139,6 +207,7 @@ def test_large_batches_are_built_first_and_what_has_no_room_is_known_the_next_ti
         return SimpleNamespace(record=record, trials=order, resident_bytes=5, gpu_share=share, ending=ending)
 
     monkeypatch.setattr(Launch, "_started", build)
+    monkeypatch.setattr(Launch, "_begin_known", lambda self, orders: None)
     room = 100.0 if second_share else 3.0
     monkeypatch.setattr(Launch, "_room", lambda self, built: room if built else math.inf)
     each = [replace(trial, device=device) for trial in (ONE, DDP)]
