@@ -25,7 +25,7 @@ from scaling_study.stats.intervals import Interval
 NAMES = (
     *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),
     *("large_report", "training_overhead", "links", "decentralized", "leaving_peers", "daemon_core", "study_cost"),
-    *("trajectories", "surgical_frames", "warm", "warm_others", "default_study", "verdicts"),
+    *("trajectories", "surgical_frames", "warm", "warm_others", "default_study", "default_runs", "verdicts"),
 )
 INTERRUPTED = 130
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import horovod_example, paired, plain_loops, prediction, publish, verdicts, warm
+from benchmarks import default_runs, horovod_example, paired, plain_loops, prediction, publish, verdicts, warm
 from benchmarks.__main__ import NAMES
 from benchmarks.delayed import SHARE, Delayed
 from benchmarks.options import Options, Unavailable
@@ -424,6 +424,20 @@ def test_what_is_written_says_where_it_is_from(tmp_path):
     figures = "1.010 (1.000 to 1.020), n = 20 | 1.000 (0.990 to 1.010), n = 20"
     assert f"| some | a claim | {figures} | at least 0.970 | met | 3 |" in text
     assert "| another |  |  |  | not run: no data |" in text and saved["machine"] in text
+
+
+@pytest.mark.parametrize(
+    ("margins", "verdict", "within"),
+    [([0.03] * 9 + [0.09], "met", 9), ([0.03] * 8 + [0.09] * 2, "missed", 8), ([0.03] * 9, "not resolved", 9)],
+)
+def test_nine_of_ten_runs_of_the_default_study_decide(margins, verdict, within, tmp_path):
+    data = tmp_path / "data" / "runs.csv"
+    for margin in margins:
+        default_runs.append(data, {"study": "this", "median_margin": margin, "largest_margin": "", "seconds": 250.0})
+    rows = default_runs.read(data)
+    found = default_runs.finding(rows, "median_margin")
+    assert (found.verdict, found.figure.n) == (verdict, len(margins)) and f"{within} within the bar" in found.claim
+    assert default_runs.finding(rows, "seconds").figure.mean == 250.0
 
 
 COUNTING = ("driver_overhead", "leaving_peers", "warm", "warm_others", "default_study", "verdicts")  # may well be 0

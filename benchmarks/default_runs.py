@@ -1,0 +1,104 @@
+"""The default study, run again and again at different hours: how sharp it is, and how long it takes.
+
+    python -m benchmarks default_runs              one more run, and what all runs so far say
+    python -m benchmarks default_runs --pairs 3    three more
+
+Claimed of sweeps.yaml, as it is: in nine of ten runs (1) half of the speed-ups' 95 % intervals are at most 4 % wide to
+each side, (2) none is more than 8 %; (3) each run takes at most 300 s.
+
+Measured: the whole command, tables and figures included, with the data there. A run is one row of
+benchmarks/data/default_runs.csv, appended when it has ended; one that is interrupted leaves none, and begins anew. Only
+runs of the same study count together: the column `study` is the hash of its file.
+
+Not shown: another machine. Runs of one hour share its conditions: spread them over days.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from analysis.frames import results
+from benchmarks import default_study, over_links
+from benchmarks.options import Options
+from benchmarks.paired import MET, MISSED, NOT_RESOLVED, Bar, Finding
+from scaling_study.records import store
+from scaling_study.settings import CHECKOUT, commit, utc_now
+from scaling_study.stats.intervals import Interval
+
+DATA = Path(__file__).with_name("data") / "default_runs.csv"
+FEWEST = 10  # runs, for a verdict
+SHARE = 0.9  # of the runs, that are to be within a bar
+BARS = {"seconds": Bar(high=300.0), "median_margin": Bar(high=0.04), "largest_margin": Bar(high=0.08)}
+WORDS = {
+    "seconds": "seconds of run_sweep.py sweeps.yaml",
+    "median_margin": "half-width of its speed-ups, median",
+    "largest_margin": "half-width of its speed-ups, the widest",
+}
+Row = Mapping[str, Any]
+
+
+def run(options: Options) -> list[Finding]:
+    of_study = hashlib.sha256((CHECKOUT / "sweeps.yaml").read_bytes()).hexdigest()[:12]
+    with tempfile.TemporaryDirectory(prefix="default-") as made:
+        data = Path(made) / DATA.name if options.quick else DATA
+        for number in range(options.pairs(1)):
+            append(data, {"study": of_study, **measured(Path(made) / str(number), options.quick)})
+        rows = [row for row in read(data) if row["study"] == of_study]
+    found = [finding(rows, name) for name in BARS if any(row[name] for row in rows)]
+    return [replace(each, verdict="") for each in found] if options.quick else found
+
+
+def measured(work: Path, quick: bool) -> dict[str, Any]:
+    """One run of the study in an empty folder: its row, without what names the study."""
+    work.mkdir()
+    about = {"date": utc_now(), "commit": commit(), "load_before": round(os.getloadavg()[0], 2)}
+    start = time.monotonic()
+    folder = over_links.swept(default_study.study("default", quick), work, words=())
+    seconds = time.monotonic() - start
+    timed = sum(max(rank.window_seconds for rank in r.ranks) for r in store.read_study(folder) if r.ranks)
+    margins = default_study.margins_of_speedups(results.read(folder))
+    shutil.rmtree(work)
+    return about | {
+        "seconds": round(seconds, 1),
+        "timed_share": round(timed / seconds, 3),
+        "speedups": len(margins),
+        "median_margin": round(float(margins.median()), 5) if len(margins) else "",
+        "largest_margin": round(float(margins.max()), 5) if len(margins) else "",
+    }
+
+
+def append(data: Path, row: Row) -> None:
+    data.parent.mkdir(exist_ok=True)
+    new = not data.exists()
+    with data.open("a", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(row), lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def read(data: Path) -> list[dict[str, str]]:
+    with data.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def finding(rows: Sequence[Row], name: str) -> Finding:
+    """Of all runs, in words: the value that nine of ten do not exceed, and how many are within the bar."""
+    values, bar = sorted(float(row[name]) for row in rows if row[name]), BARS[name]
+    within = sum(bar.low <= value <= bar.high for value in values)
+    most = values[max(0, -(-len(values) * 9 // 10) - 1)] if values else float("nan")
+    verdict = NOT_RESOLVED if len(values) < FEWEST else MET if within >= SHARE * len(values) else MISSED
+    claim = f"{WORDS[name]}: of {len(values)} runs {within} within the bar; nine of ten at most"
+    unit = "s" if name == "seconds" else "%"
+    return Finding(
+        claim, Interval(most, None, None, len(values)), bar, unit, verdict, {"runs": [dict(r) for r in rows]}
+    )
