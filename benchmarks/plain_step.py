@@ -3,7 +3,8 @@
     torchrun --standalone --nproc-per-node 2 -m benchmarks.plain_step --framework torch_ddp --out FILE
 
 Ours is built by the script itself, which also joins the process group; the plain one then wraps a second model of the
-same weights. Both read the same resident batch. The script's own is built once more, as the control.
+same weights. Both read the same resident batch. The script's own is built once more, as the control. Where our script
+sets what the examples leave as it is, a fourth is the plain loop with our settings (ALIKE).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,9 +25,10 @@ from benchmarks.paired import alternate
 from benchmarks.plain_names import FRAMEWORKS_WITH_A_LOOP
 from scaling_study.measure import surroundings
 from scaling_study.measure.clock import Stopwatch
-from scaling_study.ranks import leave_torch
+from scaling_study.ranks import Ranks, leave_torch
 from scaling_study.records.store import write_json
 from scaling_study.trial import Trial
+from scaling_study.worker.script import ddp_settings
 from scaling_study.workloads.resnet_cifar10 import MOMENTUM, Block, network
 
 Step = Callable[[torch.Tensor, torch.Tensor], None]
@@ -40,6 +43,16 @@ def torch_ddp(model: nn.Module, rate: float) -> Step:
     return single(nn.parallel.DistributedDataParallel(model), rate)
 
 
+def torch_ddp_alike(model: nn.Module, rate: float) -> Step:
+    return single(nn.parallel.DistributedDataParallel(model, **settings_of_ddp()), rate)
+
+
+def settings_of_ddp() -> dict[str, Any]:
+    """Of docs/settings.md: no buffers are sent in forward, and no gradient is copied into its bucket."""
+    workers = dist.get_world_size()
+    return ddp_settings(Trial(framework="torch_ddp", workers=workers), Ranks(world_size=workers))
+
+
 def torch_fsdp2(model: nn.Module, rate: float) -> Step:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -51,12 +64,12 @@ def torch_fsdp2(model: nn.Module, rate: float) -> Step:
     return single(model, rate)
 
 
-def fairscale_oss(model: nn.Module, rate: float) -> Step:
+def fairscale_oss(model: nn.Module, rate: float, **settings: Any) -> Step:
     from fairscale.nn.data_parallel import ShardedDataParallel
     from fairscale.optim.oss import OSS
 
     optimizer = OSS(model.parameters(), optim=torch.optim.SGD, lr=rate, momentum=MOMENTUM)
-    return usual(ShardedDataParallel(model, optimizer, reduce_buffer_size=0), optimizer)  # else it trains wrong
+    return usual(ShardedDataParallel(model, optimizer, reduce_buffer_size=0, **settings), optimizer)  # or wrong
 
 
 def deepspeed_zero(model: nn.Module, rate: float) -> Step:
@@ -76,10 +89,11 @@ def deepspeed_zero(model: nn.Module, rate: float) -> Step:
     return step
 
 
-def lightning_ddp(model: nn.Module, rate: float) -> Step:
+def lightning_ddp(model: nn.Module, rate: float, **settings: Any) -> Step:
     from lightning.fabric import Fabric
+    from lightning.fabric.strategies import DDPStrategy
 
-    fabric = Fabric(accelerator="cpu", devices=dist.get_world_size(), strategy="ddp")
+    fabric = Fabric(accelerator="cpu", devices=dist.get_world_size(), strategy=DDPStrategy(**settings))
     fabric.launch()
     wrapped, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM))
 
@@ -100,6 +114,11 @@ def usual(model: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
     return step
 
 
+ALIKE: dict[str, Callable[[nn.Module, float], Step]] = {
+    "torch_ddp": torch_ddp_alike,
+    "lightning_ddp": lambda model, rate: lightning_ddp(model, rate, **settings_of_ddp()),
+    "fairscale_oss": partial(fairscale_oss, broadcast_buffers=False),
+}
 PLAIN = {f.__name__: f for f in (single, torch_ddp, torch_fsdp2, fairscale_oss, deepspeed_zero, lightning_ddp)}
 
 
@@ -118,14 +137,20 @@ def main() -> None:
     ours = build(trial)  # first: it joins the group and pins this process
     torch.manual_seed(trial.seed)
     images, labels = next(ours.training.workload.batches)
-    step = PLAIN[asked.framework](network(MODEL), ours.training.optimizer.param_groups[0]["lr"])
-    theirs = partial(block, step, images.clone(), labels.clone(), asked.steps)
-    a = partial(rate, partial(ours.seconds, asked.steps), ours, asked.steps)
-    b = partial(rate, theirs, ours, asked.steps)
+    learning_rate = ours.training.optimizer.param_groups[0]["lr"]
+
+    def plain(step: Step) -> Callable[[], float]:
+        return partial(block, step, images.clone(), labels.clone(), asked.steps)
+
+    step = PLAIN[asked.framework](network(MODEL), learning_rate)
     again = build(trial, ours.ranks)  # the control
-    c = partial(rate, partial(again.seconds, asked.steps), again, asked.steps)
-    a(), b(), c()  # warm
-    taken = alternate(a, b, c, turns=asked.turns)
+    blocks = [partial(ours.seconds, asked.steps), plain(step), partial(again.seconds, asked.steps)]
+    if alike := ALIKE.get(asked.framework):
+        blocks.append(plain(alike(network(MODEL), learning_rate)))
+    turns = [partial(rate, seconds, ours, asked.steps) for seconds in blocks]
+    for turn in turns:  # warm
+        turn()
+    taken = alternate(*turns, turns=asked.turns)
     if ours.ranks.rank == 0:
         facts = {
             "workers": ours.ranks.world_size,

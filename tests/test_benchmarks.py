@@ -154,6 +154,9 @@ def test_a_speed_up_is_held_against_that_of_plain_loops() -> None:
     assert equal.judged(quick=False) == MET
     assert apart.judged(quick=False) == MISSED and apart.figure.mean == pytest.approx(1.027 / 0.985, abs=0.002)
     assert not list(plain_loops.speedups({"torch_ddp": launches(1.0)}))
+    with_our_settings = [[(*turn, turn[0] / 0.985) for turn in launch] for launch in launches(1.027)]
+    [alike] = plain_loops.speedups({"single": launches(0.985), "torch_ddp": with_our_settings}, plain_loops.ALIKE)
+    assert alike.judged(quick=False) == MET and "with our settings" in alike.claim
 
 
 def test_warm_speed_ups_are_held_against_cold_ones_and_neighbouring_cold_launches_are_the_control() -> None:
