@@ -57,7 +57,8 @@ TREE_SIDE, DECODE_SECONDS = 224, 0.003  # of an image of a tree: pixels, unless 
 FRAME_HEIGHT, FRAME_SECONDS = 256, 0.3  # of a Tripnet with ResNet-18; by the number of pixels
 GATE_SECONDS = 5.0  # ten steps in fp64, and the reference
 SEARCH_STARTS = 8  # of find: max_batch, each with four steps or so
-SHARE_SECONDS = 1.5  # of a configuration in a launch that several share: starting, joining, building it
+# Of a configuration in a launch that several share: starting, joining, building it; later launches start side by side.
+SHARE_SECONDS, LATER_SHARE_SECONDS = 1.5, 0.7
 INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed one
 
 
@@ -103,14 +104,15 @@ class Estimate:
         if trial.epochs:
             steps = min(samples / trial.global_batch, window.max_steps or math.inf)
             timed = (trial.epochs + (trial.warmup_epochs or 0)) * steps * step
+        share = SHARE_SECONDS if trial.repeat == 1 else LATER_SHARE_SECONDS
         if trial.warm and not step:  # of a GPU's it is not known how long they take
-            return SHARE_SECONDS + max(timed, window.rounds * window.block_seconds) * INSTRUMENTED
+            return share + max(timed, window.rounds * window.block_seconds) * INSTRUMENTED
         if trial.warm:
             long, steps = trial.window.is_long(step), window.rounds * trial.window.steps_in_block(step)
             if trial.repeat == 1:  # of phases; of bytes, overlap, gradients
                 steps += max(1, min(10, steps // 4)) + (1 if long else 3)
             steps += trial.window.warmup(step) + (0 if long else window.rounds)  # before each block one untimed step
-            return SHARE_SECONDS + steps * step
+            return share + steps * step
         warmup = Window(window.warmup_steps).warmup(step) * step
         return min(launch + warmup + timed * INSTRUMENTED, window.timeout_seconds)
 
