@@ -32,7 +32,7 @@ def environment(variables: Mapping[str, str], folder: Path, steps: int | None = 
     PYTHONPATH is extended in front. Records go to `folder`, which must exist on every host.
     """
     path = os.pathsep.join([SITE, *filter(None, [variables.get("PYTHONPATH")])])
-    more = {"PYTHONPATH": path, FOLDER: str(folder), **({} if steps is None else {STEPS: str(steps)})}
+    more = {"PYTHONPATH": path, FOLDER: str(folder.absolute()), **({} if steps is None else {STEPS: str(steps)})}
     return {**variables, **more}
 
 

@@ -62,11 +62,11 @@ class Observer:
         return {
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            **self.who(),
+            **(self.identity or self.who()),
             "torch": str(self.torch.__version__),
             "python": sys.version.split()[0],
             "device": "cuda" if self.torch.cuda.is_available() and self.torch.cuda.is_initialized() else "cpu",
-            "argv": list(sys.argv),
+            "script": sys.argv[0],  # without its arguments, which may hold a secret
         }
 
     def who(self) -> dict[str, Any]:
@@ -101,6 +101,7 @@ class Observer:
         if not self.watched and finalize is not None:  # processes of multiprocessing end without atexit
             finalize(None, self.finish, exitpriority=100)
             self.watched = True
+        self.identity = self.identity or self.who()  # at a step: by its end a script may have left its ranks
         self.record.take(self.steps, at_once=not go_on or self.record.file is None)
         self.own_seconds += time.perf_counter() - began
         if not go_on:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 HEAD = """
+import os
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -146,6 +147,11 @@ model = nn.parallel.DistributedDataParallel(model)
 for x, y in DataLoader(data, 16, sampler=torch.utils.data.DistributedSampler(data)):
     step(x, y)
 dist.barrier()
+"""
+LEFT = """
+dist.destroy_process_group()
+for name in ("RANK", "WORLD_SIZE"):
+    del os.environ[name]
 """
 FSDP2 = """
 import torch.distributed as dist
