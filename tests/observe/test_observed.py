@@ -99,6 +99,31 @@ def test_a_script_of_an_environment_without_scaling_study_is_observed_and_may_sa
     assert (len(steps), end["samples_per_step"]) == (4, 16)
 
 
+ENDINGS = """
+import multiprocessing, signal
+def train(end):
+    for x, y in [batch for _ in range(2) for batch in DataLoader(data, 16)]:
+        step(x, y)
+    end()
+killed = lambda: os.kill(os.getpid(), signal.SIGKILL)
+process = multiprocessing.get_context("fork").Process(target=train, args=(killed,))
+process.start()
+process.join()
+train(lambda: 1 / 0)
+"""
+
+
+@pytest.mark.slow
+def test_a_crash_is_named_and_what_is_killed_keeps_its_steps(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(scripts.HEAD + ENDINGS)
+    done = start([sys.executable, "train.py"], observe.environment(clean(), folder), tmp_path)
+    assert done.returncode == 1 and done.stderr.count("ZeroDivisionError") == 1
+    crashed, killed = sorted(observe.read(folder), key=lambda lines: lines[-1]["kind"])
+    assert (crashed[-1]["kind"], crashed[-1]["why"]) == ("end", "ZeroDivisionError: division by zero")
+    assert crashed[-1]["steps"] == 12
+    assert killed[-1]["kind"] == "step" and killed[-1]["step"] >= 8
+
+
 SPAWN = """
 import torch.multiprocessing as mp
 def train(rank):
