@@ -83,6 +83,19 @@ def noise_scale(runs: Sequence[Norms]) -> NoiseScale:
     return NoiseScale(scale, low, high, freedom, rows, verdict)
 
 
+def noise_over_seeds(runs: Mapping[int, Sequence[Norms]]) -> NoiseScale:
+    """The noise scale of one recipe, from the runs of each seed at all of its batch sizes: the mean of S over that of
+    |G|^2. Runs of one seed share initial weights and the order of the data, so they are one value between seeds."""
+    parts = {seed: [run.parts() for run in ours] for seed, ours in runs.items()}
+    means = [[np.mean([part[i].mean() for part in ours]) for i in (0, 1)] for ours in parts.values() if ours]
+    rows = sum(len(sqr) for ours in parts.values() for sqr, _ in ours)
+    if len(means) < FEWEST_REPEATS:
+        return NoiseScale(None, None, None, 0, rows, f"{len(means)} of {FEWEST_REPEATS} seeds")
+    sqr, variance = np.array(means).T
+    scale, low, high, verdict = _fieller(variance, sqr, between_repeats)
+    return NoiseScale(scale, low, high, len(means) - 1.0, rows, verdict)
+
+
 def _fieller(
     above: Values, under: Values, interval: Callable[[ArrayLike], Interval]
 ) -> tuple[float | None, float | None, float | None, str]:
@@ -126,7 +139,7 @@ RECIPE_KEYS = tuple(key for key in DECIDING_KEYS if key not in NOT_OF_A_RECIPE)
 @dataclass(frozen=True)
 class Trained:
     """One configuration. `speed`: samples a second of training, over its seeds. `unknown`: why it has no noise
-    scale."""
+    scale. `norms`: (seed, norms) of its runs."""
 
     row: ConfigurationRow
     speed: LogEstimate
@@ -134,6 +147,7 @@ class Trained:
     unknown: str
     seeds: int
     reached: int
+    norms: tuple[tuple[int, Norms], ...] = ()
 
     @property
     def batch(self) -> int:
@@ -162,6 +176,25 @@ class BatchRecipe:
     @property
     def smallest(self) -> int:
         return min(self.samples)
+
+    @cached_property
+    def noise(self) -> NoiseScale:
+        """The noise scale over all seeds and global batches."""
+        runs: dict[int, list[Norms]] = {}
+        for one in (*self.trained, *self.borrowed):
+            for seed, norms in one.norms:
+                runs.setdefault(seed, []).append(norms)
+        return noise_over_seeds(runs)
+
+    @property
+    def critical_over_noise(self) -> LogEstimate | None:
+        """The critical batch size over the noise scale; None where one of them is not known. Their errors are taken to
+        be independent."""
+        curve, noise = self.curve, self.noise
+        if isinstance(curve, str) or curve.critical is None or noise.scale is None:
+            return None
+        critical = estimates.between(curve.critical, curve.low, curve.high, curve.freedom)
+        return critical / estimates.between(noise.scale, noise.low, noise.high, noise.freedom)
 
     def noise_at(self, batch: int) -> NoiseScale | None:
         """The noise scale at this global batch with most noted steps; None where there is none."""
@@ -226,14 +259,20 @@ def _trained(row: ConfigurationRow, runs: Mapping[str, pd.DataFrame], noted: Map
     unknown, told = sorted(set(steps.unknown[steps.unknown != ""])), steps[steps.unknown == ""]
     if told.empty:
         return Trained(row, speed, None, "; ".join(unknown) or "no step was noted", len(ours), reached)
-    norms = [
-        Norms(
-            float(of.small_batch.iloc[0]), float(of.big_batch.iloc[0]), of.small_sqr.to_numpy(), of.big_sqr.to_numpy()
+    norms = tuple(
+        (
+            int(of.seed.iloc[0]),
+            Norms(
+                float(of.small_batch.iloc[0]),
+                float(of.big_batch.iloc[0]),
+                of.small_sqr.to_numpy(),
+                of.big_sqr.to_numpy(),
+            ),
         )
         for _, of in told.sort_values("step").groupby(["seed", "small_batch", "big_batch"])
-    ]
-    scale = noise_scale(norms)
-    return Trained(row, speed, scale, scale.verdict, len(ours), reached)
+    )
+    scale = noise_scale([each for _, each in norms])
+    return Trained(row, speed, scale, scale.verdict, len(ours), reached, norms)
 
 
 # The critical batch size, measured directly (Shallue et al., arXiv 1811.03600), as

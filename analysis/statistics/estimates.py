@@ -104,7 +104,7 @@ FEWEST = 2  # values with an upper bound, below which no interval is claimed
 ROUNDING = 4 * float(np.finfo(float).eps)  # relative: as near as brentq gets
 NARROWEST = 1e-4  # of a logarithm: what is known exactly is taken to be known to a hundredth of a per cent
 LEAST_SPREAD, MOST_SPREAD = 1e-3, 50.0  # of logarithms
-MOST_ROUNDS, CONVERGED = 60, 1e-9
+MOST_ROUNDS, MOST_HALVINGS, CONVERGED = 60, 12, 1e-9
 FIRST_REACH = 0.01 * 2.0 ** np.arange(11)  # of a logarithm, in which a bound is looked for; farther ones are open
 REFINED, PARTS = 3, 9
 Values = NDArray[np.float64]
@@ -186,22 +186,25 @@ def likeliest(low: Values, high: Values, centre: Values | None = None) -> tuple[
     precise = np.clip(1 / (np.sqrt(((some - origin[:, None]) ** 2).mean(axis=1)) + 0.05), least, most)  # 1 / spread
     shift = np.zeros(len(low))  # centre / spread
     at = _likelihood(low, high, shift, precise)
+    going = np.arange(len(low))
     for _ in range(MOST_ROUNDS):
-        step, growth = _newton(at, precise >= most, centre is None)
-        nearest = np.clip(precise + growth, np.maximum(precise / 5, least), np.minimum(precise * 5, most))
-        share = np.divide(nearest - precise, growth, out=np.ones_like(growth), where=growth != 0)
+        now, a, b, ours, slope = shift[going], low[going], high[going], precise[going], at[:, going]
+        step, growth = _newton(slope, ours >= most, centre is None)
+        nearest = np.clip(ours + growth, np.maximum(ours / 5, least), np.minimum(ours * 5, most))
+        share = np.divide(nearest - ours, growth, out=np.ones_like(growth), where=growth != 0)
         share = np.nan_to_num(np.minimum(share, 1.0))
-        for _ in range(12):
-            new = _likelihood(low, high, shift + share * step, precise + share * growth)
-            worse = ~(new[0] >= at[0] - 1e-12)
+        for _ in range(MOST_HALVINGS):
+            new = _likelihood(a, b, now + share * step, ours + share * growth)
+            worse = ~(new[0] >= slope[0] - 1e-12)
             if not worse.any():
                 break
             share = np.where(worse, share / 4, share)
-        share = np.where(worse, 0.0, share)
-        shift, precise = shift + share * step, precise + share * growth
-        gain = np.where(worse, 0.0, new[0] - at[0])
-        at = np.where(worse, at, new)
-        if gain.max() < CONVERGED:
+        better = ~worse
+        kept = going[better]
+        shift[kept], precise[kept] = (now + share * step)[better], (ours + share * growth)[better]
+        at[:, kept] = new[:, better]
+        going = going[better & (new[0] - slope[0] > CONVERGED)]
+        if not len(going):
             break
     return origin + shift / precise, 1 / precise, -at[0]
 

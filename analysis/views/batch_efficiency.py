@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from scipy import stats
 
+from analysis import findings
+from analysis.findings import DOUBT, Evidence, Finding
 from analysis.frames import results as series
 from analysis.frames.configurations import SPREADING_KEYS, known, same, values_of
 from analysis.frames.results import Results
@@ -53,6 +55,8 @@ WITH_BOUNDS = (
     "goodput",
     "noise_scale",
     "critical_batch",
+    "recipe_noise_scale",
+    "critical_over_noise",
     "measured_steps",
     "predicted_steps",
     "error",
@@ -92,6 +96,9 @@ def _row(one: Trained, recipe: BatchRecipe, number: int) -> dict[str, Any]:
     made |= _bounded("samples_per_second", one.speed)
     if isinstance(curve := recipe.curve, Curve):
         made |= bounded("critical_batch", curve.critical, curve.low, curve.high) | {"smallest_steps": curve.steps}
+    made |= bounded("recipe_noise_scale", recipe.noise.scale, recipe.noise.low, recipe.noise.high)
+    if (ratio := recipe.critical_over_noise) is not None:
+        made |= _bounded("critical_over_noise", ratio)
     if one.noise:
         made |= bounded("noise_scale", one.noise.scale, one.noise.low, one.noise.high)
     if (efficiency := recipe.efficiency(one.batch)) is None:
@@ -355,6 +362,9 @@ def _of_recipe(recipe: BatchRecipe, title: str) -> Iterator[str]:
             f"{title}: critical batch size {critical(curve)}{least}; steps = Smin (1 + critical / batch), fitted to "
             f"{curve.seeds} seeds at global batches {batches} (Shallue et al., arXiv 1811.03600)."
         )
+    yield from noise_sentences(recipe, title)
+    if rates := throughputs(recipe):
+        yield f"{title}: samples a second at the largest global batch over those at the smallest: {'; '.join(rates)}."
     for one in paying(recipe):
         best, fastest = one.seconds, one.throughput
         throughput = f"highest throughput with {workers_text(int(fastest.row['workers']))} (batch {fastest.batch})"
@@ -364,6 +374,60 @@ def _of_recipe(recipe: BatchRecipe, title: str) -> Iterator[str]:
             f"{title}, {one.framework}: highest goodput, and so fewest seconds, with {_best_in_words(best)}{stops}; "
             f"{throughput}; fewest worker-hours with {_best_in_words(one.hours)}."
         )
+
+
+def noise_sentences(recipe: BatchRecipe, title: str) -> Iterator[str]:
+    """The noise scale over all seeds and batch sizes, and whether the critical batch size contradicts it."""
+    noise, ratio = recipe.noise, recipe.critical_over_noise
+    if noise.scale is not None:
+        scale = text_of(noise.scale, noise.low, noise.high)
+        yield f"{title}: gradient noise scale {scale} samples over all seeds and batch sizes (between seeds)."
+    if ratio is not None:
+        verdict = "they disagree" if disagrees(ratio) else "they are not shown to disagree"
+        yield f"{title}: critical batch size over noise scale {text_of(ratio.value, *ratio.bounds())}: {verdict}."
+
+
+def disagrees(ratio: LogEstimate) -> bool:
+    """True where 1 is outside of its 95 % interval."""
+    low, high = ratio.bounds()
+    return (low is not None and low > 1) or (high is not None and high < 1)
+
+
+def throughputs(recipe: BatchRecipe) -> list[str]:
+    """`torch_ddp, 2 workers: 0.95 times [0.83, 1.10] from 64 to 512, not resolved` of each way of sharing the work that
+    was trained at several global batches."""
+    ways: dict[tuple[Any, ...], list[Trained]] = {}
+    for one in sorted(recipe.trained, key=lambda one: one.batch):
+        ways.setdefault(values_of(one.row, ("workers", *WAY_KEYS, *SPEED_KEYS)), []).append(one)
+    said = []
+    for small, *_, large in (ours for ours in ways.values() if len({one.batch for one in ours}) > 1):
+        ratio = large.speed / small.speed
+        verdict = ("faster" if ratio.log > 0 else "slower") if disagrees(ratio) else "not resolved"
+        name = f"{small.row['framework']}, {workers_text(int(small.row['workers']))}"
+        bounds = _bounds(*ratio.bounds(), number)
+        said.append(f"{name}: {number(ratio.value)} times{bounds} from {small.batch} to {large.batch}, {verdict}")
+    return said
+
+
+def noise_and_critical_batch(evidence: Evidence) -> Iterator[Finding]:
+    """A noise scale that is not the critical batch size: what is predicted from it is off."""
+    for recipe in recipes(evidence.results):
+        ratio, curve = recipe.critical_over_noise, recipe.curve
+        if ratio is not None and not isinstance(curve, str) and disagrees(ratio):
+            times, noise = text_of(ratio.value, *ratio.bounds()), recipe.noise
+            assert noise.scale is not None
+            text = (
+                f"{name(recipe, evidence.results)}: the critical batch size is {critical(curve)}, the gradient noise "
+                f"scale {text_of(noise.scale, noise.low, noise.high)}, a ratio of {times}. Predictions from the noise "
+                f"scale make a larger batch {'dearer' if ratio.log > 0 else 'cheaper'} than it was."
+            )
+            yield findings.about(
+                "noise scale",
+                "The noise scale is not the critical batch",
+                text,
+                DOUBT,
+                (one.row for one in recipe.trained),
+            )
 
 
 def _best_in_words(best: BestBatch) -> str:
@@ -419,7 +483,7 @@ def _figure(results: Results, model: str, rows: pd.DataFrame, found: Sequence[Ba
         "at this one. Bars: 95 % interval over the seeds.",
         "Right: geometric means over the seeds, frameworks and workers of one recipe pooled; bars: 95 %. Line: "
         "samples = Smin (batch + critical), with its 95 % band. Vertical: dashed, the critical batch size [95 %]; "
-        "dotted, the gradient noise scale, the median of the configurations' (from the least to the largest).",
+        "dotted, the gradient noise scale over all seeds and batch sizes [95 %].",
         f"{notes.source(results)}.",
     ]
     targets = ", ".join(dict.fromkeys(recipe.target for recipe in found))
@@ -508,17 +572,15 @@ def _vertical(axis: Axes, recipe: BatchRecipe, colour: str, several: bool) -> No
         )
         if curve.low is not None and curve.high is not None:
             axis.axvspan(curve.low, curve.high, color=colour, alpha=0.1, linewidth=0, zorder=0)
-    scales = [one.noise.scale for one in recipe.trained if one.noise and one.noise.scale]
-    if scales:
-        least, middle, most = (number(float(np.quantile(scales, at))) for at in (0, 0.5, 1))
-        spread = f" ({least} to {most})" if len(scales) > 1 else ""
+    noise = recipe.noise
+    if noise.scale is not None:
         axis.axvline(
-            float(np.median(scales)),
+            noise.scale,
             color=colour if several else style.DARK,
             linestyle=":",
             linewidth=1.2,
             zorder=1,
-            label=f"noise scale: {middle}{spread}",
+            label=f"noise scale: {text_of(noise.scale, noise.low, noise.high)}",
         )
 
 
@@ -534,4 +596,5 @@ VIEW = View(
     "What does a larger batch cost in samples?",
     (StudyTable("efficiency", listing, efficiency_table),),
     (Drawing("efficiency", draw, several=True, rank=1),),
+    (noise_and_critical_batch,),
 )

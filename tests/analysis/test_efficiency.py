@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from drawings import untidy
-from planted_trainings import CRITICAL, SMALLEST_STEPS, Trained, plant_trainings
+from planted_trainings import CRITICAL, NOISE_SCALE, SMALLEST_STEPS, Trained, plant_trainings
 from simulations import LONG, Seen, times
 
+from analysis.findings import DOUBT, Evidence
 from analysis.frames import results
 from analysis.statistics import batch_size
 from analysis.statistics.batch_size import Curve, Needed, recipes
 from analysis.statistics.estimates import between, censored_mean, of_censored, of_values
+from analysis.text import number
 from analysis.views import batch_efficiency, figures, target
 from analysis.views.batch_efficiency import paying
 
@@ -215,7 +217,31 @@ def test_a_recipe_of_its_own_has_a_curve_of_its_own(tmp_path: Path) -> None:
     read = of(tmp_path, *ALONE, *other)
     assert sorted(set(batch_efficiency.efficiency_table(read).recipe)) == [1, 2]
     said = batch_efficiency.listing(read)
-    assert said is not None and sum("critical batch size" in note for note in said.notes) == 2
+    assert said is not None and sum("critical batch size" in note and "fitted to" in note for note in said.notes) == 2
+
+
+# --- whether throughput and the noise scale say what the trainings needed ---
+
+
+def test_a_noise_scale_that_is_not_the_critical_batch_is_found_and_one_that_may_be_is_not(tmp_path: Path) -> None:
+    for critical, word in ((NOISE_SCALE, "not shown to disagree"), (5 * NOISE_SCALE, "they disagree")):
+        read = of(tmp_path / word, *ALONE, critical=critical)
+        said, found = batch_efficiency.listing(read), [*batch_efficiency.noise_and_critical_batch(Evidence(read))]
+        assert said is not None and any(word in note for note in said.notes)
+        assert [finding.severity for finding in found] == [DOUBT] * (critical > NOISE_SCALE)
+    row = batch_efficiency.efficiency_table(read).iloc[0]
+    assert row.recipe_noise_scale == pytest.approx(NOISE_SCALE, rel=0.1)
+    assert row.recipe_noise_scale_low < row.recipe_noise_scale < row.recipe_noise_scale_high
+    assert "larger batch dearer than it was" in found[0].text and row.critical_over_noise == pytest.approx(5, rel=0.2)
+
+
+@pytest.mark.parametrize(("growth", "word"), [(1.0, "not resolved"), (1.2, "faster"), (0.8, "slower")])
+def test_whether_a_larger_batch_is_faster_is_read_from_the_rates(tmp_path: Path, growth: float, word: str) -> None:
+    speeds = (replace(one, speed=one.speed * growth**place) for place, one in enumerate(ALONE))
+    said = batch_efficiency.listing(of(tmp_path, *speeds))
+    assert said is not None
+    (note,) = (note for note in said.notes if "samples a second at the largest global batch" in note)
+    assert f"single, 1 worker: {number(growth**3)[:3]}" in note and note.endswith(f"from 64 to 512, {word}.")
 
 
 # --- how many workers pay ---

@@ -15,6 +15,7 @@ from analysis.statistics.batch_size import (
     CONTRADICTORY,
     NoiseScale,
     Norms,
+    noise_over_seeds,
     noise_scale,
     predicted_efficiency,
 )
@@ -59,6 +60,21 @@ def test_the_interval_holds_the_true_scale_in_95_of_100_trainings(case: str) -> 
     print(f"{case}: {covered}")
     assert covered.keeps(0.93, 0.97)
     assert 0.95 < np.median([scale.scale for scale in scales if scale.scale]) / TRUE < 1.05
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_the_scale_over_seeds_and_batch_sizes_takes_the_runs_of_a_seed_as_one_value(seeds: int) -> None:
+    """Four runs of each seed share a scale, which differs by a tenth between seeds. Taken as independent, they would
+    hold the truth in fewer."""
+    rng, covered, apart = np.random.default_rng(11), 0, 0
+    for _ in range(SIMULATIONS):
+        own = TRUE * np.exp(0.1 * rng.standard_normal(seeds) - 0.005)
+        runs = {seed: [run(rng, 100, scale) for _ in range(4)] for seed, scale in enumerate(own)}
+        covered += holds(noise_over_seeds(runs), TRUE)
+        apart += holds(noise_scale([one for ours in runs.values() for one in ours]), TRUE)
+    shares = Seen(covered, SIMULATIONS), Seen(apart, SIMULATIONS)
+    print(f"{seeds} seeds at four batch sizes: {shares[0]}; every run by itself: {shares[1]}")
+    assert shares[0].keeps(0.93, 0.97) and shares[1].share < shares[0].share
 
 
 def holds(scale: NoiseScale, truth: float) -> bool:
