@@ -168,6 +168,12 @@ class TrainingReport:
     validated: dict[str, str | int | float | None] = field(default_factory=dict)  # likewise, of the last evaluation
     shown_maps: dict[str, str] = field(default_factory=dict)  # of class activation: whose "channels", which "class"
 
+    def __post_init__(self) -> None:
+        for what in ("evaluated", "validated"):
+            for name, value in getattr(self, what).items():
+                if isinstance(value, str) != (name == "split"):
+                    raise ValueError(f"{what}.{name} is {'no number' if isinstance(value, str) else 'no text'}")
+
     @property
     def data_share(self) -> float | None:
         """Share of the seconds of training until the host had its batches; None: not known."""
