@@ -127,6 +127,9 @@ def main() -> None:
     parser.add_argument("--framework", required=True, choices=FRAMEWORKS_WITH_A_LOOP)
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument(
+        "--swapped", action="store_true", help="the control is what is built first, before the plain loop"
+    )
     parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # deepspeed's launcher passes it
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
@@ -144,7 +147,8 @@ def main() -> None:
 
     step = PLAIN[asked.framework](network(MODEL), learning_rate)
     again = build(trial, ours.ranks)  # the control
-    blocks = [partial(ours.seconds, asked.steps), plain(step), partial(again.seconds, asked.steps)]
+    built = (again, ours) if asked.swapped else (ours, again)
+    blocks = [partial(built[0].seconds, asked.steps), plain(step), partial(built[1].seconds, asked.steps)]
     if alike := ALIKE.get(asked.framework):
         blocks.append(plain(alike(network(MODEL), learning_rate)))
     turns = [partial(rate, seconds, ours, asked.steps) for seconds in blocks]
