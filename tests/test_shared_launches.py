@@ -14,6 +14,7 @@ import pytest
 from planted_sweeps import MACHINE, Seen, run
 
 from scaling_study.launch import shared_launch
+from scaling_study.machine import installed
 from scaling_study.processes import process
 from scaling_study.records import store
 from scaling_study.study import groups, support
@@ -192,6 +193,7 @@ def test_what_has_no_room_has_a_launch_of_its_own_beside_the_baseline(
 def test_gates_that_one_launch_can_run_share_it_and_one_that_fails_is_run_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "nothing").mkdir()
     monkeypatch.setenv("DATA_ROOT", str(tmp_path / "nothing"))
     trials = [DDP, dataclasses.replace(DDP, allreduce="fp16")]
     broken = [dataclasses.replace(DDP, data="cifar10")]
@@ -209,3 +211,19 @@ def test_gates_that_one_launch_can_run_share_it_and_one_that_fails_is_run_alone(
     assert all(record.launch_seconds is None and 0 < (record.total_seconds or 0) < 600 for record in others)
     again, _ = run(dataclasses.replace(empty, configurations=(), gates=asked), tmp_path / "results")
     assert again.started == []
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("forked_starts")
+def test_gates_that_mpi_starts_share_one_launch_too(tmp_path: Path) -> None:
+    """Its processes join once, and train one gate after the other."""
+    if not installed("horovod"):
+        pytest.skip("horovod is not installed")
+    horovod = dataclasses.replace(DDP, framework="horovod", launcher="horovodrun", controller="mpi")
+    gates = support.needed([horovod, dataclasses.replace(horovod, allreduce="fp16")])
+    empty = plan_of(SINGLE)
+    asked = tuple(Planned(gate, empty.configurations[0].measure) for gate in gates)
+    run(dataclasses.replace(empty, configurations=(), gates=asked), tmp_path / "results")
+    ended = list(store.read_study(tmp_path / "results"))
+    assert len(ended) == len(asked) == 2
+    assert {(record.status, record.launch, record.parity) for record in ended} == {("ok", "gates-1", "passed")}
