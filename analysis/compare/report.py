@@ -285,7 +285,8 @@ def _how(comparison: Comparison) -> list[str]:
     lines = []
     if tested:
         lines.append(
-            f"Each interval is 95 % by itself; verdicts are corrected for {tested} tests (Holm, 5 % in all). Repeats "
+            f"Verdicts and their intervals are corrected for {tested} tests (Holm, 5 % in all); what is unchanged "
+            "has one of 95 % by itself. Repeats "
             f"differ by {100 * (comparison.verdicts.noise or 0):.1f} % (pooled standard deviation)."
         )
         lines.append(f"Threshold: changes below {100 * comparison.threshold:g} % are not reported.")

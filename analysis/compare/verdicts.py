@@ -18,7 +18,7 @@ from analysis.frames import configurations
 from analysis.frames.configurations import KEYS, known, same, values, values_of
 from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow, as_rows, numbers, typed
-from analysis.statistics.ranking import holm
+from analysis.statistics.ranking import holm, steps
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 from scaling_study.stats.spread import Spread, believed
 
@@ -242,8 +242,9 @@ def _unreadable(read: Results) -> set[str]:
 # other, with nothing changed the chance of one false alarm or more is at most 5 %. A false discovery rate would find
 # more and let one in twenty of its finds be wrong; what ends a build should not be.
 #
-# Intervals are 95 % each, by itself. What such a comparison could have found at all is told too (`detectable`): nothing
-# found is good news only where something would have been.
+# Intervals are of the level at which their pair is tested, and that of "unchanged" is 95 % by itself. What such a
+# comparison could have found at all is told too (`detectable`): nothing found is good news only where something would
+# have been.
 
 Values = NDArray[np.float64]
 FALSE_ALARMS, CONFIDENCE = 0.05, 0.95
@@ -323,7 +324,13 @@ def judge_ratios(ratios: Values, spread: Spread, factors: Values, threshold: flo
             "p_corrected": holm(p_values),
         }
     )
-    return [row | {"verdict": _verdict(row, threshold)} for row in as_rows(judged)]
+    judged["verdict"] = [_verdict(row, threshold) for row in as_rows(judged)]
+    # All but the test of equivalence are corrected, and their intervals are as their verdicts.
+    corrected = np.exp(spread.half_widths(1 - FALSE_ALARMS / steps(p_values, FALSE_ALARMS)[1], every))
+    own = judged.verdict == SAME
+    judged["ratio_low"] = judged.ratio_low.where(own, ratios / corrected)
+    judged["ratio_high"] = judged.ratio_high.where(own, ratios * corrected)
+    return as_rows(judged)
 
 
 def found_in(power: float, spread: Spread, factors: Values) -> float:

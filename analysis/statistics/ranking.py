@@ -187,6 +187,14 @@ def holm(p_values: ArrayLike) -> Values:
     return corrected
 
 
+def steps(p_values: ArrayLike, level: float) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """(m,) p-values -> (m,) which of them Holm's procedure keeps at `level`, and (m,) for how many tests each is
+    corrected: an interval of confidence 1 - level / tests says the same as the verdict."""
+    kept = holm(p_values) <= level
+    rank = np.argsort(np.argsort(p_values, kind="stable"))
+    return kept, np.where(kept, len(kept) - rank, max(1, int((~kept).sum())))
+
+
 # The highest mean of many is partly luck, so "the best" is a set: everything whose distance to the best may be nothing.
 # Of each configuration it is tested whether it may be the best of its row: against each of its rivals, with Student's t
 # of the spread of the two as spread.py believes it, its smallest p-value times the number of rivals. Of these p-values

@@ -23,7 +23,7 @@ from analysis.frames.rows import ConfigurationRow, as_rows, typed
 from analysis.frames.study import workers_text
 from analysis.show import style
 from analysis.show.style import RATIO
-from analysis.statistics.ranking import Uncertainty, holm
+from analysis.statistics.ranking import Uncertainty, steps
 from analysis.views.view import Drawing, Gap, StudyTable, View
 
 # Faster and slower hold for all pairs of a study together: where nothing differs, any pair is called either in at most
@@ -102,9 +102,7 @@ def _call_changes(
     of_all, asked = Uncertainty.of_rows(measured, over_baselines=False), [compared[at] for at in tested]
     shared = [configurations.p_value(*pair) for pair in asked]  # by the same processes, what comes over these cancels
     p_values = [p if own is None else own for p, own in zip(of_all.p_values(asked), shared, strict=True)]
-    changed = holm(p_values) <= FALSE_ALARMS
-    # Each interval is of the level at which its pair is tested, so that verdict and interval agree.
-    tests = np.where(changed, len(tested) - np.argsort(np.argsort(p_values, kind="stable")), (~changed).sum())
+    changed, tests = steps(p_values, FALSE_ALARMS)
     halves = of_all.half_widths(asked, 1 - FALSE_ALARMS / tests)
     for at, one, count, half in zip(tested, changed, tests.tolist(), halves.tolist(), strict=True):
         gain, within = pairs[at]["gain"], configurations.launches_ratio(*compared[at], 1 - FALSE_ALARMS / count)

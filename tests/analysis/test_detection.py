@@ -152,3 +152,16 @@ def test_what_is_simulated_here_is_what_a_comparison_does() -> None:
     for name in ("ratio", "ratio_low", "ratio_high", "p_value", "p_corrected"):
         here = [one[name] for one in judge_ratios(ratios, spread, factors, THRESHOLD)]
         assert list(table[name]) == pytest.approx(here)
+
+
+def test_an_interval_says_what_its_verdict_says() -> None:
+    """One of 36 pairs whose own 95 % interval leaves out 1, and which is no more than chance among so many."""
+    rng, seen = np.random.default_rng(4), set[str]()
+    for change in (0.0, 0.0, 0.06):
+        logs = rng.standard_normal(CONFIGURATIONS) * NOISE * math.sqrt(2 / 3) + np.where(np.arange(36) == 0, change, 0)
+        spread = Spread(np.full(36, NOISE**2), np.full(36, 60.0))
+        for one in judge_ratios(np.exp(logs), spread, np.full(36, 2 / 3), THRESHOLD):
+            outside = one["ratio_low"] > 1 or one["ratio_high"] < 1
+            assert outside == (one["verdict"] not in ("not resolved", "unchanged")), one
+            seen.add("a change" if outside else "corrected" if one["p_value"] < 0.05 else "none")
+    assert seen == {"a change", "corrected", "none"}
