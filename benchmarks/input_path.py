@@ -190,7 +190,8 @@ def training(model: str, options: Options) -> Finding:
 def training_turns(model: str, steps: int, turns: int) -> list[tuple[float, ...]]:
     """Samples per second on real data, on synthetic data, and on real data by a step built again; in a new process."""
     trial = Trial(framework="single", model=model, device="cpu", data="cifar10", cores_per_worker=1)
-    real = build(trial)
+    joined = build(trial)  # pins this process, and is not timed (paired.py says why)
+    real = build(trial, joined.ranks)
     batches = image_data(replace(trial, data="synthetic"), Ranks(), lambda batch: batch).feed
     synthetic = replace(
         real, training=replace(real.training, workload=replace(real.training.workload, batches=batches))

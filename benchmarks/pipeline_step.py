@@ -104,7 +104,8 @@ def main() -> None:
         cores_per_worker=1, schedule="1f1b", micro_batches=asked.micro_batches,
         stage_cut="9,5" if asked.model == "transformer_lm_deep" else "even",  # by time it would differ from run to run
     )  # fmt: skip
-    ours = build(trial)  # first: it joins the group and pins this process
+    joined = build(trial)  # first: it joins the group and pins this process; it is not timed (paired.py says why)
+    ours = build(trial, joined.ranks)
     if asked.against == "loop":
         other = loop(ours, trial, asked.steps)
     else:

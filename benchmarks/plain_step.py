@@ -137,7 +137,8 @@ def main() -> None:
         framework=asked.framework, model=MODEL, batch_per_worker=32, data="synthetic", device="cpu",
         zero_stage=2 if asked.framework == "deepspeed_zero" else None,
     )  # fmt: skip
-    ours = build(trial)  # first: it joins the group and pins this process
+    joined = build(trial)  # first: it joins the group and pins this process; it is not timed (paired.py says why)
+    ours = build(trial, joined.ranks)
     torch.manual_seed(trial.seed)
     images, labels = next(ours.training.workload.batches)
     learning_rate = ours.training.optimizer.param_groups[0]["lr"]

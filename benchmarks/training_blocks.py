@@ -36,7 +36,8 @@ def main() -> None:
         framework=asked.framework, model="resnet8", batch_per_worker=64, data="cifar10", device="cpu",
         accumulation=2 if asked.framework == "single" else 1,
     )  # fmt: skip
-    clock = build(trial)  # first: it joins the group and pins this process
+    joined = build(trial)  # first: it joins the group and pins this process; it is not timed (paired.py says why)
+    clock = build(trial, joined.ranks)
     trained = build(replace(trial, train_steps=SHORT), clock.ranks)
     loop = Loop(trained.training, trained.trial, trained.ranks, asked.out.parent / "record")
     while not loop.noise.every:
