@@ -53,7 +53,7 @@ class Observer:
         self.training: Any = WeakKeyDictionary()  # outermost module -> a submodule that was in training mode
         self.trainable: Any = WeakKeyDictionary()  # likewise -> a parameter that wants a gradient
         self.scaled: Any = None  # (result of a scaler, its input)
-        self.own_seconds = 0.0  # spent in here at the ends of steps
+        self.own_seconds = 0.0  # spent in here
         self.identity: dict[str, Any] = {}
 
     # --- identity and endings ---
@@ -96,14 +96,12 @@ class Observer:
 
     def note(self, go_on: bool) -> None:
         """After a step; leaves the process where the run shall end here."""
-        began = time.perf_counter()
         finalize = getattr(sys.modules.get("multiprocessing.util"), "Finalize", None)
         if not self.watched and finalize is not None:  # processes of multiprocessing end without atexit
             finalize(None, self.finish, exitpriority=100)
             self.watched = True
         self.identity = self.identity or self.who()  # at a step: by its end a script may have left its ranks
         self.record.take(self.steps, at_once=not go_on or self.record.file is None)
-        self.own_seconds += time.perf_counter() - began
         if not go_on:
             self.finish(f"ended by scaling-study after {self.steps.done} steps")
 
@@ -133,11 +131,14 @@ class Observer:
         """What `see` returns; None where it fails, and nothing is seen from then on."""
         if self.dead:
             return None
+        began = time.perf_counter()
         try:
             return see(*args)
         except Exception as error:
             self.broke(error)
             return None
+        finally:
+            self.own_seconds += time.perf_counter() - began
 
     def after_step(self, go_on: Any) -> None:
         """`go_on`: False ends the process here. None: nothing is seen any more."""

@@ -11,7 +11,8 @@ Evaluation begins with a forward pass that does not train and lasts until the ne
     {"kind": "step", "step", "ended", "seconds", "pause_seconds", "parts", "loader_rows", "forward_rows", "samples",
      "backwards", "loss", "learning_rate", "optimizer", "skipped"}
     {"kind": "not observed", "why"}
-    {"kind": "end", "why", "steps", "samples_per_step", "samples_unknown", "optimizers", "peak_memory_bytes", ...}
+    {"kind": "end", "why", "steps", "samples_per_step", "samples_unknown", "optimizers", "peak_memory_bytes", ...,
+     "own_seconds"}     in which the observer itself ran
 
 A value that was not seen is null. Lines are written every two seconds at most, and at the end.
 """

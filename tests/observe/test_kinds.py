@@ -99,6 +99,7 @@ def test_a_script_is_seen_as_it_is_and_its_losses_stay_bit_for_bit(kind: Kind, r
         )
         assert end["samples_per_step"] == kind.samples
         assert bool(end["samples_unknown"]) == (kind.samples is None)
+        assert 0 < end["own_seconds"] < sum(step["seconds"] + step["pause_seconds"] for step in steps)
         assert {step["optimizer"] for step in steps} == {kind.optimizer}
         spent = {part: sum(step["parts"][part] for step in steps) for part in steps[0]["parts"]}
         assert all(spent[part] > 0 for part in kind.parts), spent
