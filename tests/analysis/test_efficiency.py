@@ -134,7 +134,7 @@ def bracketed(rng: np.random.Generator, seeds: int, spread: float, evaluations: 
 
 
 FEW = [(0.15, 3, 1.3), (0.15, 3, 3), (0.15, 5, 3), (0.15, 3, 8), (0.02, 3, 1000)]
-MANY = [(spread, seeds, each) for spread in (0.05, 0.15, 0.3) for seeds in (3, 5) for each in (1, 1.3, 2, 3, 5, 8, 20)]
+MANY = [(spread, seeds, each) for spread in (0.05, 0.15, 0.3) for seeds in (3, 5) for each in (1, 3, 8, 20)]
 
 
 @pytest.mark.parametrize(("spread", "seeds", "evaluations"), [*FEW, *(MANY if LONG else [])])
