@@ -14,6 +14,7 @@ between two steps, after the record is written: launchers report 0 then.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import resource
@@ -145,7 +146,16 @@ class Observer:
         if go_on is not None:
             self.guarded(self.note, go_on)
             if go_on is False:
+                self.leave_gloo()
                 raise SystemExit(0)
+
+    def leave_gloo(self) -> None:
+        """Its threads abort a process that ends while they hold a tensor (pytorch/pytorch#117762): they end first."""
+        with contextlib.suppress(Exception):
+            ranks = self.torch.distributed
+            if ranks.is_available() and ranks.is_initialized() and "gloo" in ranks.get_backend():
+                ranks.destroy_process_group()
+                time.sleep(0.3)
 
     # --- optimisers ---
 
