@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from scaling_study.models import BACKBONE, MODEL_NAMES, NONE
 from scaling_study.stats.network import COLLECTIVES
@@ -121,6 +122,7 @@ class Framework:
     cold: str = ""  # why it has launches to itself; empty: it may be measured in rounds
     launcher_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what only trials by a launcher need
     launcher_axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # axis -> the launchers that have it
+    foreign: bool = False  # it runs scripts that are not ours: no gate, no pinned cores, observed from outside
 
     @property
     def trains(self) -> bool:
@@ -173,7 +175,7 @@ FLATTENS_WEIGHTS = (
 )
 ONE_RANK_HAS_NO_NETWORK = "a network probe needs two or more workers"
 
-FRAMEWORKS: Mapping[str, Framework] = {
+OURS: Mapping[str, Framework] = {
     "single": Framework(
         title="one process, plain PyTorch",
         script="data_parallel/single.py",
@@ -353,3 +355,36 @@ FRAMEWORKS: Mapping[str, Framework] = {
         refusals={"workers": {"1": ONE_RANK_HAS_NO_NETWORK}},
     ),
 }
+
+COMMAND = "command"  # a command of the user's own (study/command.py)
+_COMMAND = Framework(
+    title="a command of your own, observed without edits",
+    script="",
+    launchers=("python",),  # the command has its own
+    needs=(),
+    axes={
+        **dict.fromkeys(("command", "arguments", "workdir", "workers", "batch_per_worker", "oversubscribe"), ()),
+        **dict.fromkeys(("model", "device", "learning_rate", "seed", "sequence_length"), ()),
+        **{key: TRAINING_AXES[key] for key in ("precision", "compile", "accumulation")},
+        "allreduce": ("none", "fp32", "fp16", "bf16", "int8"),
+    },
+    foreign=True,
+)
+
+
+class Frameworks(dict[str, Framework]):
+    """Frameworks by name. A user's command is one too; it is not listed, as it has no script here."""
+
+    def __missing__(self, name: str) -> Framework:
+        if name == COMMAND:
+            return _COMMAND
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name == COMMAND or super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name, _COMMAND if name == COMMAND else default)
+
+
+FRAMEWORKS: Mapping[str, Framework] = Frameworks(OURS)

@@ -209,6 +209,8 @@ OURS: Mapping[str, Model] = {
 }
 TIMM = "timm:"  # `timm:NAME` is any classifier that timm has, by its name there
 TIMM_NAME = re.compile(r"timm:[A-Za-z0-9_]{1,80}(\.[A-Za-z0-9_]{1,80})?")
+SCRIPT = "script:"  # `script:NAME` is what a command of the user's own trains, by the name of its script
+SCRIPT_NAME = re.compile(r"script:[\w.+-]{1,80}", re.ASCII)
 _TIMM_VIT = "vit_"  # begins the names of timm's plain vision transformers, which are chains of layers
 NOT_CUT = "of timm's models only vision transformers (timm:vit_...) can be cut into stages"
 
@@ -222,21 +224,24 @@ def installed() -> dict[str, Model]:
 
 
 class Models(dict[str, Model]):
-    """Models by name, of which `timm:NAME` are too many to be listed."""
+    """Models by name, of which `timm:NAME` and `script:NAME` are too many to be listed."""
 
     def __missing__(self, name: str) -> Model:
+        if SCRIPT_NAME.fullmatch(name):
+            return Model("", None)
         if not TIMM_NAME.fullmatch(name):
             raise KeyError(name)
         return _TIMM if name.startswith(TIMM + _TIMM_VIT) else replace(_TIMM, uncut=NOT_CUT)
 
 
 class Names(tuple[str, ...]):
-    """The names of models as choices: those that are listed, and with them each `timm:NAME`."""
+    """The names of models as choices: those that are listed, and with them each `timm:NAME` and `script:NAME`."""
 
     __slots__ = ()
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (isinstance(name, str) and bool(TIMM_NAME.fullmatch(name)))
+        named = isinstance(name, str) and (TIMM_NAME.fullmatch(name) or SCRIPT_NAME.fullmatch(name))
+        return super().__contains__(name) or bool(named)
 
 
 MODELS: Mapping[str, Model] = Models({**OURS, **installed()})

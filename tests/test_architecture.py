@@ -40,6 +40,7 @@ ROOMS = {
         "trial",
         "variables",
     },
+    "observer": {"observe"},  # runs in other environments, without the rest of the library
     "processes": {"processes"},
     "hosts": {"hosts"},
     "study": {"study"},
@@ -47,7 +48,6 @@ ROOMS = {
     "launch": {"launch"},
     "sweep": {"estimate", "sweep"},
     "slurm": {"slurm"},
-    "observer": {"observe"},  # runs in other environments, without the rest of the library
     "commands": {"cli", "commands"},
 }
 # The same for the analysis, with its front doors last.

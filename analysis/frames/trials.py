@@ -49,7 +49,8 @@ def behind(record: Record, known: Mapping[str, str]) -> dict[str, Any]:
     """`parity` and `parity_gates` (ids, separated by `;`) of a trial; `known` maps a gate's id to its verdict."""
     try:
         gates = support.gate_ids(record.trial)
-        verdict = support.verdict(record.trial, known) if gates else ""  # without: it trains nothing
+        trains = gates or record.trial.command
+        verdict = support.verdict(record.trial, known) if trains else ""
         return {"parity": verdict, "parity_gates": ";".join(gates)}
     except (AttributeError, KeyError, TypeError):  # a framework or model that this version does not have
         return {"parity": NOT_CHECKED, "parity_gates": ""}

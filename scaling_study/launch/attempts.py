@@ -20,7 +20,7 @@ from typing import Any
 
 from scaling_study import variables
 from scaling_study.hosts import connections
-from scaling_study.launch import launchers
+from scaling_study.launch import launchers, observed
 from scaling_study.launch.decisions import LOG_BYTES, back_off_seconds, failure_kind, largest_batch
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.machine import visible_gpus
@@ -119,10 +119,12 @@ class Attempts:
         program = launchers.program(trial, folder.resolve())
         argv, environment, note = launch_line(trial, program, self.supervisor, self.cluster, number)
         others, progress = elsewhere(trial, self.cluster), folder / store.PROGRESS if trial.trained else None
+        if trial.command:
+            environment |= observed.watched(trial, folder)
         started_at = time.time()
         exit = self.supervisor.run(argv, environment, folder / "log.txt", timeout_seconds, others, progress)
         notes += [note] if note else []
-        result = outcome.judge(trial, folder, exit)
+        result = observed.judge(trial, folder, exit) if trial.command else outcome.judge(trial, folder, exit)
         if trial.device == "cuda" and not others and (foreign := outcome.foreign_gpus(result.ranks, visible_gpus())):
             result = Outcome("failed", foreign, ranks=result.ranks)
         return Attempt(exit, result, started_at, notes=tuple(notes))
@@ -209,12 +211,13 @@ def launch_line(
 ) -> tuple[list[str], dict[str, str], str]:
     """(command line, variables, note) of what starts `program` as a trial's ranks. `number`: of the attempt."""
     hosts, port, note = cluster.hosts_of(trial), None, ""
-    if trial.launcher in (launchers.NEED_PORT_OVER_HOSTS if hosts else launchers.NEED_PORT):
+    needs = trial.launcher in (launchers.NEED_PORT_OVER_HOSTS if hosts else launchers.NEED_PORT)
+    if needs or any(launchers.PORT in word for word in program):
         port = launchers.preferred_port(trial, number)
         if not hosts or hosts[0].name not in elsewhere(trial, cluster):  # a port of another host can only be tried
             port, note = leftovers.choose_port(port, launchers.PORTS, supervisor)
     command = launchers.launch(trial, program, port, cluster)
-    environment = launch_environment(command)
+    environment = dict(command.env) if trial.command else launch_environment(command)  # a user's own PATH stays
     if hosts:
         cleared = variables.env_without_private(os.environ, command.env)  # of variables that it must not see
     else:  # a stale value of one that the launch sets is replaced

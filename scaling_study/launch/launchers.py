@@ -20,12 +20,14 @@ from pathlib import Path
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts.hosts import Host
 from scaling_study.settings import CHECKOUT
+from scaling_study.study import command as command_of_user
 from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
 from scaling_study.variables import may_be_secret
 
 PORTS = range(20_000, 30_000)  # below the ephemeral ones, of which any connection may take any
 LOOPBACK = "127.0.0.1"
+PORT = "{port}"  # in a user's command: one that is free
 UNBOUND = "--binding-args=--bind-to none --map-by slot"  # for the mpirun that horovodrun starts
 USUAL_PORT = 29_500  # torch's and DeepSpeed's own default
 
@@ -54,8 +56,8 @@ def _command(name: str, words: Sequence[object], program: Sequence[str], cluster
 
 
 def python(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
-    """One process, started as itself."""
-    return Command(tuple(program))
+    """One process, started as itself; or a user's command, which may ask for a port."""
+    return Command(tuple(word.replace(PORT, str(port)) for word in program))
 
 
 def horovodrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
@@ -177,7 +179,11 @@ def command(trial: Trial, record: Path | None = None, port: int | None = None, c
 
 
 def program(trial: Trial, record: Path | None = None) -> list[str]:
-    """The interpreter and the script of the trial's framework, with the trial's flags."""
+    """The interpreter and the script of the trial's framework, with the trial's flags; or the user's own command."""
+    if trial.command:
+        own = str(record / "run") if record else "{run_dir}"
+        moved = ["env", "-C", trial.workdir] if trial.workdir else []
+        return [*moved, *command_of_user.words(trial, PORT, own)]
     script = CHECKOUT / FRAMEWORKS[trial.framework].script
     return [sys.executable, str(script), *trial.to_argv(), *(["--record", str(record)] if record else [])]
 

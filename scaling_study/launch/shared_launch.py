@@ -37,6 +37,7 @@ from typing import Any
 
 from scaling_study import control_groups
 from scaling_study.launch.attempts import Attempt, Attempts
+from scaling_study.launch.command_group import CommandGroup
 from scaling_study.launch.launch_folders import FEWEST_BLOCKS, GroupRecord, GroupState, LaunchRecord, whole_blocks
 from scaling_study.launch.warm_group import GroupFailed, Interrupted, WarmGroup
 from scaling_study.processes.process import Exit
@@ -334,7 +335,8 @@ class Launch:
         timeout_seconds = max(self.due[trial].timeout_seconds for trial in trials)
         cluster, stop = self.attempts.cluster, self.attempts.supervisor
         own = self.record.folder / record.folder
-        return record, WarmGroup(trials, own, folders, timeout_seconds, cluster, stop, attempt)
+        kind = CommandGroup if trials[0].command else WarmGroup
+        return record, kind(trials, own, folders, timeout_seconds, cluster, stop, attempt)
 
     def _after_failure(self, ended: Built, begin_again: bool) -> Built | None:
         """The group that takes the place of one that failed, where blocks begin again.

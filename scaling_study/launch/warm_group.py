@@ -126,12 +126,15 @@ class WarmGroup:
         answers = self._ask("block", index, block=block, steps=steps, untimed=untimed)
         self.changed.setdefault(index, set()).update(*(answer["changed"] for answer in answers))
         taken: list[list[float]] = [answer["step_seconds"] for answer in answers]
+        self._note(index, block, at, taken)
+        return taken
+
+    def _note(self, index: int, block: int, at: float, taken: list[list[float]]) -> None:
         with (self.folder / BLOCKS).open("a", encoding="utf-8") as stream:
             line = {"trial": self.trials[index].id, "round": block, "at": at, "step_seconds": taken}
             stream.write(json.dumps(line) + "\n")
             stream.flush()
             os.fsync(stream.fileno())
-        return taken
 
     def stop(self) -> None:
         """Stop the ranks and all that they started (SIGSTOP)."""
@@ -219,6 +222,8 @@ class WarmGroup:
             if ready:
                 connection = Connection(server.accept()[0].detach())
                 if told := _greeting(connection, self._key):
+                    if (world := told.get("world") or expected) != expected:
+                        raise GroupFailed(f"asked for workers={expected}, its command started {world}", self.trials)
                     ranks[told["rank"]] = _Rank(connection, told["pid"], told["host"])
                 else:
                     connection.close()

@@ -10,6 +10,7 @@ needs the standard library and the torch that is there (2.1 or newer), and is wr
     site/sitecustomize.py   Python runs it at every start, since its folder is on PYTHONPATH. It waits for torch
     hooks.py                once torch is imported: optimisers, modules, backward, DataLoaders, scalers, saving
     steps.py                what these see, folded into steps and written as JSON lines
+    held.py                 waits for a driver between two steps, where commands take turns
 """
 
 from __future__ import annotations
@@ -23,17 +24,22 @@ from typing import Any
 
 FOLDER = "SCALING_STUDY_OBSERVE"  # environment: where each process writes its record; without it nothing is observed
 STEPS = "SCALING_STUDY_OBSERVE_STEPS"  # environment: how many steps end the run; none: it runs as it is
+DRIVER = "SCALING_STUDY_OBSERVE_DRIVER"  # environment: a file that says how to call the driver that holds the run
 SITE = str(Path(__file__).resolve().parent / "site")
 
 
-def environment(variables: Mapping[str, str], folder: Path, steps: int | None = None) -> dict[str, str]:
+def environment(
+    variables: Mapping[str, str], folder: Path, steps: int | None = None, driver: Path | None = None
+) -> dict[str, str]:
     """`variables` with those that have the Python processes of a command observed, and ended after so many steps.
 
-    PYTHONPATH is extended in front. Records go to `folder`, which must exist on every host.
+    PYTHONPATH is extended in front. Records go to `folder`, which must exist on every host. `driver`: the file of one
+    that tells the processes, block by block, how far they may go (held.py).
     """
     path = os.pathsep.join([SITE, *filter(None, [variables.get("PYTHONPATH")])])
-    more = {"PYTHONPATH": path, FOLDER: str(folder.absolute()), **({} if steps is None else {STEPS: str(steps)})}
-    return {**variables, **more}
+    told = {STEPS: steps, DRIVER: driver}
+    more = {name: str(value) for name, value in told.items() if value is not None}
+    return {**variables, "PYTHONPATH": path, FOLDER: str(folder.absolute()), **more}
 
 
 def read(folder: Path) -> list[list[dict[str, Any]]]:

@@ -25,7 +25,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from scaling_study.observe import STEPS
+from scaling_study.observe import DRIVER, STEPS
+from scaling_study.observe.held import Held
 from scaling_study.observe.steps import Record, Steps, UpTo
 
 OLDEST = (2, 1)
@@ -41,8 +42,9 @@ class Observer:
 
     def begin(self) -> None:
         """Anew: in a process that was forked, what its parent saw is not its own."""
-        wanted = os.environ.get(STEPS, "")
-        self.steps = Steps(goal=UpTo(int(wanted) if wanted else None))
+        wanted, driver = os.environ.get(STEPS, ""), os.environ.get(DRIVER, "")
+        goal = Held(driver, self.who, self.tell) if driver else UpTo(int(wanted) if wanted else None)
+        self.steps = Steps(goal=goal)
         self.record = Record(self.folder, self.about)
         self.dead = self.finished = False
         self.depth = 0  # of nested optimiser steps
@@ -118,15 +120,22 @@ class Observer:
             self.record.take(self.steps, at_once=True)
             crashed = getattr(sys, "last_type", None)
             why = why or (f"{crashed.__name__}: {sys.last_value}" if crashed else "the script ended")
-            cuda = self.torch.cuda
-            peak = cuda.max_memory_allocated() if cuda.is_available() and cuda.is_initialized() else None
-            resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-            memory = {"peak_memory_bytes": peak, "peak_resident_bytes": resident}
-            self.record.write(
-                {"kind": "end", "why": why, **self.steps.summary(), **memory, "own_seconds": self.own_seconds}
-            )
+            self.record.write({"kind": "end", "why": why, **self.summary()})
         except Exception as error:
             print(f"scaling-study: not observed: {error!r}", file=sys.stderr)
+
+    def summary(self) -> dict[str, Any]:
+        cuda = self.torch.cuda
+        peak = cuda.max_memory_allocated() if cuda.is_available() and cuda.is_initialized() else None
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        memory = {"peak_memory_bytes": peak, "peak_resident_bytes": resident}
+        return {**self.steps.summary(), **memory, "own_seconds": self.own_seconds - self.steps.goal.waited_seconds}
+
+    def tell(self) -> list[float]:
+        """Write all that was seen so far, for a driver that reads it now; seconds of each step."""
+        self.record.take(self.steps, at_once=True)
+        self.record.write({"kind": "so far", **self.summary()})
+        return self.steps.seconds
 
     def guarded(self, see: Callable[..., Any], *args: Any) -> Any:
         """What `see` returns; None where it fails, and nothing is seen from then on."""

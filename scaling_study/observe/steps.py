@@ -13,6 +13,7 @@ Evaluation begins with a forward pass that does not train and lasts until the ne
     {"kind": "not observed", "why"}
     {"kind": "end", "why", "steps", "samples_per_step", "samples_unknown", "optimizers", "peak_memory_bytes", ...,
      "own_seconds"}     in which the observer itself ran
+    {"kind": "so far", ...}     the same of a run that a driver holds
 
 A value that was not seen is null. Lines are written every two seconds at most, and at the end.
 """
@@ -42,6 +43,7 @@ class UpTo:
 
     def __init__(self, until: int | None) -> None:
         self.until = until
+        self.waited_seconds = 0.0  # for a driver
 
     def go_on(self, done: int) -> bool:
         """False: end the run."""
@@ -70,15 +72,21 @@ class Piece:
         for name in ("explicit", "loss", "learning_rate", "optimizer", "skipped", "ended"):
             setattr(self, name, getattr(other, name))
 
+    def pause_seconds(self) -> float:
+        return sum(self.seconds[part] for part in PAUSES)
+
+    def step_seconds(self) -> float:
+        """Without pauses."""
+        return sum(self.seconds.values()) - self.pause_seconds()
+
     def line(self, step: int) -> dict[str, Any]:
-        pause = sum(self.seconds[part] for part in PAUSES)
         loss = self.loss
         return {
             "kind": "step",
             "step": step,
             "ended": round(self.ended, 6),
-            "seconds": round(sum(self.seconds.values()) - pause, 7),
-            "pause_seconds": round(pause, 7),
+            "seconds": round(self.step_seconds(), 7),
+            "pause_seconds": round(self.pause_seconds(), 7),
             "parts": {part: round(seconds, 7) for part, seconds in self.seconds.items()},
             "loader_rows": self.loader_rows,
             "forward_rows": self.forward_rows,
@@ -106,6 +114,7 @@ class Steps:
         self.backwards = self.done = self.rows = self.forwards = self.largest = self.skipped = self.explicit_rows = 0
         self.fetched: dict[int, int] = {}  # rows by loader since the last forward
         self.lines: list[Piece] = []
+        self.seconds: list[float] = []  # of each step
 
     def enter(self, part: str) -> None:
         self._pass(self.clock())
@@ -170,7 +179,7 @@ class Steps:
             return True
         if "" in self.counts:  # it accumulates for longer than was waited for
             del self.counts[""]
-            self.pending, self.lines, self.anchor = [], [], None
+            self.pending, self.lines, self.seconds, self.anchor = [], [], [], None
             self.done = self.rows = self.forwards = 0
         if calls > 1:
             self.piece.forward_rows //= calls
@@ -180,7 +189,7 @@ class Steps:
         """The script says that a step has ended. False: end the run here."""
         if not self.is_explicit:
             self.is_explicit, self.anchor = True, ""
-            self.pending, self.lines, self.done = [], [], 0
+            self.pending, self.lines, self.seconds, self.done = [], [], [], 0
         self.piece.explicit = samples
         return self.end("", self.piece.learning_rate)
 
@@ -205,7 +214,11 @@ class Steps:
         if self.anchor is None and len(self.pending) >= until:  # so near that nothing more is learnt
             self._settle()
             self._fold()
-        return self.done < until or self.goal.go_on(self.done)
+        if self.done < until:
+            return True
+        going = self.goal.go_on(self.done)
+        self.mark = self.clock()  # the answer took a while that is no step's
+        return going
 
     def _settle(self) -> None:
         """The rarest; of those that step equally often the last to come, which ends the cycle."""
@@ -232,6 +245,7 @@ class Steps:
         self.skipped += whole.skipped or 0
         self.explicit_rows += whole.explicit or 0
         self.lines.append(whole)
+        self.seconds.append(whole.step_seconds())
 
     def finish(self) -> None:
         """Nothing more comes: what is not settled is settled."""

@@ -17,7 +17,7 @@ from scaling_study.errors import StudyError, quoted
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import IMAGENET, MODEL_KEYS, MODELS, NONE, OWN_KEYS, TIMM, timm_names
 from scaling_study.stats import network
-from scaling_study.study import rules
+from scaling_study.study import command, rules
 from scaling_study.study.study import Study, Sweep, by_line, nearest
 from scaling_study.trial import Trial
 
@@ -106,6 +106,9 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
         line = study.document.at(next(p for p in places if p in study.document.lines))
         problems[f"{line}: {message}"] = None
 
+    if table.foreign:
+        for key, message in command.problems(keys):
+            report(key, message)
     for key, value in keys.items():
         if key in ("global_batch", "launcher"):
             continue

@@ -93,7 +93,8 @@ def groups(trials: Iterable[Trial]) -> list[list[Trial]]:
 
 def processes(trial: Trial) -> tuple[object, ...]:
     """The values of ALIKE, which are the same for all trials that one group of processes measures."""
-    return tuple(getattr(trial, key) for key in ALIKE)
+    own = trial.configuration if trial.command else ""  # a command's processes measure nothing else
+    return (*(getattr(trial, key) for key in ALIKE), own)
 
 
 def comparable(trial: Trial, other: Trial, scaling: str) -> bool:

@@ -198,7 +198,10 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
     if workers == 1 and "buffers" in given:
         given["buffers"] = "local"  # there is nobody to synchronise with
     given = {key: value for key, value in given.items() if key not in AS_LEFT_OUT or value != AS_LEFT_OUT[key]}
-    given.setdefault("cores_per_worker", share)
+    if table.foreign:
+        given.setdefault("allocator", "system")
+    else:
+        given.setdefault("cores_per_worker", share)
     trial = Trial(framework=sweep.framework, window=sweep.window, machine=fingerprint, **given)
     if trial.trained:
         return replace(trial, window=Window(), seed=seeds_of(trial, sweep)[0])

@@ -22,10 +22,11 @@ from pydantic import (
 )
 
 from scaling_study.errors import MOST_PROBLEMS, MOST_SHOWN, StudyError, quoted, shortened
-from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.frameworks import COMMAND, FRAMEWORKS
 from scaling_study.hosts import hosts
 from scaling_study.hosts.hosts import Host
 from scaling_study.models import Names
+from scaling_study.study import command
 from scaling_study.study.documents import Document, Place, read
 from scaling_study.targets import METRICS, TRAIN, Target
 from scaling_study.trial import WINDOW_FLAGS, Trial, Window
@@ -87,7 +88,7 @@ def _trial_key_types() -> dict[str, Any]:
             kind: Any = _one_of(f.metadata.get("choices") or ()) or names[str(f.type).removesuffix(" | None")]
             least, above, below = (f.metadata.get(limit) for limit in ("minimum", "above", "below"))
             most = MOST_BYTES if f.name.endswith("_bytes") else MOST.get(kind)
-            longest = LONGEST_WORD if kind is str else None
+            longest = f.metadata.get("longest", LONGEST_WORD) if kind is str else None
             result[f.name] = Annotated[kind, Field(ge=least, gt=above, lt=below, le=most, max_length=longest)]
     return result
 
@@ -109,7 +110,7 @@ def _not_empty(value: Any) -> Any:
 
 
 KEYS = _trial_key_types()
-FRAMEWORK = _one_of(FRAMEWORKS)
+FRAMEWORK = _one_of((*FRAMEWORKS, COMMAND))
 _one: dict[str, Any] = {name: (kind, None) for name, kind in KEYS.items()}  # None: not given; `workers: ~` is refused
 _many: dict[str, Any] = {
     name: (Annotated[list[kind], Field(min_length=1)], None)  # type: ignore[valid-type]
@@ -225,7 +226,7 @@ ROUNDS_SECONDS = 120.0  # in place of 30: ten averaging rounds of decentralised 
 
 
 def _validated(document: Document, value: dict[str, Any]) -> Study:
-    model = validated(StudyModel, document, value, _known)
+    model = validated(StudyModel, document, _with_free_axes(value), _known)
     sweeps, problems = [], []
     for index, entry in enumerate(model.sweeps):
         given = entry.model_dump(exclude_none=True)
@@ -271,6 +272,26 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         named,
         sentinel,
     )
+
+
+def _with_free_axes(value: dict[str, Any]) -> dict[str, Any]:
+    """The study with the free axes of each command as one, `arguments`, and with a model named after its script."""
+
+    def spelled(entry: Any) -> Any:
+        text = entry.get("command") if isinstance(entry, dict) and entry.get("framework") == COMMAND else None
+        if not isinstance(text, str):
+            return entry
+        named = {} if "model" in entry else {"model": command.script_name(text)}
+        matrix = entry.get("matrix")
+        free = command.free_axes(text, matrix, [*KEYS]) if isinstance(matrix, dict) else []
+        if not free or not all(isinstance(matrix[name], list) for name in free):
+            return {**entry, **named}
+        kept = {name: values for name, values in matrix.items() if name not in free}
+        words = {name: [str(each) for each in matrix[name]] for name in free}
+        return {**entry, **named, "matrix": {**kept, "arguments": command.combined(words)}}
+
+    sweeps = value.get("sweeps")
+    return {**value, "sweeps": [spelled(entry) for entry in sweeps]} if isinstance(sweeps, list) else value
 
 
 def _train_keys(train: Any) -> dict[str, Any]:

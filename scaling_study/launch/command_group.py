@@ -1,0 +1,72 @@
+"""A user's command as a group of one configuration: its processes wait for the driver between two of their own steps.
+
+    driver --- supervisor --- command --- rank 0 ---+     started with the observer on PYTHONPATH
+       +------ a connection to each rank, which calls once it has made its first steps (observe/held.py)
+       +------ SIGSTOP, SIGCONT of ranks and of the processes that they started: loaders read nothing ahead meanwhile
+
+The driver asks for the same as of a group of ours ("build", "block"); the observer's files say what was measured, and
+the reports are made of them here, after every block.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scaling_study import observe
+from scaling_study.launch import attempts, launchers, observed
+from scaling_study.launch.observed import SEEN, NotObserved, Turn
+from scaling_study.launch.supervisor import SupervisorClient
+from scaling_study.launch.warm_group import LONGEST_SECONDS, PATIENT, GroupFailed, WarmGroup
+from scaling_study.trial import Trial
+
+
+@dataclasses.dataclass
+class CommandGroup(WarmGroup):
+    """The processes of one command."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.turns: list[Turn] = []
+
+    def build(self, index: int, inspect: bool = True) -> list[Mapping[str, Any]]:
+        """Each rank's fastest step so far, and its memory. Raises GroupFailed where its work is not what was asked."""
+        answers = super().build(index, inspect)
+        self._report([Turn(0, max(0, answers[0]["steps"] - 1), 1, time.time())])
+        return answers
+
+    def block(self, index: int, block: int, steps: int, untimed: bool) -> list[list[float]]:
+        """Let the ranks make so many steps; each rank's seconds of each."""
+        at = time.time()
+        answers = self._ask("block", index, block=block, steps=steps, untimed=untimed)
+        if block == 0:
+            self.turns = []
+        self.turns.append(Turn(block, answers[0]["steps"] - steps, steps, at))
+        self._report(self.turns)
+        taken: list[list[float]] = [answer["step_seconds"] for answer in answers]
+        self._note(index, block, at, taken)
+        return taken
+
+    def _report(self, turns: list[Turn]) -> None:
+        trial = self.trials[0]
+        try:
+            observed.write_reports(trial, self.folder / SEEN, self.folders[0], turns)
+        except NotObserved as error:
+            raise GroupFailed(str(error), self.trials, said=True) from error
+
+    def _run(self, first: Trial, asked: Path) -> None:
+        """Run the command from its start to its end (in a thread)."""
+        seen, own = self.folder / SEEN, self.folder / "run"
+        seen.mkdir(exist_ok=True)
+        own.mkdir(exist_ok=True)
+        with SupervisorClient(self.folder, self._ending, alone=False) as supervisor:
+            program = launchers.program(first, self.folder.resolve())
+            argv, environment, _ = attempts.launch_line(first, program, supervisor, self.cluster, self.attempt)
+            watched = observe.environment(os.environ, seen.resolve(), driver=asked.resolve())
+            more = {name: value for name, value in watched.items() if os.environ.get(name) != value}
+            environment = {**environment, **PATIENT, **more}
+            self.exit = supervisor.run(argv, environment, self.folder / "log.txt", LONGEST_SECONDS, self._others)
