@@ -224,9 +224,9 @@ def _possible(ours: Steps, base: Steps, evidence: LossEvidence) -> set[int]:
 def _bounds(
     ours: Steps, base: Steps, evidence: LossEvidence, lost: Vector
 ) -> list[tuple[float, float] | tuple[None, None]]:
-    """(low, high) of each part, 95 %; (None, None) with fewer than 3 repeats on a side."""
+    """(low, high) of each part, 95 %; (None, None) where fewer than 3 repeats of a side were looked at."""
     counts = [len(ours.rates), len(base.rates)]
-    if min(counts) < FEWEST_REPEATS:
+    if min(*counts, *(side.looked_at for side in (ours, base) if side.looked_at)) < FEWEST_REPEATS:
         return [(None, None)] * len(PARTS)
     from scipy.special import stdtrit  # of scipy.special: scipy.stats takes half a second to import
 
@@ -294,6 +294,11 @@ def listing(results: Results) -> Listing | None:
         f"{meanings[0].upper()}{meanings[1:]}.",
         "Phases are shares of instrumented steps, taken as shares of the timed ones.",
     ]
+    if few := [each for each in steps.steps(results).values() if each.looked_at]:
+        lines.append(
+            f"Of {len(few)} configurations in rounds one launch was looked at: its shares stand for all launches, and "
+            "have no interval."
+        )
     changes = [attributed.disturbance or 0.0 for attributed in every]
     disturbed = [change for change in changes if abs(change) > DISTURBED]
     if disturbed:

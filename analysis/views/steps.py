@@ -66,6 +66,7 @@ class Steps:
     disturbance: float  # instrumented / timed step - 1
     idle: Vector | None = None  # (repeats,) of the step, see Mean; None: not a pipeline, or nothing says
     timed: bool = True  # False: `idle` is by phases alone, without a timeline
+    looked_at: int = 0  # repeats whose phases were measured, where they are fewer than all
 
     @property
     def step_seconds(self) -> Vector:
@@ -126,7 +127,10 @@ def one_process(row: ConfigurationRow) -> bool:
 
 @once
 def steps(results: Results) -> dict[str, Steps]:
-    """Configuration -> its steps, of all whose phases were measured in every repeat that is ok."""
+    """Configuration -> its steps, of all whose phases were measured in every repeat that is ok.
+
+    In rounds one launch is enough: later ones are not looked at, and its shares stand for theirs.
+    """
     good = results.trials.loc[results.trials.status == "ok", ["configuration", "repeat"]]
     ranks = results.details.ranks.merge(good)
     known = ranks[(ranks.instrumented_seconds > 0) & (ranks.step_seconds > 0)]
@@ -141,7 +145,7 @@ def steps(results: Results) -> dict[str, Steps]:
     steps_of = {}
     for row in results.rows:
         at = places.get(row["configuration"])
-        if row["n"] and at is not None and len(seen := np.unique(repeats[at])) == row["n"]:
+        if row["n"] and at is not None and (len(seen := np.unique(repeats[at])) == row["n"] or row["warm"] is True):
             if not (np.nansum(numbers[at, 2:], axis=1) > 0).all():
                 continue  # phases that say nothing
             repeat = np.searchsorted(seen, repeats[at])
@@ -161,16 +165,22 @@ def _steps(row: ConfigurationRow, numbers: Vector, repeat: NDArray[np.int64], wa
     each = np.bincount(repeat, minlength=count)
     summed = np.stack([np.bincount(repeat, column, count) for column in (*phases.T, idle)], axis=1)
     whole = summed.sum(axis=1)
-    shares = summed / whole[:, None]
+    rates = np.array(values(row))
+
+    def of_all(looked_at: Vector) -> Vector:
+        return looked_at if count == len(rates) else np.repeat(looked_at.mean(axis=0, keepdims=True), len(rates), 0)
+
+    shares = of_all(summed / whole[:, None])
     return Steps(
         row,
-        np.array(values(row)),
+        rates,
         shares[:, :-1],
         exposed,
-        _lags(row, phases, repeat, whole / each),
+        of_all(_lags(row, phases, repeat, whole / each)),
         float(instrumented.mean() / timed.mean() - 1),
         shares[:, -1] if says else None,
         waited is None or waited.timed,
+        0 if count == len(rates) else count,
     )
 
 

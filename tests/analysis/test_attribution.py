@@ -18,7 +18,8 @@ from planted_pipelines import Pipeline, plant_pipelines
 from analysis.frames import results
 from analysis.frames.details import PHASE_COLUMNS
 from analysis.frames.measured import PHASES
-from analysis.views import steps
+from analysis.show import layout
+from analysis.views import attribution, steps
 from analysis.views.attribution import Attribution, LossEvidence, attribute, attributions
 from analysis.views.bottleneck import bottlenecks
 from analysis.views.steps import Steps
@@ -148,6 +149,23 @@ def test_without_phases_nothing_is_attributed_and_it_says_why(tmp_path: Path) ->
     made = next(one for one in attributions(results.read(folder)) if one.row["framework"] == "horovod")
     assert shares(made) == {"unattributed": 20.0}
     assert made.why == "its phases were not measured"
+
+
+def test_in_rounds_one_launch_that_was_looked_at_stands_for_all_and_claims_no_interval(tmp_path: Path) -> None:
+    base, slower = (replace(one, keys=(("warm", True),)) for one in (ONE, TWO))
+    folder = plant_phased(tmp_path, [Phased(base, STEP), Phased(slower, grown(communication=0.025))])
+    for path in (folder / "trials").glob("*/record.json"):
+        record = json.loads(path.read_text())
+        if record["trial"]["repeat"] > 1:
+            for rank in record["ranks"]:
+                rank["phases"] = None
+        path.write_text(json.dumps(record))
+    read = results.read(folder)
+    made = next(one for one in attributions(read) if one.row["framework"] == "horovod")
+    assert made.row["n"] == 3 and shares(made) == {"exposed": 20.0}
+    assert all(part.low is None for part in made.parts)
+    assert "one launch was looked at" in layout.markdown(attribution.listing(read))
+    assert {one.kind for one in bottlenecks(read)} == {"compute"}
 
 
 def test_a_baseline_of_several_workers_counts_by_the_worker(tmp_path: Path) -> None:
