@@ -110,7 +110,7 @@ def test_real_results_against_themselves_and_against_slower_ones(
     assert compared(a, b) == commands.NO_REGRESSION
     said = capsys.readouterr()
     assert "0 of 16 configurations slower, 0 faster; 16 not resolved" in said.out and said.err == ""
-    assert "48 of the 48 runs of A are in B too" in " ".join(said.out.split())
+    assert "96 of the 96 runs of A are in B too" in " ".join(said.out.split())
     changed(b, scaled(0.7), only="resnet18-b64")
     assert compared(a, b, "--markdown", str(b / "comment.md")) == commands.REGRESSION
     assert "4 of 16 configurations slower, 0 faster" in capsys.readouterr().out

@@ -68,7 +68,7 @@ def test_its_loop_stops_early_tests_the_best_model_and_goes_on_after_a_kill(trai
     training = whole.training
     assert training.ended_by == "patience" and training.best_step < training.steps
     assert training.evaluated["step"] == training.best_step
-    resumed, _ = trained("deepspeed_zero", 2, *BEST, *DEEPSPEED, kill=f"steps:{training['steps'] - 3}")
+    resumed, _ = trained("deepspeed_zero", 2, *BEST, *DEEPSPEED, kill=f"steps:{training.steps - 3}")
     assert resumed.training.resumed == 1
     for key in ("train_loss", "loss", "learning_rate"):
         assert losses(resumed, key) == pytest.approx(losses(whole, key), rel=1e-12)
