@@ -1,6 +1,7 @@
 """The one command line, `scaling-study COMMAND`, and the doors that lead to single commands of it.
 
     scaling-study run STUDY           python run_sweep.py STUDY
+    scaling-study bench 'COMMAND' ...
     scaling-study doctor              python run_sweep.py --doctor
     scaling-study parity STUDY        python -m scaling_study.parity --study STUDY
     scaling-study evaluate RUN        python -m scaling_study.evaluate RUN
@@ -32,9 +33,10 @@ def main(words: Sequence[str] | None = None) -> int:
     """`scaling-study COMMAND`; without a command, `run`."""
 
     def app() -> typer.Typer:
-        from scaling_study.commands import options, pack, parity, run, slurm
+        from scaling_study.commands import bench, options, pack, parity, run, slurm
 
         group = _group("run", "Reproducible scaling studies of distributed training.")
+        group.command("bench", rich_help_panel="Measure")(bench.bench)
         group.command("run", rich_help_panel="Measure")(run.run)
         group.command("parity", rich_help_panel="Measure")(parity.parity)
         group.command("evaluate", rich_help_panel="Measure")(_evaluate)

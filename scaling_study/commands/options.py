@@ -8,10 +8,10 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -30,6 +30,9 @@ from scaling_study.study.machine_file import MachineFile
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
+
+if TYPE_CHECKING:
+    from analysis.compare.side_by_side import SideBySide
 
 OK, SOME_FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
 
@@ -265,6 +268,13 @@ def render(folder: Path, console: Console | None) -> None:
     import analysis
 
     analysis.write(folder, console=console)
+
+
+def side_by_side(folder: Path, labels: Mapping[str, str]) -> SideBySide:
+    """The comparison of commands in results/bench-NAME, by their labels."""
+    from analysis.compare import side_by_side
+
+    return side_by_side.read(folder, labels)
 
 
 def commands() -> dict[str, Callable[..., int]]:

@@ -100,13 +100,17 @@ def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def words(trial: Trial, port: str, run_dir: str) -> list[str]:
     """The words of a trial's command, with `port` and `run_dir` of this start."""
-    free = read(trial.arguments)
-    values = {**trial.to_dict(), **free, "port": port, "run_dir": run_dir}
+    values = {**trial.to_dict(), "port": port, "run_dir": run_dir}
+    return filled(trial.command or "", values, read(trial.arguments))
+
+
+def filled(command: str, values: Mapping[str, Any], free: Mapping[str, str]) -> list[str]:
+    """The words of a command with values in place of braces; what has no value stays as it is."""
     result: list[str] = []
-    for word in shlex.split(trial.command or ""):
+    for word in shlex.split(command):
         whole = PLACEHOLDER.fullmatch(word)
         if whole and whole[1] in free:
             result += shlex.split(free[whole[1]])
         else:
-            result.append(PLACEHOLDER.sub(lambda found: str(values.get(found[1], found[0])), word))
+            result.append(PLACEHOLDER.sub(lambda found: str({**values, **free}.get(found[1], found[0])), word))
     return result
