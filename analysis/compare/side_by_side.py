@@ -26,7 +26,7 @@ MOST_PARTS = 3
 
 @dataclass(frozen=True)
 class Side:
-    """One command. `seconds`: of a step, and of its parts by name."""
+    """One command. `parts`: phase -> its seconds of a step."""
 
     label: str
     row: ConfigurationRow

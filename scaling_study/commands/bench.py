@@ -67,7 +67,7 @@ class Candidate:
     @property
     def text(self) -> str:
         """The command with its values filled in, as it is shown."""
-        return self.command.format_map({**{name: f"{{{name}}}" for name in placeholders.OF_A_START}, **self.values})
+        return placeholders.substituted(self.command, self.values)
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,6 @@ class Look:
 
     processes: int
     samples: int
-    step_seconds: float
-    samples_unknown: str = ""
 
 
 def bench(
@@ -106,7 +104,9 @@ def bench(
             return OK
         looks = looked_at(candidates, folder, console)
         file = write_study(candidates, looks, folder, share)
-        again = shlex.join(["scaling-study", "bench", *commands])
+        given = {"workers": workers, "batch-per-worker": batch_per_worker, "margin": margin, "name": name}
+        chosen = [word for option, value in given.items() if value for word in (f"--{option}", value)]
+        again = shlex.join(["scaling-study", "bench", *commands, *chosen, "--results", str(results)])
         output = run.Output(as_json=False, quiet=True, no_report=True)
         code = run.start_sweep(Selection(file, results=results), ALONE, again, run.How(), output)
         if code not in (OK, SOME_FAILED):
@@ -219,12 +219,14 @@ def look_at(each: Candidate, own: Path, supervisor: SupervisorClient) -> Look:
             f"{each.label} {how} and no training step of it was observed: {each.text}",
             *(line for line in why.splitlines()[-6:]),
         )
-    ends = [lines[-1] for lines in processes]
-    seconds = [line["seconds"] for line in processes[0] if line["kind"] == "step"]
-    samples = [end.get("samples_per_step") for end in ends]
-    unknown = next((end.get("samples_unknown") or "" for end in ends if end.get("samples_per_step") is None), "")
-    each_samples = round(samples[0]) if samples[0] else each.values.get("batch_per_worker", 1)
-    return Look(len(processes), each_samples, sorted(seconds)[len(seconds) // 2], unknown)
+    end = processes[0][-1]
+    samples = end.get("samples_per_step") or each.values.get("batch_per_worker")
+    if not samples:  # one taken for another would make a ratio of anything
+        why = end.get("samples_unknown") or "it was ended from outside"
+        raise HostError(
+            f"{each.label}: the samples of its step were not seen ({why}): name them by {{batch_per_worker}} in it"
+        )
+    return Look(len(processes), round(samples))
 
 
 def write_study(candidates: Sequence[Candidate], looks: Mapping[str, Look], folder: Path, share: float) -> Path:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -49,8 +50,9 @@ def watched(trial: Trial, folder: Path) -> dict[str, str]:
     most steps, or three times its least.
     """
     seen = folder / SEEN
-    seen.mkdir()
-    (folder / "run").mkdir()
+    for own in (seen, folder / "run"):
+        shutil.rmtree(own, ignore_errors=True)  # of an attempt before
+        own.mkdir()
     steps = trial.window.warmup_steps + (trial.window.max_steps or 3 * trial.window.min_steps)
     variables = observe.environment(os.environ, seen.resolve(), steps)
     return {name: value for name, value in variables.items() if os.environ.get(name) != value}

@@ -112,5 +112,10 @@ def filled(command: str, values: Mapping[str, Any], free: Mapping[str, str]) -> 
         if whole and whole[1] in free:
             result += shlex.split(free[whole[1]])
         else:
-            result.append(PLACEHOLDER.sub(lambda found: str({**values, **free}.get(found[1], found[0])), word))
+            result.append(substituted(word, {**values, **free}))
     return result
+
+
+def substituted(text: str, values: Mapping[str, Any]) -> str:
+    """Text with values in place of braces; other braces, such as those of JSON, stay as they are."""
+    return PLACEHOLDER.sub(lambda found: str(values.get(found[1], found[0])), text)

@@ -46,6 +46,11 @@ def test_every_command_is_compared_with_every_value_that_it_names() -> None:
     ]
 
 
+def test_braces_that_are_no_placeholders_stay(capsys: Capture) -> None:
+    assert cli.main(["bench", """python t.py '{"rate": 0.1}'""", "python t.py {}", "--dry-run"]) == 0
+    assert """'{"rate": 0.1}'""" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "commands, asked, fact",
     [
@@ -151,3 +156,7 @@ def test_a_command_that_crashes_is_named_with_its_last_words(benched: Callable[.
     assert benched("python train.py 16 0", "python crash.py") == 1
     said = " ".join(capsys.readouterr().err.split())
     assert "B ended with 1" in said and "there is no such data set" in said
+    sized = TRAIN.replace("loss = ", "x = x.repeat(3, 1)[:batch * 2]; y = y.repeat(3)[:batch * 2]; loss = ")
+    Path("sized.py").write_text(sized)
+    assert benched("python train.py 16 0", "python sized.py 16 0") == 1
+    assert "B: the samples of its step were not seen" in " ".join(capsys.readouterr().err.split())

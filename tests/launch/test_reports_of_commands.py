@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scaling_study.launch.observed import NotObserved, Turn, reports
+from scaling_study.launch.observed import NotObserved, Turn, reports, watched
 from scaling_study.records.outcome import first_problem
 from scaling_study.trial import Trial, Window
 
@@ -31,6 +32,12 @@ def process(rank: int, world: int = 2, steps: int = 8, samples: int | None = 4, 
         for n in range(1, steps + 1)
     ]
     return [about, *lines, {"kind": "so far", "samples_per_step": samples, "samples_unknown": "two rates", **end}]
+
+
+def test_another_attempt_begins_with_empty_folders(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert watched(TRIAL, tmp_path)["PYTHONPATH"] and not list((tmp_path / "run").iterdir())
+        (tmp_path / "run" / "left").touch()
 
 
 def test_reports_of_a_command_are_those_of_any_trial() -> None:
