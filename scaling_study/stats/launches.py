@@ -31,6 +31,7 @@ Values = NDArray[np.float64]
 TURNS = 100  # of fitting rows and columns by turns; where nothing is missing, one is enough
 FITTED = 1e-12
 LEAST_FREEDOM = 0.9  # below, what is left says nothing of a spread
+SURE = 0.99  # confidence of a sign that needs no more launches
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,20 @@ def of_ratio(
     else:
         processes = [(each.processes, each.processes_freedom) for each in (a, b)]
         variance, freedom = total([*processes, *a.among_others, *b.among_others])
-    if not freedom or len(differences) < 2:
-        return variance, freedom
-    drawn = moderated(variance, freedom, float(np.var(differences, ddof=1)), len(differences) - 1)
-    return float(drawn[0]), float(drawn[1])
+    if freedom and len(differences) > 1:
+        drawn = moderated(variance, freedom, float(np.var(differences, ddof=1)), len(differences) - 1)
+        variance, freedom = float(drawn[0]), float(drawn[1])
+    if not together and a.members == b.members == 1:  # the pooled spread of processes is of these differences too
+        freedom = min(freedom, max(a.processes_freedom, b.processes_freedom))
+    return variance, freedom
+
+
+def is_sure(log_ratio: float, variance: float, freedom: float) -> bool:
+    """True where a mean log ratio of this variance surely is not 0: its interval at SURE leaves 0 out.
+
+    SURE is more than a verdict's 95 %, which is asked for again after the launches that this may add.
+    """
+    return freedom > 0 and abs(log_ratio) > student_t(SURE, freedom) * math.sqrt(variance)
 
 
 def needed(variance: float, freedom: float, target: float, measured: int | None = None) -> int:

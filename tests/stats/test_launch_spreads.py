@@ -52,6 +52,22 @@ def test_processes_add_to_a_ratio_between_them_only() -> None:
     assert 4 < freedom_between < freedom_within == pytest.approx(40)
 
 
+def test_two_that_are_alone_know_no_more_than_their_own_differences() -> None:
+    """The spread of their processes is of the very same launches: it adds no degrees of freedom."""
+    logs = np.array([[0.0, 0.01, -0.01, 0.02], [0.005, -0.01, 0.01, 0.0]])
+    own = (logs[0] - logs[1]).tolist()
+    variance, freedom = of_ratio(*spreads(logs, ["a", "b"]), together=False, differences=own)
+    assert (variance, freedom) == (pytest.approx(np.var(own, ddof=1)), pytest.approx(3))
+    three = spreads(np.vstack([logs, [0.0, 0.02, 0.0, -0.01]]), ["a", "b", "c"])
+    assert of_ratio(three[0], three[1], together=False, differences=own)[1] <= 6
+
+
+def test_a_sign_is_sure_at_99_percent() -> None:
+    """Student's t with 2 degrees of freedom: 9.92."""
+    assert launches.is_sure(0.0993, 1e-4, 2.0) and not launches.is_sure(-0.0991, 1e-4, 2.0)
+    assert launches.is_sure(-0.05, 1e-4, 20.0) and not launches.is_sure(1.0, 1e-4, 0.0)
+
+
 def drawn(
     rng: np.random.Generator, sizes: tuple[int, ...], count: int, processes: float, kind: str
 ) -> tuple[Values, Values]:
@@ -181,3 +197,29 @@ def test_noise_is_estimated_where_it_is() -> None:
     assert math.sqrt(found[0].processes) == pytest.approx(math.hypot(0.027, ONE / math.sqrt(6)), rel=0.2)
     assert [found[at].members for at in (0, 4)] == [4, 8]
     assert launches.total([(1.0, 2.0), (1.0, 0.0)]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("spread", "least_found"), [(0.004, 0.99), (0.01, 0.9)])
+def test_two_commands_of_bench_are_rarely_called_different_and_5_percent_is_found(
+    spread: float, least_found: float
+) -> None:
+    """Four launches, and at most ten where the ratio is neither sure nor known to 2 %. `spread`: of a command in one.
+
+    Of equal ones 1 % may be called different by the first launches, and 5 % after the others.
+    """
+    rng, studies, planned, most = np.random.default_rng(5), times(300, 20_000), 4, 10
+
+    def differ(ratio: float) -> tuple[bool, int]:
+        logs = spread * rng.standard_normal((2, most)) + np.array([[math.log(ratio)], [0.0]])
+        apart, of_all = logs[0] - logs[1], spreads(logs[:, :planned], ["a", "b"])
+        variance, freedom = of_ratio(*of_all, together=False, differences=apart[:planned].tolist())
+        count = planned
+        if not launches.is_sure(apart[:planned].mean(), variance / planned, freedom):
+            count = min(most, max(planned, launches.needed(variance, freedom, 0.02)))
+        half = float(stdtrit(freedom, 0.975)) * math.sqrt(variance / count)
+        return bool(abs(apart[:count].mean()) > half), count
+
+    equal, slower = ([differ(ratio) for _ in range(studies)] for ratio in (1.0, 0.95))
+    false, found = (Seen(sum(apart for apart, _ in each), studies) for each in (equal, slower))
+    print(f"{spread}: equal {false}, found {found}, launches {np.mean([count for _, count in equal]):.1f}")
+    assert false.keeps(most=0.06) and found.keeps(least=least_found)
