@@ -2,15 +2,21 @@
 
 A       812 samples/s     39.4 ms a step of 32 samples in 2 processes
 B     1,063 samples/s     30.1 ms a step of 32 samples in 2 processes
-B is 1.31x [1.28, 1.34] as fast as A (95 %, 3 launches).
+B is 1.31x [1.28, 1.34] as fast as A (95 %, 4 launches).
   backward 20.1 -> 12.3 ms, forward 12.1 -> 10.9 ms
+The observer took 0.2 % of a step of A, 0.3 % of B.
+
+Where the samples of a step are not known, rates and ratios are of steps. Whole runs are compared by their seconds.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from analysis.frames import configurations, results
@@ -18,20 +24,57 @@ from analysis.frames.measured import PHASES
 from analysis.frames.rows import ConfigurationRow
 from analysis.text import number
 from analysis.views import steps
-from scaling_study.stats.intervals import Interval
+from scaling_study.records import outcome, store
+from scaling_study.records.schema import Record
+from scaling_study.stats.intervals import Interval, between_repeats
 
 SHOWN = 0.05  # of a step, by which a part must have changed to be named
 MOST_PARTS = 3
+NARROW = 0.05  # of an interval, below which it is written with one more digit
+SLACK = 1e-9
+WHOLE_LOG_BYTES = 16 * 2**20  # of which a metric is read
+
+
+def is_resolved(ratio: Interval, margin: float) -> bool:
+    """True where a ratio is above or below 1 for sure, or known to +-`margin` (0.02: 2 %)."""
+    if ratio.low is None or ratio.high is None:
+        return False
+    return not ratio.low <= 1 <= ratio.high or math.sqrt(ratio.high / ratio.low) <= (1 + margin) * (1 + SLACK)
+
+
+def sentence(b: str, a: str, ratio: Interval, margin: float) -> str:
+    """A ratio of speeds, b over a, in the words of people."""
+    low, high = ratio.low, ratio.high
+    if low is None or high is None:
+        return f"{b} over {a}: {ratio.mean:.2f}x; {ratio.n} launches say nothing of how sure that is."
+    digits = 2 if high - low > NARROW else 3
+    said = f"{ratio.mean:.{digits}f}x [{low:.{digits}f}, {high:.{digits}f}]"
+    if not low <= 1 <= high:
+        found = f"{b} is {said} as fast as {a}"
+    elif 1 / (1 + margin) <= low and high <= 1 + margin:
+        found = f"{b} is as fast as {a} to {100 * margin:g} %: {said}"
+    elif is_resolved(ratio, margin):
+        found = f"No difference between {b} and {a}, measured to ±{100 * margin:g} %: {said}"
+    else:
+        found = f"Not resolved whether {b} is faster than {a}: {said}"
+    return f"{found} (95 %, {ratio.n} launches)."
+
+
+def verdict(b: str, a: str, ratio: Interval, margin: float) -> dict[str, Any]:
+    """The same for --json."""
+    known = {"of": b, "over": a, "ratio": ratio.mean, "low": ratio.low, "high": ratio.high, "launches": ratio.n}
+    return {**known, "resolved": is_resolved(ratio, margin), "sentence": sentence(b, a, ratio, margin)}
 
 
 @dataclass(frozen=True)
 class Side:
-    """One command. `parts`: phase -> its seconds of a step."""
+    """One command. `parts`: phase -> its seconds of a step. `observing`: share of its steps that the observer took."""
 
     label: str
     row: ConfigurationRow
     step_seconds: float
     parts: Mapping[str, float]
+    observing: float | None = None
 
     @property
     def step_samples(self) -> int:
@@ -41,35 +84,24 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """A command over the first one, in samples a second."""
+    """A command over the first one, in samples a second, or in steps where samples are not known."""
 
     side: Side
     first: Side
     ratio: Interval
+    in_steps: bool = False
 
     def is_resolved(self, margin: float) -> bool:
-        """True where it is faster, slower, or as fast to `margin`."""
-        low, high = self.ratio.low, self.ratio.high
-        if low is None or high is None:
-            return False
-        return not low <= 1 <= high or (1 / (1 + margin) <= low and high <= 1 + margin)
+        return is_resolved(self.ratio, margin)
 
     def sentence(self, margin: float) -> str:
-        a, b, ratio = self.first.label, self.side.label, self.ratio
-        if ratio.low is None or ratio.high is None:
-            return f"{b} over {a}: {ratio.mean:.2f}x; {self.ratio.n} launches say nothing of how sure that is."
-        said = f"{ratio.mean:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
-        if not ratio.low <= 1 <= ratio.high:
-            found = f"{b} is {said} as fast as {a}"
-        elif self.is_resolved(margin):
-            found = f"{b} is as fast as {a} to {100 * margin:g} %: {said}"
-        else:
-            found = f"Not resolved whether {b} is faster than {a}: {said}"
-        return f"{found} (95 %, {ratio.n} launches)."
+        return sentence(self.side.label, self.first.label, self.ratio, margin)
 
     def caveats(self) -> Iterator[str]:
         """Reasons why the ratio is not one of like work."""
-        if self.side.step_samples != self.first.step_samples:
+        if self.in_steps:
+            yield "the ratio is one of steps a second"
+        elif self.side.step_samples != self.first.step_samples:
             yield (
                 f"unlike work: a step of {self.first.label} has {self.first.step_samples} samples, of "
                 f"{self.side.label} {self.side.step_samples}; the ratio is one of samples a second"
@@ -86,19 +118,34 @@ class Pair:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """All commands of one comparison. `failed`: label -> why it has no throughput."""
+    """All commands of one comparison. `failed`: label -> why it has no throughput; `unknown`: why its samples are not
+    known."""
 
     sides: Sequence[Side]
     pairs: Sequence[Pair]
     failed: Mapping[str, str]
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+    def rate(self, side: Side) -> tuple[float, str]:
+        return (1 / side.step_seconds, "steps") if self.unknown else (side.row["samples_per_second"], "samples")
+
+    def notes(self) -> Iterator[str]:
+        for label, why in self.unknown.items():
+            yield f"The samples of a step of {label} are not known ({why}): --samples-per-step {label}=N says them."
+        shares = [f"{100 * each.observing:.2g} % of a step of {each.label}" for each in self.sides if each.observing]
+        if shares:
+            yield f"The observer took {', '.join(shares)}."
+        if any(not configurations.launches_names(each.row) for each in self.sides):
+            yield "Measured in launches that alternate, not in turns within a launch."
 
     def lines(self, margin: float) -> Iterator[str]:
         """For a terminal."""
         for side in self.sides:
-            rate = number(float(side.row["samples_per_second"]))
-            step = f"{1e3 * side.step_seconds:.1f} ms a step of {side.step_samples} samples"
+            rate, unit = self.rate(side)
+            samples = "" if self.unknown else f" of {side.step_samples} samples"
             processes = f"{side.row['workers']} process{'es' * (int(side.row['workers']) > 1)}"
-            yield f"{side.label}  {rate:>9} samples/s   {step} in {processes}"
+            step = f"{1e3 * side.step_seconds:.1f} ms a step{samples} in {processes}"
+            yield f"{side.label}  {number(float(rate)):>9} {unit}/s   {step}"
         for label, why in self.failed.items():
             yield f"{label}  {why}"
         for pair in self.pairs:
@@ -106,51 +153,165 @@ class SideBySide:
             yield from (f"  {caveat}" for caveat in pair.caveats())
             if changes := pair.changes():
                 yield f"  {', '.join(changes)}"
+        yield from self.notes()
 
     def to_dict(self, margin: float) -> dict[str, Any]:
         return {
+            "unit": "steps" if self.unknown else "samples",
             "commands": [
                 {
                     "label": side.label,
                     "command": side.row["command"],
-                    "samples_per_second": float(side.row["samples_per_second"]),
+                    "samples_per_second": None if self.unknown else float(side.row["samples_per_second"]),
                     "step_seconds": side.step_seconds,
                     "parts": dict(side.parts),
                     "processes": int(side.row["workers"]),
-                    "step_samples": side.step_samples,
+                    "step_samples": None if self.unknown else side.step_samples,
+                    "observer_share": side.observing,
                 }
                 for side in self.sides
             ],
             "ratios": [
                 {
-                    "of": pair.side.label,
-                    "over": pair.first.label,
-                    "ratio": pair.ratio.mean,
-                    "low": pair.ratio.low,
-                    "high": pair.ratio.high,
-                    "launches": pair.ratio.n,
-                    "resolved": pair.is_resolved(margin),
+                    **verdict(pair.side.label, pair.first.label, pair.ratio, margin),
+                    "caveats": list(pair.caveats()),
+                    "changes": pair.changes(),
                 }
                 for pair in self.pairs
             ],
             "failed": dict(self.failed),
+            "said": list(self.notes()),
         }
 
 
-def read(folder: Path, labels: Mapping[str, str]) -> SideBySide:
-    """A comparison from its results folder; `labels`: value of the key `arguments` -> how the command is called."""
-    read = results.read(folder)
-    known = steps.steps(read)
-    rows = {labels[str(row["arguments"])]: row for row in read.rows if row["arguments"] in labels}
+def read(folder: Path, labels: Mapping[tuple[str, int, int], str], unknown: Mapping[str, str]) -> SideBySide:
+    """A comparison from its results folder.
+
+    `labels`: values of the keys arguments, workers and batch_per_worker -> how the command is called; `unknown`: why
+    its samples are not known, by label.
+    """
+    observing: dict[str, list[tuple[float, float]]] = {}
+
+    def collect(record: Record) -> None:
+        for rank in record.ranks:
+            own, whole = (rank.backend.get(name) for name in ("observer_seconds", "observed_seconds"))
+            if own is not None and whole:
+                observing.setdefault(record.configuration, []).append((float(own), float(whole)))
+
+    read = results.read(folder, collect)
+    known, rows = steps.steps(read), dict[str, ConfigurationRow]()
+    for row in sorted(read.rows, key=lambda row: int(row["n"])):  # the one with most repeats, of two ways to measure
+        key = (str(row["arguments"]), int(row["workers"]), int(row["batch_per_worker"]))
+        if key in labels:
+            rows[labels[key]] = row
     failed = {label: f"{row['failures']}: {row['reason']}" for label, row in rows.items() if not row["n"]}
-    sides = [side_of(label, rows[label], known) for label in labels.values() if label in rows and label not in failed]
-    pairs = [Pair(side, sides[0], configurations.over(side.row, sides[0].row)) for side in sides[1:]]
-    return SideBySide(sides, pairs, failed)
+    sides = [
+        side_of(label, rows[label], known, observing)
+        for label in dict.fromkeys(labels.values())
+        if label in rows and label not in failed
+    ]
+    pairs = [pair_of(side, sides[0], bool(unknown)) for side in sides[1:]]
+    return SideBySide(sides, pairs, failed, unknown)
 
 
-def side_of(label: str, row: ConfigurationRow, known: Mapping[str, steps.Steps]) -> Side:
-    seconds = float(row["global_batch"]) / float(row["samples_per_second"])
+def side_of(
+    label: str,
+    row: ConfigurationRow,
+    known: Mapping[str, steps.Steps],
+    observing: Mapping[str, Sequence[tuple[float, float]]],
+) -> Side:
+    seconds, name = float(row["global_batch"]) / float(row["samples_per_second"]), str(row["configuration"])
     parts: dict[str, float] = {}
-    if seen := known.get(str(row["configuration"])):
+    if seen := known.get(name):
         parts = {name: float(share) * seconds for name, share in zip(PHASES, seen.mean().shares, strict=True)}
-    return Side(label, row, seconds, parts)
+    own, whole = (sum(part) for part in zip(*observing.get(name, [(0.0, 0.0)]), strict=True))
+    return Side(label, row, seconds, parts, own / whole if whole else None)
+
+
+def pair_of(side: Side, first: Side, in_steps: bool) -> Pair:
+    ratio = configurations.over(side.row, first.row)
+    by = first.step_samples / side.step_samples if in_steps else 1.0
+    low, high = (None if end is None else end * by for end in (ratio.low, ratio.high))
+    return Pair(side, first, Interval(ratio.mean * by, low, high, ratio.n, ratio.verdict), in_steps)
+
+
+# Whole runs: `scaling-study bench --whole`.
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Runs of each command to its own end, in the order of launches. `metric`: its best value, by label and launch."""
+
+    runs: Mapping[str, Sequence[Mapping[str, Any]]]
+    metric: Mapping[str, Sequence[float | None]]
+
+    def ratio(self, label: str) -> Interval:
+        """Speed of a command over that of the first: seconds of the first over its own, within each launch."""
+        first = next(iter(self.runs.values()))
+        apart = between_repeats(
+            [math.log(a["seconds"] / b["seconds"]) for a, b in zip(first, self.runs[label], strict=True)]
+        )
+        low, high = (None if end is None else math.exp(end) for end in (apart.low, apart.high))
+        return Interval(math.exp(apart.mean), low, high, apart.n)
+
+    def is_resolved(self, margin: float) -> bool:
+        return all(is_resolved(self.ratio(label), margin) for label in list(self.runs)[1:])
+
+    def means(self, label: str) -> dict[str, float | None]:
+        """Over launches: seconds, seconds of training, worker-seconds, metric; None where one is not known."""
+        runs = self.runs[label]
+        whole = [(r["seconds"], r["training_seconds"], r["processes"]) for r in runs]
+        columns: dict[str, Sequence[float | None]] = {
+            "seconds": [seconds for seconds, _, _ in whole],
+            "training_seconds": [training for _, training, _ in whole],
+            "worker_seconds": [seconds * processes if processes else None for seconds, _, processes in whole],
+            "metric": self.metric.get(label, [None]),
+        }
+        known = {name: [value for value in values if value is not None] for name, values in columns.items()}
+        return {
+            name: fmean(known[name]) if len(known[name]) == len(values) else None for name, values in columns.items()
+        }
+
+    def lines(self, margin: float) -> Iterator[str]:
+        for label in self.runs:
+            mean = self.means(label)
+            words = [f"{label}  {number(mean['seconds'] or 0.0)} s in all"]
+            words += [f"{number(mean['training_seconds'])} s of training"] if mean["training_seconds"] else []
+            words += [f"{number(mean['worker_seconds'])} s of all its processes"] if mean["worker_seconds"] else []
+            words += [f"best metric {mean['metric']:.5g}"] if mean["metric"] is not None else []
+            yield ", ".join(words)
+        yield from (sentence(label, next(iter(self.runs)), self.ratio(label), margin) for label in list(self.runs)[1:])
+        if missing := [label for label, values in self.metric.items() if None in values]:
+            yield f"The pattern of --metric matched nothing that {' and '.join(missing)} printed."
+
+    def to_dict(self, margin: float) -> dict[str, Any]:
+        first, *others = self.runs
+        return {
+            "unit": "whole runs",
+            "commands": [
+                {"label": label, "command": runs[0]["command"], **self.means(label), "runs": list(runs)}
+                for label, runs in self.runs.items()
+            ],
+            "ratios": [verdict(label, first, self.ratio(label), margin) for label in others],
+        }
+
+
+def read_whole(folder: Path, labels: Sequence[str], metric: str = "", lowest: bool = False) -> Whole:
+    """Whole runs from their results folder. `metric`: a pattern with one group, of which the best value is kept."""
+    runs: dict[str, list[Mapping[str, Any]]] = {}
+    best: dict[str, list[float | None]] = {}
+    for label in labels:
+        for own in sorted((folder / "whole").glob(f"*-{label}"), key=lambda path: int(path.name.split("-")[0])):
+            runs.setdefault(label, []).append(store.load(own / "whole.json"))
+            if metric:
+                found = map(as_number, re.findall(metric, outcome.tail(own / "log.txt", WHOLE_LOG_BYTES)))
+                known = [value for value in found if value is not None]
+                best.setdefault(label, []).append((min if lowest else max)(known) if known else None)
+    return Whole(runs, best)
+
+
+def as_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

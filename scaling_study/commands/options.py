@@ -32,7 +32,7 @@ from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
 
 if TYPE_CHECKING:
-    from analysis.compare.side_by_side import SideBySide
+    from analysis.compare.side_by_side import SideBySide, Whole
 
 OK, SOME_FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
 
@@ -270,11 +270,18 @@ def render(folder: Path, console: Console | None) -> None:
     analysis.write(folder, console=console)
 
 
-def side_by_side(folder: Path, labels: Mapping[str, str]) -> SideBySide:
-    """The comparison of commands in results/bench-NAME, by their labels."""
+def side_by_side(folder: Path, labels: Mapping[Any, str], unknown: Mapping[str, str]) -> SideBySide:
+    """The comparison of commands in results/bench-NAME."""
     from analysis.compare import side_by_side
 
-    return side_by_side.read(folder, labels)
+    return side_by_side.read(folder, labels, unknown)
+
+
+def whole_runs(folder: Path, labels: Sequence[str], metric: str, lowest: bool) -> Whole:
+    """The comparison of whole runs in results/bench-NAME."""
+    from analysis.compare import side_by_side
+
+    return side_by_side.read_whole(folder, labels, metric, lowest)
 
 
 def commands() -> dict[str, Callable[..., int]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
@@ -372,6 +373,68 @@ class Progress(Watch):
         if trial.model == NO_MODEL:
             words = [trial.framework, f"by {trial.launcher}", "", str(trial.workers), ""]
         return [Text(word, style="bold cyan" if running else "") for word in words] + [dots, rate, note]
+
+
+class Turns(Progress):
+    """Commands that take turns: one line that renews itself on a terminal, elsewhere a line for each block.
+
+    `label_of`: a trial's command; `expected`: about the seconds of one launch, by label; `later`: launches after those
+    of this sweep.
+    """
+
+    def __init__(
+        self, *given: Any, label_of: Callable[[Trial], str], expected: Mapping[str, float], later: int = 0
+    ) -> None:
+        console, plan, trials, estimate, _, *rest = given
+        self.label_of, self.later, self.now = label_of, later, ""
+        super().__init__(console, plan, trials, estimate, False, *rest)
+        self.seconds |= {name: expected[label_of(trial)] for name, trial in self.shown.items()}  # until one is over
+
+    def building(self, trial: Trial) -> None:
+        self.running, self.launch, self.now = trial, f"launch {trial.repeat}: {self.label_of(trial)} warms up", ""
+        self._redraw()
+
+    def alone(self, trial: Trial) -> None:
+        self.running, self.now = trial, ""
+        self.launch = f"launch {trial.repeat}: {self.label_of(trial)} by itself, as it failed beside others"
+        self._redraw()
+
+    def block_timed(self, trial: Trial, step_seconds: float) -> None:
+        super().block_timed(trial, step_seconds)
+        self.now = f"{self.label_of(trial)} {1000 * step_seconds:.1f} ms a step"
+        self._redraw()
+
+    def remaining_seconds(self) -> float:
+        return super().remaining_seconds() + self.later * sum(self.seconds.values())
+
+    def render(self) -> RenderableType:
+        running = f"launch {self.running.repeat}: {self.label_of(self.running)}" if self.running else ""
+        left = f"about {clock(self.remaining_seconds())} left{self._widths()}"
+        return Text(
+            ", ".join(filter(None, [self.launch or running, self.now, left])), no_wrap=True, overflow="ellipsis"
+        )
+
+    def _line(self, trial: Trial, record: Summary) -> Text:
+        return Text(f"launch {trial.repeat}: {self.label_of(trial)} {record.status} {record.reason}".rstrip())
+
+    def _widths(self) -> str:
+        """The widest interval of a ratio to the first so far: over launches, or over blocks where these are too few."""
+        first, *others = self.shown
+        finished = {name: [record.samples_per_second or 0.0 for record in rows] for name, rows in self.rows.items()}
+        for what, rates in (("launches", finished), ("blocks", self.blocks)):
+            halves = [_half_width(rates.get(first, []), rates.get(name, [])) for name in others]
+            known = [half for half in halves if half is not None]
+            if known and len(known) == len(others):
+                return f"; ±{100 * max(known):.1f} % over {len(rates[first])} {what}"
+        return ""
+
+
+def _half_width(first: Sequence[float], other: Sequence[float]) -> float | None:
+    """Half of the interval of a ratio; None of fewer than three, or where one has failed."""
+    pairs = list(zip(first, other, strict=False))
+    if len(pairs) < FEWEST_REPEATS or not all(map(all, pairs)):
+        return None
+    return between_repeats([math.log(b / a) for a, b in pairs]).half_width
 
 
 def busy(record: Summary) -> str:

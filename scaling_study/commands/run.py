@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,12 +133,22 @@ def show_plan(selection: Selection, cluster: Cluster, as_json: bool) -> int:
     return OK
 
 
-def start_sweep(selection: Selection, cluster: Cluster, again: str, how: How, output: Output) -> int:
-    """Run what is not finished, then analyse; the exit code. `again`: the command line that continues.
+def start_sweep(
+    selection: Selection,
+    cluster: Cluster,
+    again: str,
+    how: How,
+    output: Output,
+    display: Callable[..., progress.Progress] = progress.Progress,
+    console: Console | None = None,
+) -> int:
+    """Run what is not finished, then analyse; the exit code.
+
+    `again`: the command line that continues; `display`: made like a Progress, of what happens meanwhile.
 
     Raises StudyError or HostError.
     """
-    console = Console(stderr=output.as_json, highlight=False)
+    console = console or Console(stderr=output.as_json, highlight=False)
     planned = selection.planned(False, cluster)
     run, selected = selection.select(planned, not how.no_prune)
     run.reset = how.reset
@@ -154,9 +165,9 @@ def start_sweep(selection: Selection, cluster: Cluster, again: str, how: How, ou
         silent = output.quiet or output.as_json
         with (
             process.Interruption() as interruption,
-            progress.Progress(console, planned, selected, estimate, silent, run.folder) as display,
+            display(console, planned, selected, estimate, silent, run.folder) as shown,
         ):
-            run.run(display, interruption)
+            run.run(shown, interruption)
         ids = [each.trial.id for each in selected]
         return _finish(console, run, ids, interruption, again, output)
 

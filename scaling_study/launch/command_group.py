@@ -67,6 +67,5 @@ class CommandGroup(WarmGroup):
             program = launchers.program(first, self.folder.resolve())
             argv, environment, _ = attempts.launch_line(first, program, supervisor, self.cluster, self.attempt)
             watched = observe.environment(os.environ, seen.resolve(), driver=asked.resolve())
-            more = {name: value for name, value in watched.items() if os.environ.get(name) != value}
-            environment = {**environment, **PATIENT, **more}
+            environment = {**environment, **PATIENT, **watched}
             self.exit = supervisor.run(argv, environment, self.folder / "log.txt", LONGEST_SECONDS, self._others)

@@ -9,8 +9,10 @@ port in use, ranks that did not meet     tried again after a pause: `failure_kin
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from scaling_study.records.results import Summary
 from scaling_study.records.schema import IMPLIED, RankError
@@ -154,6 +156,7 @@ def largest_batch(fits: Callable[[int], bool], start: int) -> int | None:
 # less than its nominal 95 % (docs/uncertainty.md has the figures).
 
 Known = Callable[[Planned, int], Summary | None]  # the record of a configuration's n-th repeat, if it is finished
+BY_SIGN = "sign"  # of `settled_by`
 
 
 def total_repeats(
@@ -182,7 +185,8 @@ def wanted_repeats(
     asked = _by_name(configurations)
     measured = {name: records for name, planned in asked.items() if (records := _all(planned, known))}
     shared = {name: asked[name] for name, records in measured.items() if all(record.launch for record in records)}
-    counts = _of_ratios(shared, measured, baseline, scaling, target) if baseline and shared else {}
+    counts = _of_alternating(asked, measured, baseline, target)
+    counts |= _of_ratios(shared, measured, baseline, scaling, target) if baseline and shared else {}
     for name, records in measured.items():
         if name not in counts:
             rates = [record.samples_per_second or math.nan for record in records]
@@ -222,12 +226,42 @@ def _of_ratios(
     held = {name: planned for name, planned in shared.items() if name not in baseline}
     for other in set(baseline) & set(shared):
         for name, planned in held.items():
-            if groups.comparable(shared[other].trial, planned.trial, scaling):
+            by_sign = planned.measure.settled_by == BY_SIGN  # whatever the batches
+            if by_sign or groups.comparable(shared[other].trial, planned.trial, scaling):
                 each = [logs[names.index(one)] for one in (name, other)]
+                ratios = launches.differences(*each)
                 variance, freedom = launches.of_ratio(
-                    spreads[name], spreads[other], whose[name] == whose[other], launches.differences(*each)
+                    spreads[name], spreads[other], whose[name] == whose[other], ratios
                 )
                 more = launches.needed(variance, freedom, target or planned.measure.target_interval)
+                if by_sign and ratios and launches.is_sure(fmean(ratios), variance / len(ratios), freedom):
+                    more = 0
                 if freedom:
                     counts[name], counts[other] = (max(counts.get(one, 0), more) for one in (name, other))
+    return counts
+
+
+def _of_alternating(
+    asked: Mapping[str, Planned],
+    measured: Mapping[str, Sequence[Summary]],
+    baseline: Collection[str],
+    target: float | None,
+) -> dict[str, int]:
+    """The same where launches were not shared and `settled_by` is `sign`: ratios of independent means."""
+    counts = dict[str, int]()
+    logs = {name: [math.log(each.samples_per_second or math.nan) for each in of] for name, of in measured.items()}
+    for other in set(baseline) & set(measured):
+        for name in set(measured) - set(baseline):
+            measure = asked[name].measure
+            if measure.settled_by != BY_SIGN or all(each.launch for one in (name, other) for each in measured[one]):
+                continue
+            of_means = [
+                (statistics.variance(logs[one]) / len(logs[one]), len(logs[one]) - 1.0) for one in (name, other)
+            ]
+            of_ratio, freedom = launches.total(of_means)
+            more = launches.needed(of_ratio * len(logs[name]), freedom, target or measure.target_interval)
+            if launches.is_sure(fmean(logs[name]) - fmean(logs[other]), of_ratio, freedom):
+                more = 0
+            if freedom:
+                counts[name], counts[other] = (max(counts.get(one, 0), more) for one in (name, other))
     return counts

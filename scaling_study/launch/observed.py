@@ -54,8 +54,7 @@ def watched(trial: Trial, folder: Path) -> dict[str, str]:
         shutil.rmtree(own, ignore_errors=True)  # of an attempt before
         own.mkdir()
     steps = trial.window.warmup_steps + (trial.window.max_steps or 3 * trial.window.min_steps)
-    variables = observe.environment(os.environ, seen.resolve(), steps)
-    return {name: value for name, value in variables.items() if os.environ.get(name) != value}
+    return observe.environment(os.environ, seen.resolve(), steps)
 
 
 def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
@@ -77,24 +76,31 @@ def write_reports(trial: Trial, seen: Path, folder: Path, turns: Sequence[Turn] 
         store.write_rank(folder, report)
 
 
-def reports(trial: Trial, processes: Sequence[Sequence[Mapping[str, Any]]], turns: Sequence[Turn]) -> list[RankReport]:
-    """The reports of a command's processes, by rank. Raises NotObserved."""
-    trained = [lines for lines in processes if any(line["kind"] == "step" for line in lines)]
+def trained(processes: Sequence[Sequence[Mapping[str, Any]]]) -> list[Sequence[Mapping[str, Any]]]:
+    """The processes that made training steps. Raises NotObserved where there are none."""
+    found = [lines for lines in processes if any(line["kind"] == "step" for line in lines)]
     whys = [line["why"] for lines in processes for line in lines if line["kind"] == "not observed"]
-    if not trained:
-        if whys:
-            raise NotObserved(f"not observed: {whys[0]}")
+    if not found and whys:
+        raise NotObserved(f"not observed: {whys[0]}")
+    if not found:
         raise NotObserved(
             "no process of the command trained where it could be observed: PYTHONPATH must reach its Python processes "
-            "(a container or ssh may drop it), and torch must be 2.1 or newer"
+            "(a container or ssh may drop it), torch must be 2.1 or newer, and a script without optimiser and backward "
+            "may say its steps: scaling_study.observe.step(samples)"
         )
-    count = max(int(lines[0].get("world") or 1) for lines in trained)
-    if not len(trained) == count == trial.processes:
+    return found
+
+
+def reports(trial: Trial, processes: Sequence[Sequence[Mapping[str, Any]]], turns: Sequence[Turn]) -> list[RankReport]:
+    """The reports of a command's processes, by rank. Raises NotObserved."""
+    ranks = trained(processes)
+    count = max(int(lines[0].get("world") or 1) for lines in ranks)
+    if not len(ranks) == count == trial.processes:
         raise NotObserved(
-            f"asked for workers={trial.workers}, but {len(trained)} processes trained, in a world of {count}: give the "
+            f"asked for workers={trial.workers}, but {len(ranks)} processes trained, in a world of {count}: give the "
             "number that the command starts"
         )
-    return [_report(trial, rank, lines, turns) for rank, lines in enumerate(trained)]
+    return [_report(trial, rank, lines, turns) for rank, lines in enumerate(ranks)]
 
 
 def _report(trial: Trial, rank: int, lines: Sequence[Mapping[str, Any]], turns: Sequence[Turn]) -> RankReport:
@@ -145,7 +151,7 @@ def _report(trial: Trial, rank: int, lines: Sequence[Mapping[str, Any]], turns: 
         steps_per_epoch=0,
         gpu_utilization_percent=None,
         energy_joules=None,
-        backend={},
+        backend=_observing(steps, end),
         versions={"torch": str(about.get("torch") or "")},
         notes=notes,
         learning_rate=window[-1]["learning_rate"],
@@ -160,3 +166,11 @@ def _samples(trial: Trial, end: Mapping[str, Any]) -> tuple[int, list[str]]:
         return round(seen), []
     why = end.get("samples_unknown") or "the command was ended"
     return trial.batch_per_worker, [f"samples of a step are those that the study names: {why}"]
+
+
+def _observing(
+    steps: Sequence[Mapping[str, Any]], end: Mapping[str, Any]
+) -> dict[str, str | int | float | bool | None]:
+    """Seconds that the observer itself took, and those of all the steps in which it did."""
+    observed = sum(step["seconds"] + step.get("pause_seconds", 0.0) for step in steps)
+    return {"observer_seconds": end.get("own_seconds"), "observed_seconds": observed}

@@ -1,6 +1,6 @@
 """Observes training scripts that were not written for this project, without edits to them.
 
-    environment(os.environ, folder)     what a command is started with to be observed
+    environment(os.environ, folder)     the variables that have a command observed
     read(folder)                        what its processes wrote, once they ended or meanwhile
     step(samples)                       the one line that a script without an optimiser may add
 
@@ -31,15 +31,16 @@ SITE = str(Path(__file__).resolve().parent / "site")
 def environment(
     variables: Mapping[str, str], folder: Path, steps: int | None = None, driver: Path | None = None
 ) -> dict[str, str]:
-    """`variables` with those that have the Python processes of a command observed, and ended after so many steps.
+    """The variables to add to `variables` to have the Python processes of a command observed, and ended after so many
+    steps.
 
-    PYTHONPATH is extended in front. Records go to `folder`, which must exist on every host. `driver`: the file of one
-    that tells the processes, block by block, how far they may go (held.py).
+    PYTHONPATH is that of `variables`, extended in front. Records go to `folder`, which must exist on every host.
+    `driver`: the file of one that tells the processes, block by block, how far they may go (held.py).
     """
     path = os.pathsep.join([SITE, *filter(None, [variables.get("PYTHONPATH")])])
     told = {STEPS: steps, DRIVER: driver}
     more = {name: str(value) for name, value in told.items() if value is not None}
-    return {**variables, "PYTHONPATH": path, FOLDER: str(folder.absolute()), **more}
+    return {"PYTHONPATH": path, FOLDER: str(folder.absolute()), **more}
 
 
 def read(folder: Path) -> list[list[dict[str, Any]]]:

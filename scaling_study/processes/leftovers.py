@@ -12,6 +12,7 @@ import select
 import shutil
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -235,3 +236,56 @@ def _prefix(results: Path) -> str:
 def clock() -> float:
     """Now, as the kernel stamps files: a tick behind the clock that Python reads."""
     return time.time() - 0.01
+
+
+# --- files that a user's command writes, which another one may write too
+
+EVERY_SECONDS = 0.5  # between two looks at the files that are open
+MOST_FILES = 20_000  # of the folder in which commands start, whose times are compared
+NOBODYS = re.compile(r"/\.|/__pycache__/|^/dev/|^/proc/")  # caches, locks, devices
+
+
+@contextlib.contextmanager
+def files_written(ours: Path) -> Iterator[set[str]]:
+    """Watch which files outside the folder `ours` the processes below this one write; the set is whole at the end.
+
+    Those that are open for writing are looked at now and then, and those of the current folder that are newer at the
+    end.
+    """
+    found, ended, began = set[str](), threading.Event(), clock()
+
+    def watch() -> None:
+        while not ended.wait(EVERY_SECONDS):
+            found.update(_open_for_writing())
+
+    watching = threading.Thread(target=watch, name="files", daemon=True)
+    watching.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        watching.join()
+        own = f"{ours.resolve()}{os.sep}"
+        found.update(_newer(Path.cwd(), began))
+        found -= {name for name in found if name.startswith(own) or NOBODYS.search(name)}
+
+
+def _open_for_writing() -> Iterator[str]:
+    with contextlib.suppress(psutil.Error):
+        for each in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error, OSError):
+                yield from (file.path for file in each.open_files() if file.mode != "r")
+
+
+def _newer(folder: Path, since: float) -> Iterator[str]:
+    """Files below `folder` that are newer, of the first MOST_FILES; none in hidden folders."""
+    left = MOST_FILES
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "__"))]
+        for name in names[:left]:
+            with contextlib.suppress(OSError):
+                if os.stat(os.path.join(place, name)).st_mtime >= since:
+                    yield os.path.join(place, name)
+        left -= len(names)
+        if left <= 0:
+            return

@@ -65,6 +65,7 @@ class Measure(Strict):
     repeats: int = Field(default=3, ge=1, le=1000)
     max_repeats: int = Field(default=10, ge=1, le=1000)
     target_interval: float = Field(default=0.02, ge=1e-4, lt=1)  # half-width of the 95 % interval over the mean
+    settled_by: Literal["interval", "sign"] = "interval"  # "sign": a ratio that surely is not 1 needs no more repeats
     timeout_seconds: float = Field(default=600.0, gt=0, le=MOST_SECONDS)
     retries: int = Field(default=2, ge=0, le=10)  # after failures to find a port or each other (launch/decisions.py)
 

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from planted_sweeps import MACHINE
+from rich.console import Console
 
-from analysis.compare.side_by_side import Pair, Side, SideBySide
-from scaling_study import cli
+from analysis.compare.side_by_side import Pair, Side, SideBySide, Whole, read_whole
+from scaling_study import cli, observe
 from scaling_study.commands import bench
-from scaling_study.errors import StudyError
+from scaling_study.commands.bench import Candidate, Look
+from scaling_study.commands.progress import Turns
+from scaling_study.errors import HostError, StudyError
+from scaling_study.estimate import Estimate
+from scaling_study.processes import leftovers
+from scaling_study.processes.process import Exit
+from scaling_study.records import store
+from scaling_study.records.results import Summary
 from scaling_study.stats.intervals import Interval
+from scaling_study.study import plan, study
 
 Capture = pytest.CaptureFixture[str]
 TRAIN = """
@@ -31,19 +49,22 @@ for epoch in range(1000):
         loss.backward()
         optimizer.step()
 """
+A, B = Candidate("A", "python a.py", {}, of="A"), Candidate("B", "python b.py", {}, of="B")
+SEEN = Look(1, 32, step_seconds=0.01, start_seconds=3.0)
 
 
 # --- what is compared ---
 
 
 def test_every_command_is_compared_with_every_value_that_it_names() -> None:
-    asked = {"workers": "1,2", "batch_per_worker": "32"}
-    found = bench.expanded(["a {workers} {batch_per_worker} {port}", "b {batch_per_worker}"], asked)
+    asked = {"workers": "1,2,2", "batch_per_worker": "32"}
+    found = list(bench.expanded(["a {workers} {batch_per_worker} {port}", "b {batch_per_worker}"], asked))
     assert [(each.label, each.text) for each in found] == [
         ("A", "a 1 32 {port}"),
         ("B", "a 2 32 {port}"),
         ("C", "b 32"),
     ]
+    assert [each.of for each in found] == ["A", "A", "C"]
 
 
 def test_braces_that_are_no_placeholders_stay(capsys: Capture) -> None:
@@ -60,12 +81,25 @@ def test_braces_that_are_no_placeholders_stay(capsys: Capture) -> None:
         (["a 'b", "c"], {}, "No closing quotation"),
         (["a {workers}"], {"workers": "1,two"}, "'two'"),
         (["a", "b"] * 20, {}, "at most 26"),
+        (["python t.py | tee log", "b"], {}, "--shell, or quote"),
+        (["cd x && python t.py", "b"], {}, "has &&"),
+        (["python t.py > log", "b"], {}, "has >"),
+        (["python t.py --data $HOME/x", "b"], {}, "has $HOME"),
+        (["LR=1 python t.py", "b"], {}, "`env` before it"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_starts(commands: list[str], asked: dict[str, str], fact: str) -> None:
     with pytest.raises(StudyError) as refused:
         list(bench.expanded(commands, {"workers": "", "batch_per_worker": "", **asked}))
     assert fact in refused.value.problems[0]
+
+
+def test_a_shell_reads_a_pipeline_where_it_is_asked_for_and_quotes_keep_one_from_it() -> None:
+    axes = {"workers": "", "batch_per_worker": ""}
+    quoted = [r"""python t.py 'a | b' "c > \"d\"" e\;f --x=1""", "b"]
+    assert [each.started(each.text) for each in bench.expanded(quoted, axes)] == quoted
+    first, _ = bench.expanded(["python t.py --port {port} | tee log", "b"], axes, by_shell=True)
+    assert first.started(first.text) == "sh -c 'python t.py --port {port} | tee log'"
 
 
 @pytest.mark.parametrize("text, share", [("2%", 0.02), ("0.5", 0.005), ("-1%", None), ("two", None), ("90%", None)])
@@ -77,19 +111,268 @@ def test_a_margin_is_a_share(text: str, share: float | None) -> None:
         assert bench.margin_of(text) == pytest.approx(share)
 
 
+def test_samples_are_of_all_commands_or_of_those_that_are_named() -> None:
+    assert bench.samples_of("", "AB") == {} and bench.samples_of("32", "AB") == {"A": 32, "B": 32}
+    assert bench.samples_of("A=32, B=64", "AB") == {"A": 32, "B": 64}
+    for wrong in ("C=3", "A=x", "0"):
+        with pytest.raises(StudyError):
+            bench.samples_of(wrong, "AB")
+
+
+@pytest.mark.parametrize(
+    "options, fact",
+    [
+        (["--metric", "acc=(", "--whole"], "--metric"),
+        (["--metric", "acc", "--whole"], "one group"),
+        (["--metric", "acc=(.*)"], "beside --whole"),
+        (["--whole", "--export", "there"], "--export"),
+        (["--export", "."], "holds no results"),
+    ],
+)
+def test_options_that_say_nothing_are_refused(
+    options: list[str], fact: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    assert cli.main(["bench", "a", "b", *options]) == 2 and fact in capsys.readouterr().err
+
+
 def test_a_dry_run_says_what_would_start_and_starts_nothing(tmp_path: Path, capsys: Capture) -> None:
     words = ["bench", "touch {run_dir}/x", "touch y", "--dry-run", "--results", str(tmp_path / "r")]
     assert cli.main(words) == 0
     said = capsys.readouterr().out
-    assert "touch {run_dir}/x" in said and "3 to 10 times" in said and not (tmp_path / "r").exists()
+    assert "touch {run_dir}/x" in said and "4 to 10 times" in said and str(Path.cwd()) in said
+    assert cli.main([*words, "--whole"]) == 0
+    assert "3 times, and runs to its own end" in capsys.readouterr().out and not (tmp_path / "r").exists()
+
+
+# --- a look at each command ---
+
+
+class Supervisor:
+    """In place of the one that starts commands: writes what an observer would, `steps` lines for each rank."""
+
+    signal = None
+
+    def __init__(self, *ranks: int, exit: Exit | None = None, log: str = "", **end: Any) -> None:
+        self.ranks, self.exit, self.log, self.end = ranks, exit or Exit(0, 5.0), log, end
+        self.argv: list[str] = []
+
+    def fileno(self) -> int:
+        return 0
+
+    def run(self, argv: list[str], env: Mapping[str, str], log: Path, seconds: float) -> Exit:
+        self.argv = argv
+        log.write_text(self.log)
+        for rank, steps in enumerate(self.ranks):
+            lines: list[dict[str, Any]] = [{"kind": "process", "rank": rank, "world": len(self.ranks)}]
+            lines += [{"kind": "step", "seconds": 0.1 + rank, "ended": time.time() + n} for n in range(steps)]
+            lines.append({"kind": "end", "samples_per_step": 32.0, "samples_unknown": "", **self.end})
+            place = Path(env[observe.FOLDER]) / f"{rank}.jsonl"
+            place.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return self.exit
+
+
+def look(supervisor: Any, tmp_path: Path, candidate: Candidate = A) -> Look:
+    return bench.look_at(candidate, tmp_path / "looks" / candidate.label, supervisor)
+
+
+def test_a_look_finds_processes_samples_and_seconds(tmp_path: Path) -> None:
+    supervisor = Supervisor(10, 10)
+    candidate = Candidate("A", "python a.py {port} '{x y}'", {})
+    found = look(supervisor, tmp_path, candidate)
+    assert (found.processes, found.samples, found.apart) == (2, 32, "") and found.step_seconds == 1.1
+    assert supervisor.argv[-4:-2] == ["python", "a.py"] and supervisor.argv[-2].isdecimal()
+    own = tmp_path / "looks" / "A"
+    store.write_json(own / bench.LOOK, vars(found))
+    assert bench.remembered(candidate, own) == found
+    assert bench.remembered(A, own) is None, "that was another command"
+
+
+@pytest.mark.parametrize(
+    "supervisor, fact",
+    [
+        (Supervisor(10, 7), "made 7 and 10 steps"),
+        (Supervisor(6), "by itself after 6 steps"),
+    ],
+)
+def test_what_cannot_be_held_is_seen_at_once(supervisor: Supervisor, fact: str, tmp_path: Path) -> None:
+    assert fact in look(supervisor, tmp_path).apart
+
+
+@pytest.mark.parametrize(
+    "supervisor, facts",
+    [
+        (Supervisor(exit=Exit(1, 1.0), log="no such data set"), ["ended with 1", "no such data set"]),
+        (Supervisor(3, exit=Exit(1, 1.0), log="out of memory"), ["ended with 1 after 3 steps", "out of memory"]),
+        (Supervisor(exit=Exit(-15, 600.0, timed_out=True)), ["took too long", "it printed nothing"]),
+        (Supervisor(exit=Exit(0, 1.0)), ["PYTHONPATH", "scaling_study.observe.step(samples)"]),
+        (Supervisor(exit=Exit(None, 0.0, error="nope: no such file")), ["nope: no such file"]),
+    ],
+)
+def test_a_command_that_fails_is_named_with_its_last_words(
+    supervisor: Supervisor, facts: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(HostError) as why:
+        look(supervisor, tmp_path)
+    assert why.value.problems[0].startswith("A ") and all(fact in str(why.value) for fact in facts)
+
+
+@pytest.fixture
+def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Look]]:
+    """looking(given, **what is seen of A) -> looks at A and B."""
+
+    def looks(given: Mapping[str, int], **seen: Any) -> dict[str, Look]:
+        def look_at(each: Candidate, *_: Any) -> Look:
+            (tmp_path / "looks" / each.label).mkdir(parents=True, exist_ok=True)
+            return replace(SEEN, command=each.text, **(seen if each is A else {}))
+
+        monkeypatch.setattr(bench, "look_at", look_at)
+        return bench.looked_at([A, B], tmp_path, Console(file=io.StringIO()), given)
+
+    return looks
+
+
+def test_samples_that_cannot_be_told_may_be_said_and_those_seen_are_not_overruled(
+    looking: Callable[..., dict[str, Look]],
+) -> None:
+    unknown = {"samples": None, "unknown": "16 or 35"}
+    assert looking({}, **unknown)["A"].samples is None
+    assert looking({"A": 16}, **unknown)["A"].samples == 16, "the look is not made again"
+    with pytest.raises(HostError, match=r"B: --samples-per-step says 16, and 32 .*observe\.step\(16\)"):
+        looking({"A": 16, "B": 16})
+
+
+def test_a_file_that_two_commands_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = {"A": replace(SEEN, wrote=["/x/log", "/x/a"]), "B": replace(SEEN, wrote=["/x/log"])}
+    (line,) = bench.shared_files(looks)
+    assert "A and B write the same file, /x/log" in line and "{run_dir}" in line
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(leftovers, "EVERY_SECONDS", 0.02)
+    Path("old").touch()
+    os.utime("old", (1, 1))
+    program = "import sys; f = open('../far', 'a'); open('near', 'w').close(); open('.hidden', 'w'); sys.stdin.read()"
+    with leftovers.files_written(tmp_path / "results") as wrote:
+        child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
+        deadline = time.monotonic() + 20
+        while not wrote and time.monotonic() < deadline:
+            time.sleep(0.02)
+        child.communicate()
+    assert wrote == {str(tmp_path / "far"), str(tmp_path / "work" / "near")}
+
+
+# --- how it is measured ---
+
+
+@pytest.mark.parametrize("step, blocks, seconds", [(0.002, 6, 0.5), (0.125, 6, 0.5), (0.38, 4, 1.52), (5.0, 4, 20.0)])
+def test_a_block_has_several_steps(step: float, blocks: int, seconds: float) -> None:
+    looks = {"A": SEEN, "B": replace(SEEN, step_seconds=step)}
+    assert bench.blocks_of(looks) == (blocks, pytest.approx(seconds))
+
+
+def written(candidates: list[Candidate], looks: dict[str, Look], folder: Path) -> plan.Plan:
+    file = bench.write_study(candidates, looks, folder, 0.02)
+    return plan.make(study.load(file), MACHINE)
+
+
+def test_a_resnet_of_380_ms_is_planned_within_three_minutes(tmp_path: Path) -> None:
+    looks = dict.fromkeys("AB", Look(2, 32, step_seconds=0.38, start_seconds=8.0))
+    seconds = sum(bench.launch_seconds(look, *bench.blocks_of(looks)) for look in looks.values())
+    of_looks = sum(look.start_seconds + bench.LOOK_STEPS * look.step_seconds for look in looks.values())
+    assert bench.LAUNCHES * seconds + of_looks < 180
+    planned = written([A, B], looks, tmp_path)
+    assert {p.trial.window.steps_in_block(0.38) for p in planned.configurations} == {4}
+    assert planned.configurations[0].trial.warm and planned.configurations[0].measure.repeats == bench.LAUNCHES
+
+
+def test_the_study_compares_with_the_first_and_analyses_see_one_command_with_several_workers(tmp_path: Path) -> None:
+    found = list(bench.expanded(["a {workers}", "b"], {"workers": "1,2", "batch_per_worker": ""}))
+    looks = {"A": SEEN, "B": replace(SEEN, processes=2), "C": SEEN}
+    planned = written(found, looks, tmp_path)
+    trials = [p.trial for p in planned.configurations]
+    assert [(t.command, t.arguments, t.workers) for t in trials] == [
+        ("a {workers}", "command=A", 1),
+        ("a {workers}", "command=A", 2),
+        ("b", "command=C", 1),
+    ]
+    assert planned.baseline == [trials[0]]
+    assert [bench.keys_of(found, looks)[bench.key_of(trial)] for trial in trials] == ["A", "B", "C"]
+
+
+def test_a_batch_that_is_not_what_is_seen_is_filled_in(tmp_path: Path) -> None:
+    """Of accumulation: {batch_per_worker} is 32, and a step takes 64 samples."""
+    found = list(bench.expanded(["a {batch_per_worker}"], {"workers": "", "batch_per_worker": "16,32"}))
+    looks = {"A": replace(SEEN, samples=32), "B": replace(SEEN, samples=64)}
+    trials = [p.trial for p in written(found, looks, tmp_path).configurations]
+    assert [(t.command, t.batch_per_worker) for t in trials] == [("a 16", 32), ("a 32", 64)]
+
+
+def test_where_one_cannot_be_held_all_alternate(tmp_path: Path) -> None:
+    looks = {"A": SEEN, "B": replace(SEEN, apart="its processes made 7 and 10 steps")}
+    assert not any(p.trial.warm for p in written([A, B], looks, tmp_path).configurations)
+    screen = io.StringIO()
+    bench.say_how_long(Console(file=screen, width=500), looks, 0.02)
+    assert "alternate" in screen.getvalue() and "B: its processes made 7 and 10 steps" in screen.getvalue()
+    assert "4 launches of each, which alternate; up to" in screen.getvalue()
+
+
+# --- while it runs ---
+
+
+def test_one_line_says_the_launch_the_command_the_margin_and_the_time_left(tmp_path: Path) -> None:
+    looks, screen = dict.fromkeys("AB", SEEN), io.StringIO()
+    planned, keys = written([A, B], looks, tmp_path), bench.keys_of([A, B], looks)
+    console = Console(file=screen, width=500)
+    of = {"label_of": bench.label_of(keys), "expected": {"A": 9.0, "B": 9.0}, "later": 2}
+    shown = Turns(console, planned, planned.trials(), Estimate(), True, tmp_path, **of)
+    first, second = (p.trial for p in planned.configurations)
+    shown.starts(planned.configurations[0])
+    shown.building(second)
+    assert str(shown.render()).startswith("launch 1: B warms up, about ")
+    for block, seconds in enumerate((0.010, 0.011, 0.009), 1):
+        shown.block_begins(1, block, 6)
+        shown.block_timed(first, 0.01)
+        shown.block_timed(second, seconds)
+    assert str(shown.render()).startswith("launch 1: block 3 of 6, B 9.0 ms a step, about ")
+    assert str(shown.render()).endswith("left; ±24.9 % over 3 blocks")
+    lines = screen.getvalue().splitlines()
+    assert len(lines) == 3 and lines[1].startswith("launch 1: block 2 of 6, ") and " left" in lines[1]
+    for launch in (1, 2, 3):
+        for each, rate in ((first, 100.0), (second, 100.0 + launch)):
+            trial = replace(each, repeat=launch)
+            ended = Summary(trial.id, trial.configuration, trial, "ok", "", "", 9.0, rate, None)
+            shown.finished(replace(planned.configurations[0], trial=trial), ended, again=False)
+    assert str(shown.render()).endswith("left; ±2.4 % over 3 launches")
+
+
+def test_ctrl_c_in_a_look_ends_it_and_says_how_to_resume(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    waiting = """python -c 'open("begun", "w"); import time; time.sleep(600)'"""
+
+    def stop() -> None:
+        deadline = time.monotonic() + 60
+        while not Path("begun").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=stop, daemon=True).start()
+    began = time.monotonic()
+    assert cli.main(["bench", waiting, "b", "--name", "x", "--margin", "3%"]) == 130
+    assert time.monotonic() - began < 120
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Stopped; what is measured is kept. To resume: scaling-study bench" in said
+    assert "--margin 3% --name x --results results" in said
 
 
 # --- what is said ---
 
 
-def side(label: str, parts: dict[str, float], samples: int = 32) -> Side:
+def side(label: str, parts: dict[str, float], samples: int = 32, **other: Any) -> Side:
     row: Any = {"global_batch": samples, "samples_per_second": 100.0, "workers": 1, "command": "c"}
-    return Side(label, row, sum(parts.values()), parts)
+    return Side(label, {**row, "repeat_launches": "1/0-1-command"}, sum(parts.values()), parts, **other)
 
 
 def pair(low: float | None, high: float | None, **other: Any) -> Pair:
@@ -103,8 +386,11 @@ def pair(low: float | None, high: float | None, **other: Any) -> Pair:
     [
         (1.28, 1.34, "B is 1.31x [1.28, 1.34] as fast as A", True),
         (0.70, 0.80, "B is 0.75x [0.70, 0.80] as fast as A", True),
+        (1.002, 1.012, "B is 1.007x [1.002, 1.012] as fast as A", True),
         (0.99, 1.01, "B is as fast as A to 2 %", True),
+        (0.984, 1.022, "No difference between B and A, measured to ±2 %: 1.003x [0.984, 1.022]", True),
         (0.95, 1.06, "Not resolved whether B is faster than A", False),
+        (0.979, 1.021, "Not resolved whether B is faster than A", False),
         (None, None, "say nothing of how sure", False),
     ],
 )
@@ -120,6 +406,62 @@ def test_the_part_that_changed_is_named_and_unlike_work_too() -> None:
     assert "unlike work" in caveat and "32" in caveat and "64" in caveat
     lines = list(SideBySide([pair(1, 2).first, pair(1, 2).side], [pair(1.2, 1.4)], {"C": "failed"}).lines(0.02))
     assert len(lines) == 5 and "1 process" in lines[0] and lines[2] == "C  failed"
+
+
+def test_where_samples_are_not_known_rates_are_of_steps_and_the_option_is_asked_for() -> None:
+    one, two = side("A", {"forward": 0.1}, 1), side("B", {"forward": 0.05}, 1, observing=0.002)
+    both = SideBySide([one, two], [Pair(two, one, Interval(2.0, 1.9, 2.1, 3), True)], {}, {"A": "16 or 35 rows"})
+    lines = list(both.lines(0.02))
+    assert "10.0 steps/s" in lines[0] and "samples" not in lines[0]
+    assert "of steps a second" in lines[3] and "16 or 35 rows" in lines[5] and "--samples-per-step A=N" in lines[5]
+    assert lines[6] == "The observer took 0.2 % of a step of B."
+    said = both.to_dict(0.02)
+    assert said["unit"] == "steps" and said["commands"][0]["samples_per_second"] is None
+    assert said["ratios"][0]["caveats"] and said["commands"][1]["observer_share"] == 0.002
+
+
+# --- whole runs ---
+
+
+def test_whole_runs_are_compared_launch_by_launch_with_their_cost(tmp_path: Path) -> None:
+    for label, seconds in (("A", (10.0, 11.0, 12.0)), ("B", (5.0, 5.5, 6.0))):
+        for launch, each in enumerate(seconds, 1):
+            own = tmp_path / "whole" / f"{launch}-{label}"
+            own.mkdir(parents=True)
+            run = {"command": label, "seconds": each, "training_seconds": each - 1, "processes": 2, "steps": 9}
+            store.write_json(own / "whole.json", run)
+            (own / "log.txt").write_text("acc=0.5\nacc=0.75\nacc=nope\n" if label == "A" else "nothing\n")
+    said = read_whole(tmp_path, ["A", "B"], r"acc=(\S+)")
+    assert said.ratio("B").mean == pytest.approx(2.0) and said.is_resolved(0.02)
+    first, second, verdict, missing = said.lines(0.02)
+    assert "11.0 s in all" in first and "10.0 s of training" in first and "22.0 s of all its" in first
+    assert "best metric 0.75" in first and "metric" not in second and "B is 2" in verdict and "B printed" in missing
+    assert read_whole(tmp_path, ["A", "B"], r"acc=(\S+)", lowest=True).means("A")["metric"] == 0.5
+    assert isinstance(said, Whole) and said.to_dict(0.02)["commands"][0]["worker_seconds"] == 22.0
+
+
+def test_commands_run_to_their_end_in_alternation_and_what_has_run_is_kept(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = """import sys, time; print("acc=0.%s" % sys.argv[1]); time.sleep(float(sys.argv[2]))"""
+    Path("run.py").write_text(program)
+    order: list[str] = []
+    start = bench.start
+
+    def noted(each: Candidate, *how: Any) -> Exit:
+        order.append(each.label)
+        return start(each, *how)
+
+    monkeypatch.setattr(bench, "start", noted)
+    words = ["bench", "python run.py 7 0", "python run.py 8 0.2", "--whole", "--metric", "acc=(.*)", "--name", "x"]
+    assert cli.main(words) in (0, 3) and "".join(order) == "ABBAAB"
+    assert "best metric 0.8" in capsys.readouterr().out
+    assert cli.main([*words, "--json"]) in (0, 3) and len(order) == 6, "nothing runs again"
+    said = json.loads(capsys.readouterr().out)
+    assert said["commands"][1]["seconds"] > said["commands"][0]["seconds"] and said["ratios"][0]["launches"] == 3
+    assert cli.main(["bench", "python run.py 7 0", "python none.py", "--whole", "--name", "x"]) == 1
+    assert "none.py" in capsys.readouterr().err
 
 
 # --- for real ---
@@ -143,11 +485,26 @@ def test_a_command_that_waits_is_slower_by_what_it_waits(benched: Callable[..., 
     (ratio,) = said["ratios"]
     assert (ratio["of"], ratio["over"]) == ("B", "A") and 0.45 < ratio["ratio"] < 0.65
     assert [side["step_samples"] for side in said["commands"]] == [16, 16]
-    assert said["commands"][1]["step_seconds"] > 0.008
+    assert said["commands"][1]["step_seconds"] > 0.008 and 0 < said["commands"][0]["observer_share"] < 0.2
     records = sorted(Path("results/bench-x/trials").glob("*/record.json"))
     before = [path.stat().st_mtime_ns for path in records]
-    assert benched(*words) == 3 and [path.stat().st_mtime_ns for path in records] == before, "nothing is measured again"
-    assert len(records) == 4 and "as fast as A" not in capsys.readouterr().out
+    assert benched(*words, "--export", "there") == 3
+    assert [path.stat().st_mtime_ns for path in records] == before, "nothing is measured again"
+    out = capsys.readouterr().out
+    assert len(records) == 4 and "Nothing was left to measure" in out and "as fast as A" not in out
+    assert (Path("there") / "tables" / "results.csv").exists() or list(Path("there").glob("**/results.csv"))
+    assert not (Path("there") / "looks").exists() and cli.analysis(["report", "there"]) == 0
+
+
+@pytest.mark.slow
+def test_a_command_that_stops_others_waiting_is_measured_in_launches_that_alternate(
+    benched: Callable[..., int], capsys: Capture
+) -> None:
+    """One that ends after 30 steps is gone in the middle of its turns."""
+    Path("short.py").write_text(TRAIN.replace("range(1000)", "range(1)").replace("4096", "480"))
+    assert benched("python train.py 16 0.004", "python short.py 16 0.004") == 3, "of two launches"
+    out = " ".join(capsys.readouterr().out.split())
+    assert "All alternate" in out and "B cannot take turns: " in out and "B over A: " in out
 
 
 @pytest.mark.slow
@@ -156,7 +513,3 @@ def test_a_command_that_crashes_is_named_with_its_last_words(benched: Callable[.
     assert benched("python train.py 16 0", "python crash.py") == 1
     said = " ".join(capsys.readouterr().err.split())
     assert "B ended with 1" in said and "there is no such data set" in said
-    sized = TRAIN.replace("loss = ", "x = x.repeat(3, 1)[:batch * 2]; y = y.repeat(3)[:batch * 2]; loss = ")
-    Path("sized.py").write_text(sized)
-    assert benched("python train.py 16 0", "python sized.py 16 0") == 1
-    assert "B: the samples of its step were not seen" in " ".join(capsys.readouterr().err.split())

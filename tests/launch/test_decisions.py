@@ -251,3 +251,14 @@ def test_launches_are_as_many_as_bring_the_interval_to_its_target() -> None:
     count = launches.needed(variance, freedom, 0.02)
     assert count == math.ceil(variance * (2.086 / math.log(1.02)) ** 2) == 10
     assert launches.needed(variance, 0.0, 0.02) == 0
+
+
+def test_a_ratio_whose_sign_is_sure_needs_no_more_launches_also_of_another_batch_or_in_turns() -> None:
+    by_sign = MEASURE.model_copy(update={"settled_by": "sign", "target_interval": 0.001})
+    noisy = (1.0, 1.003, 0.998)
+    far, near = ([noisy, *[tuple(by * each for each in QUIET[0])] * 4] for by in (1.5, 1.001))
+    alone = [tuple(each / drift for each, drift in zip(speeds, DRIFT, strict=True)) for speeds in far]
+    assert counts(far, baseline=(SINGLE,), measure=by_sign) == [3] * 5
+    assert counts(alone, baseline=(SINGLE,), measure=by_sign, warm=False) == [3] * 5
+    assert min(counts(near, baseline=(SINGLE,), measure=by_sign)) > 3
+    assert counts(far, baseline=(SINGLE,), measure=by_sign.model_copy(update={"settled_by": "interval"}))[0] > 3

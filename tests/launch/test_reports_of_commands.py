@@ -49,6 +49,12 @@ def test_reports_of_a_command_are_those_of_any_trial() -> None:
     assert both[0].loss_first == 1.0 and both[0].first_step_at == 100.0
 
 
+def test_what_observing_took_is_reported_beside_the_steps_that_it_observed() -> None:
+    first, second = reports(TRIAL, [process(0, own_seconds=0.36), process(1)], ())
+    assert first.backend == {"observer_seconds": 0.36, "observed_seconds": 36.0}
+    assert second.backend["observer_seconds"] is None
+
+
 def test_blocks_are_the_steps_of_their_turns() -> None:
     turns = [Turn(0, 3, 2, 50.0), Turn(1, 6, 2, 60.0)]
     first = reports(TRIAL, [process(0), process(1)], turns)[0]

@@ -29,6 +29,10 @@ def clean(**more: str) -> dict[str, str]:
     return {**kept, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1", **more}
 
 
+def with_observer(env: dict[str, str], folder: Path, steps: int | None = None) -> dict[str, str]:
+    return {**env, **observe.environment(env, folder, steps)}
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "records"
@@ -52,14 +56,14 @@ def elsewhere(tmp_path: Path) -> dict[str, str]:
 
 def test_a_process_that_never_imports_torch_loads_none_of_it_and_leaves_no_record(folder: Path, tmp_path: Path) -> None:
     program = "import sys, json; print([name for name in sys.modules if name.startswith(('scaling_study', 'torch'))])"
-    done = start([sys.executable, "-c", program], observe.environment(clean(), folder), tmp_path)
+    done = start([sys.executable, "-c", program], with_observer(clean(), folder), tmp_path)
     assert (done.stdout, done.stderr) == ("[]\n", "")
     assert observe.read(folder) == []
 
 
 def test_another_sitecustomize_runs_as_ever_and_pythonpath_is_extended(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os\nos.environ['THEIRS'] = __file__\n")
-    env = observe.environment(clean(PYTHONPATH=str(tmp_path)), folder)
+    env = with_observer(clean(PYTHONPATH=str(tmp_path)), folder)
     done = start(
         [sys.executable, "-c", "import os, sitecustomize as s; print(os.environ['THEIRS'], s.__file__)"], env, folder
     )
@@ -81,7 +85,7 @@ def test_torch_that_is_too_old_is_one_clear_line(folder: Path, tmp_path: Path) -
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(STUB)
     look = "from importlib import util; assert util.find_spec('torch'); import torch; print(torch.__spec__.loader)"
-    done = start([sys.executable, "-c", look], observe.environment(clean(PYTHONPATH=str(tmp_path)), folder), tmp_path)
+    done = start([sys.executable, "-c", look], with_observer(clean(PYTHONPATH=str(tmp_path)), folder), tmp_path)
     assert "SourceFileLoader" in done.stdout and done.stderr == "", "as without the observer"
     [[_, said]] = observe.read(folder)
     assert said == {"kind": "not observed", "why": "RuntimeError: torch 1.13.1 is older than 2.1"}
@@ -116,7 +120,7 @@ train(lambda: 1 / 0)
 @pytest.mark.slow
 def test_a_crash_is_named_and_what_is_killed_keeps_its_steps(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(scripts.HEAD + ENDINGS)
-    done = start([sys.executable, "train.py"], observe.environment(clean(), folder), tmp_path)
+    done = start([sys.executable, "train.py"], with_observer(clean(), folder), tmp_path)
     assert done.returncode == 1 and done.stderr.count("ZeroDivisionError") == 1
     crashed, killed = sorted(observe.read(folder), key=lambda lines: lines[-1]["kind"])
     assert (crashed[-1]["kind"], crashed[-1]["why"]) == ("end", "ZeroDivisionError: division by zero")
@@ -176,7 +180,7 @@ def test_a_launcher_ends_with_0_after_the_step_that_was_asked_for(
     if name == "spawn":
         script = SPAWN.replace("STORE", str(tmp_path / "store")).replace("TEXT", repr(scripts.HEAD + scripts.DDP))
     (tmp_path / "train.py").write_text(script)
-    done = start([*launcher, "train.py"], observe.environment(clean(), folder, steps=2), tmp_path)
+    done = start([*launcher, "train.py"], with_observer(clean(), folder, steps=2), tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     processes = observe.read(folder)
     assert [lines[-1]["why"] for lines in processes] == ["ended by scaling-study after 2 steps"] * ranks
