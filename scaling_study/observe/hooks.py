@@ -55,6 +55,7 @@ class Observer:
         self.watched = False  # whether the end of a process of multiprocessing is
         self.training: Any = WeakKeyDictionary()  # outermost module -> a submodule that was in training mode
         self.trainable: Any = WeakKeyDictionary()  # likewise -> a parameter that wants a gradient
+        self.sequence_first: Any = WeakKeyDictionary()  # likewise -> whether a part of it is
         self.scaled: Any = None  # (result of a scaler, its input)
         self.own_seconds = 0.0  # spent in here
         self.identity: dict[str, Any] = {}
@@ -247,6 +248,7 @@ class Observer:
             trains = self.torch.is_grad_enabled() and self._in_training(module)
             if trains:
                 self.after_step(self.steps.next_begins())
+            self.steps.sequence_first |= trains and self._sequence_first(module)
             part = self.steps.forward(trains, rows_of(first))
         self.steps.enter(part)
         return True
@@ -257,6 +259,11 @@ class Observer:
     def _in_training(self, module: Any) -> bool:
         """Whether any submodule is: some wrappers are not, whose model is."""
         return bool(module.training) or self._has(self.training, module, module.modules, "training")
+
+    def _sequence_first(self, module: Any) -> bool:
+        if module not in self.sequence_first:
+            self.sequence_first[module] = any(getattr(part, "batch_first", True) is False for part in module.modules())
+        return bool(self.sequence_first[module])
 
     def _has(self, known: Any, module: Any, parts: Callable[[], Any], what: str) -> bool:
         """Whether one of the parts is so. The one that was, is looked at first; it is not kept alive."""

@@ -108,6 +108,7 @@ class Steps:
         self.mark = clock()
         self.piece, self.pending = Piece(), []  # type: ignore[var-annotated]
         self.evaluating = self.worked = self.is_explicit = False
+        self.sequence_first = False  # the rows of a trained module's input are no samples
         self.anchor: str | None = None
         self.counts: Counter[str] = Counter()  # pieces by optimiser
         self.idle: Counter[str] = Counter()  # steps of optimisers without a forward or backward before them
@@ -266,8 +267,10 @@ class Steps:
             return (each, "") if each else (None, "observe.step was not told how many")
         if not self.rows and not self.forwards:
             return None, "neither a DataLoader nor the input of a forward pass had rows"
+        if not self.rows and self.sequence_first:
+            return None, "no DataLoader was seen, and the model takes sequences first (batch_first=False)"
         if not self.rows or abs(self.rows - self.forwards) <= self.largest:
-            return (self.rows or self.forwards) / self.done, ""
+            return (self.forwards or self.rows) / self.done, ""  # a loader may be a batch ahead of the training
         loaded, taken = self.rows / self.done, self.forwards / self.done
         return None, f"DataLoaders gave {loaded:g} rows a step and forward passes took {taken:g}: say which are samples"
 

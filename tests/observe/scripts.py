@@ -117,6 +117,23 @@ for x, y in DataLoader(data, 16):
     model(x.unsqueeze(0).expand(35, -1, -1))[0].sum().backward()
     optimizer.step()
 """
+FETCHES_AHEAD = """
+batches = iter(DataLoader(data, 16))
+current = next(batches)
+for following in batches:  # as accelerate does, which must know a last batch by then
+    step(*current)
+    current = following
+"""
+SEQUENCE_ALONE = """
+model = nn.RNN(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in data.tensors[0].split(16):
+    optimizer.zero_grad()
+    loss = model(x.expand(35, -1, -1))[0].square().mean()
+    print(repr(loss.item()), flush=True)
+    loss.backward()
+    optimizer.step()
+"""
 FORKED = """
 import multiprocessing
 def train():

@@ -53,6 +53,7 @@ KINDS = [
     Kind("explicit", scripts.EXPLICIT, 6, optimizer="", parts=("data", "forward", "backward", "rest")),
     Kind("evaluation in the middle", scripts.EVALUATION, 6, parts=("forward", "backward", "evaluation", "saving")),
     Kind("sequence first", scripts.SEQUENCE_FIRST, 6, None),
+    Kind("without a loader, sequence first", scripts.SEQUENCE_ALONE, 6, None, parts=("forward", "backward")),
     Kind("a process of multiprocessing, while an error is handled", scripts.FORKED, 6),
     Kind("compiled", scripts.COMPILED, 6),
     Kind("DDP", scripts.DDP + scripts.LEFT, 3, ranks=2),
@@ -127,6 +128,7 @@ def test_optimisers_are_named_and_the_rarest_ends_a_step(run: Run) -> None:
 
 
 ENDED = [kind for kind in KINDS if kind.name in ("scaler", "explicit", "no optimiser", "DDP")]
+ENDED += [Kind("a loader that is a batch ahead", scripts.FETCHES_AHEAD, 5)]
 
 
 @pytest.mark.parametrize("kind", ENDED, ids=lambda kind: kind.name)
@@ -134,6 +136,7 @@ def test_a_run_ends_at_the_same_step_on_every_rank_with_exit_code_0(kind: Kind, 
     _, processes = run(kind.script, kind.ranks, "ended", steps=2)
     assert [end["why"] for *_, end in processes] == ["ended by scaling-study after 2 steps"] * kind.ranks
     assert [sum(line["kind"] == "step" for line in lines) for lines in processes] == [2] * kind.ranks
+    assert [end["samples_per_step"] for *_, end in processes] == [kind.samples] * kind.ranks
 
 
 def test_a_fault_in_the_observer_is_said_and_the_training_goes_on(run: Run) -> None:
