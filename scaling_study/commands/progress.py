@@ -129,7 +129,8 @@ def print_after(
     open_ = [id for id in wanted if id not in job.records]
     if interruption.signal is not None or open_:
         why = f"Stopped by {interruption.signal.name}" if interruption.signal is not None else "Stopped at --max-trials"
-        console.print(f"{why}; {len(mine)} finished trials are kept, {len(open_)} remain.")
+        remain = f", {len(open_)} remain" if open_ else ""  # of those that were certain to run
+        console.print(f"{why}; {len(mine)} finished trials are kept{remain}.")
         console.print(f"To resume: {escape(again)}", soft_wrap=True)
     if not quiet:
         later = f"Records: {job.folder}/; tables and figures of them: python -m analysis {job.folder}"
@@ -403,6 +404,10 @@ class Turns(Progress):
         super().block_timed(trial, step_seconds)
         self.now = f"{self.label_of(trial)} {1000 * step_seconds:.1f} ms a step"
         self._redraw()
+
+    def finished(self, planned: Planned, record: Summary, again: bool) -> None:
+        self.now = ""
+        super().finished(planned, record, again)
 
     def remaining_seconds(self) -> float:
         return super().remaining_seconds() + self.later * sum(self.seconds.values())

@@ -343,7 +343,7 @@ def test_one_line_says_the_launch_the_command_the_margin_and_the_time_left(tmp_p
             trial = replace(each, repeat=launch)
             ended = Summary(trial.id, trial.configuration, trial, "ok", "", "", 9.0, rate, None)
             shown.finished(replace(planned.configurations[0], trial=trial), ended, again=False)
-    assert str(shown.render()).endswith("left; ±2.4 % over 3 launches")
+    assert str(shown.render()).startswith("about ") and str(shown.render()).endswith("left; ±2.4 % over 3 launches")
 
 
 def test_ctrl_c_in_a_look_ends_it_and_says_how_to_resume(
