@@ -67,8 +67,8 @@ test-export: setup
 	$(PYTEST) tests/analysis/test_export.py $(ARGS)
 
 # The rest, in parts of at most 45 minutes each on two cores: make test-long PART=faults-driver; without PART, all of them.
-PARTS = frameworks rest statistics benchmarks faults-driver faults-ranks faults-rounds faults-rounds-ranks \
-        faults-environment cluster-ssh cluster-slurm floor export dali
+PARTS = frameworks rest statistics benchmarks faults-driver faults-ranks faults-rounds faults-rounds-ranks faults-commands \
+        faults-commands-driver faults-environment cluster-ssh cluster-slurm floor export dali
 test-long: $(addprefix long-,$(or $(PART),$(PARTS)))
 .PHONY: $(addprefix long-,$(PARTS))
 
@@ -97,9 +97,13 @@ long-faults-driver: setup
 long-faults-ranks: setup
 	$(FAULTS_LONG) tests/faults/test_rank_faults.py tests/faults/test_launcher_faults.py
 long-faults-rounds: setup
-	$(FAULTS_LONG) tests/faults/test_faults_in_rounds.py -k "not dies_in_rounds"
+	$(FAULTS_LONG) tests/faults/test_faults_in_rounds.py -k "not dies_in_rounds and not commands"
 long-faults-rounds-ranks: setup
-	$(FAULTS_LONG) tests/faults/test_faults_in_rounds.py -k dies_in_rounds
+	$(FAULTS_LONG) tests/faults/test_faults_in_rounds.py -k "dies_in_rounds and not commands"
+long-faults-commands: setup
+	$(FAULTS_LONG) tests/faults/test_command_faults.py -k own_trial
+long-faults-commands-driver: setup
+	$(FAULTS_LONG) $(addprefix tests/faults/test_,command_faults.py faults_in_rounds.py) -k "ctrl_c or commands"
 long-faults-environment: setup
 	$(FAULTS_LONG) $(addprefix tests/faults/test_,environment_faults.py peer_faults.py training_faults.py soak.py)
 

@@ -33,6 +33,12 @@ class CommandGroup(WarmGroup):
         super().__post_init__()
         self.turns: list[Turn] = []
 
+    def begin(self) -> None:
+        """Start the command, and wait for nothing."""
+        for own in (self.folder / SEEN, self.folder / "run"):  # here, where a full disk ends the sweep in words
+            own.mkdir(parents=True, exist_ok=True)
+        super().begin()
+
     def build(self, index: int, inspect: bool = True) -> list[Mapping[str, Any]]:
         """Each rank's fastest step so far, and its memory. Raises GroupFailed where its work is not what was asked."""
         answers = super().build(index, inspect)
@@ -60,12 +66,9 @@ class CommandGroup(WarmGroup):
 
     def _run(self, first: Trial, asked: Path) -> None:
         """Run the command from its start to its end (in a thread)."""
-        seen, own = self.folder / SEEN, self.folder / "run"
-        seen.mkdir(exist_ok=True)
-        own.mkdir(exist_ok=True)
         with SupervisorClient(self.folder, self._ending, alone=False) as supervisor:
             program = launchers.program(first, self.folder.resolve())
             argv, environment, _ = attempts.launch_line(first, program, supervisor, self.cluster, self.attempt)
-            watched = observe.environment(os.environ, seen.resolve(), driver=asked.resolve())
+            watched = observe.environment(os.environ, (self.folder / SEEN).resolve(), driver=asked.resolve())
             environment = {**environment, **PATIENT, **watched}
             self.exit = supervisor.run(argv, environment, self.folder / "log.txt", LONGEST_SECONDS, self._others)

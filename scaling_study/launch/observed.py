@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +21,8 @@ from statistics import fmean
 from typing import Any
 
 from scaling_study import observe
-from scaling_study.processes.process import Exit
+from scaling_study.errors import shortened
+from scaling_study.processes.process import FIRST_BYTES, LAST_BYTES, Exit
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.schema import Block, Phases, RankReport
@@ -27,10 +30,17 @@ from scaling_study.trial import Trial
 
 SEEN = "observed"  # in a trial's folder, or a group's: one file of lines from each process
 LOOP_PARTS = {"data": "data_seconds", "forward": "forward_seconds", "backward": "backward_seconds"}
+WHOLE_LOG = 2 * (FIRST_BYTES + LAST_BYTES)
+SAID = re.compile(r"scaling-study: not observed: (.+)")  # where no record could be written (hooks.py)
+INTERACTIVE = re.compile(r"EOF when reading|Inappropriate ioctl|not a (tty|terminal)", re.IGNORECASE)
 
 
 class NotObserved(Exception):
     """No report can be made of what the command's processes left."""
+
+
+class NothingSeen(NotObserved):
+    """None of them trained where it could be observed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,49 +54,77 @@ class Turn:
 
 
 def watched(trial: Trial, folder: Path) -> dict[str, str]:
-    """The variables that have a trial's command observed and ended after the steps of its window.
-
-    A command that runs alone is told a number of steps, as all of its processes must end at the same one: the window's
-    most steps, or three times its least.
-    """
+    """The variables that have a trial's command observed and ended after the steps of its window."""
     seen = folder / SEEN
     for own in (seen, folder / "run"):
         shutil.rmtree(own, ignore_errors=True)  # of an attempt before
         own.mkdir()
-    steps = trial.window.warmup_steps + (trial.window.max_steps or 3 * trial.window.min_steps)
-    return observe.environment(os.environ, seen.resolve(), steps)
+    return observe.environment(os.environ, seen.resolve(), steps_told(trial))
+
+
+def steps_told(trial: Trial) -> int:
+    """The steps after which a command that runs alone ends itself: of its warm-up, and the most of its window, or three
+    times the least. All of its processes must end at the same one, so it is told before the start."""
+    return trial.window.warmup_steps + (trial.window.max_steps or 3 * trial.window.min_steps)
 
 
 def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
     """The outcome of a command that ran alone, in `folder`."""
     try:
-        write_reports(trial, folder / SEEN, folder)
+        write_reports(trial, folder / SEEN, folder, exit=exit)
     except NotObserved as why:
-        result = outcome.judge(trial, folder, exit)
-        return dataclasses.replace(result, reason=str(why)) if exit.code == 0 else result
+        result, log = outcome.judge(trial, folder, exit), outcome.tail(folder / "log.txt", WHOLE_LOG)
+        if isinstance(why, NothingSeen) and (said := SAID.findall(log)):
+            why = NotObserved(f"not observed: {said[-1]}")
+        return dataclasses.replace(result, reason=_reason(result, why, exit, log))
     return outcome.judge(trial, folder, exit)
 
 
-def write_reports(trial: Trial, seen: Path, folder: Path, turns: Sequence[Turn] = ()) -> None:
-    """Leave the report of each rank in `folder`. Without `turns` the window is all that follows the warm-up.
+def _reason(result: Outcome, why: NotObserved, exit: Exit, log: str) -> str:
+    """Of a command without reports: how it ended, what it said last, and how far it came."""
+    if result.status == "timeout":
+        return f"{result.reason}; {why}"
+    if result.status != "failed" or exit.code is None or exit.node:
+        return result.reason
+    if exit.code == 0:
+        return str(why)
+    how = f"signal {-exit.code}" if exit.code < 0 else f"exit code {exit.code}"
+    last = outcome.last_exception(log[-outcome.TAIL_BYTES :]) or (log.splitlines() or ["it printed nothing"])[-1]
+    needs = "; a command has no terminal, and /dev/null as its input" if INTERACTIVE.search(last) else ""
+    return f"{how}: {shortened(last, 200)}{needs}{'' if isinstance(why, NothingSeen) else f'; {why}'}"
+
+
+def write_reports(trial: Trial, seen: Path, folder: Path, turns: Sequence[Turn] = (), exit: Exit | None = None) -> None:
+    """Leave the report of each rank in `folder`. Without `turns` the window is all that follows the warm-up, of a
+    command that has ended as `exit` says.
 
     Raises NotObserved with what to do.
     """
-    for report in reports(trial, observe.read(seen), turns):
+    if not seen.is_dir():
+        raise NotObserved(f"the command deleted the folder in which its processes write what is seen of them: {seen}")
+    try:
+        made = reports(trial, observe.read(seen), turns)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise NotObserved(f"a record in {seen} is none of ours: {type(error).__name__}: {error}") from error
+    if exit and not exit.timed_out and (exit.code != 0 or exit.interrupted):
+        told, steps = steps_told(trial), min(len(each.warmup_seconds) + len(each.step_seconds) for each in made)
+        if steps < told:
+            raise NotObserved(f"it ended after {steps} of {told} steps")
+    for report in made:
         store.write_rank(folder, report)
 
 
 def trained(processes: Sequence[Sequence[Mapping[str, Any]]]) -> list[Sequence[Mapping[str, Any]]]:
-    """The processes that made training steps. Raises NotObserved where there are none."""
+    """The processes that made training steps. Raises NotObserved where there are none, or one was lost sight of."""
     found = [lines for lines in processes if any(line["kind"] == "step" for line in lines)]
-    whys = [line["why"] for lines in processes for line in lines if line["kind"] == "not observed"]
-    if not found and whys:
+    whys = [line["why"] for lines in found or processes for line in lines if line["kind"] == "not observed"]
+    if whys:
         raise NotObserved(f"not observed: {whys[0]}")
     if not found:
-        raise NotObserved(
+        raise NothingSeen(
             "no process of the command trained where it could be observed: PYTHONPATH must reach its Python processes "
-            "(a container or ssh may drop it), torch must be 2.1 or newer, and a script without optimiser and backward "
-            "may say its steps: scaling_study.observe.step(samples)"
+            "(a container, ssh, `env -i` may drop it), torch must be 2.1 or newer, and a script without optimiser and "
+            "backward may say its steps: scaling_study.observe.step(samples)"
         )
     return found
 
@@ -100,7 +138,21 @@ def reports(trial: Trial, processes: Sequence[Sequence[Mapping[str, Any]]], turn
             f"asked for workers={trial.workers}, but {len(ranks)} processes trained, in a world of {count}: give the "
             "number that the command starts"
         )
+    if not turns:
+        _check_steps(trial, [sum(line["kind"] == "step" for line in lines) for lines in ranks])
     return [_report(trial, rank, lines, turns) for rank, lines in enumerate(ranks)]
+
+
+def _check_steps(trial: Trial, counts: Sequence[int]) -> None:
+    """Raise NotObserved where ranks of a command that ran alone did not make the same steps, or too few."""
+    fewest, most = min(counts), max(counts)
+    if fewest < steps_told(trial) <= most:
+        raise NotObserved(
+            f"rank {counts.index(most)} was ended after {most} steps, and {fewest} were seen of rank "
+            f"{counts.index(fewest)}: unlike steps? scaling_study.observe.step(samples) in the script says what one is"
+        )
+    if fewest < (least := trial.window.warmup_steps + trial.window.min_steps):
+        raise NotObserved(f"{fewest} steps were seen, and warmup_steps and min_steps ask for {least}")
 
 
 def _report(trial: Trial, rank: int, lines: Sequence[Mapping[str, Any]], turns: Sequence[Turn]) -> RankReport:
@@ -114,6 +166,8 @@ def _report(trial: Trial, rank: int, lines: Sequence[Mapping[str, Any]], turns: 
     if not window:
         raise NotObserved(f"rank {rank} made {len(steps)} steps: none is left after {warm} that warm up")
     each, notes = _samples(trial, end)
+    if window[-1]["loss"] is not None and _finite(window[-1]["loss"]) is None:
+        notes.append("the loss is not finite")
     whole = [step["seconds"] for step in window]
     parts = {ours: fmean(step["parts"][part] for step in window) for part, ours in LOOP_PARTS.items()}
     optimizer = fmean(step["parts"]["optimizer"] for step in window)
@@ -145,8 +199,8 @@ def _report(trial: Trial, rank: int, lines: Sequence[Mapping[str, Any]], turns: 
         communication_bytes={},
         peak_memory_bytes=end.get("peak_memory_bytes"),
         memory={},
-        loss_first=steps[0]["loss"],
-        loss_last=window[-1]["loss"],
+        loss_first=_finite(steps[0]["loss"]),
+        loss_last=_finite(window[-1]["loss"]),
         data_source="the command's own",
         steps_per_epoch=0,
         gpu_utilization_percent=None,
@@ -154,7 +208,7 @@ def _report(trial: Trial, rank: int, lines: Sequence[Mapping[str, Any]], turns: 
         backend=_observing(steps, end),
         versions={"torch": str(about.get("torch") or "")},
         notes=notes,
-        learning_rate=window[-1]["learning_rate"],
+        learning_rate=_finite(window[-1]["learning_rate"]),
         blocks=[Block(turn.block, turn.steps, turn.at) for turn in turns],
     )
 
@@ -174,3 +228,8 @@ def _observing(
     """Seconds that the observer itself took, and those of all the steps in which it did."""
     observed = sum(step["seconds"] + step.get("pause_seconds", 0.0) for step in steps)
     return {"observer_seconds": end.get("own_seconds"), "observed_seconds": observed}
+
+
+def _finite(value: float | None) -> float | None:
+    """A record has no NaN: null in its place."""
+    return value if value is None or math.isfinite(value) else None

@@ -317,7 +317,7 @@ class Launch:
                     built.ending = self.alive.enter_context(ending.pop_all())
                     return built
             except GroupFailed as failed:
-                if not group.ranks and attempt <= retries:  # a port was taken, or the like: nothing of them was tried
+                if not (group.ranks or failed.said or failed.late) and attempt <= retries:  # a port was taken, say
                     attempt += 1
                     failed.trials = []
                 self._fail(record, failed)

@@ -41,6 +41,7 @@ IN_BLOCKS = "scaling_study/worker/in_blocks.py"  # in the checkout
 BLOCKS, REQUEST = "blocks.jsonl", "request.json"  # in a group's folder: one line a block; what its ranks are to do
 LOOK_SECONDS = 0.2  # between two looks at whether the launcher still lives
 GREETING_SECONDS, GREETING_BYTES = 5.0, 4096  # that a rank may take to say who it is
+STRANGERS = 128  # that may wait at our port and leave room for ranks
 LEAVE_SECONDS = 20.0  # for ranks to end once they are asked to
 LONGEST_SECONDS = 1e7  # of a launch; each build and each block has a time-out of its own
 MORE_LIKELY = 500  # to be killed where the host is out of memory: whoever runs, whose step asked for it
@@ -51,12 +52,13 @@ PATIENT = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "86400", "HOROVOD_STALL_CHECK_DISABLE
 class GroupFailed(Exception):
     """The group's processes ended or are to be ended.
 
-    `trials`: those that may have caused it. `said`: a rank reported an error of the trial whose turn it was.
+    `trials`: those that may have caused it. `said`: a rank reported an error of the trial whose turn it was. `late`:
+    they had not all joined in time, and another start would take as long.
     """
 
-    def __init__(self, why: str, trials: Sequence[Trial], said: bool = False) -> None:
+    def __init__(self, why: str, trials: Sequence[Trial], said: bool = False, late: bool = False) -> None:
         super().__init__(why)
-        self.trials, self.said = trials, said
+        self.trials, self.said, self.late = trials, said, late
 
 
 class Interrupted(Exception):
@@ -68,6 +70,34 @@ class _Rank:
     connection: Connection
     pid: int
     host: str  # as it calls itself
+
+
+@dataclasses.dataclass(eq=False)
+class _Caller:
+    """A connection to our port, until it has said whose it is."""
+
+    line: socket.socket
+    deadline: float = dataclasses.field(default_factory=lambda: time.monotonic() + GREETING_SECONDS)
+    heard: bytes = b""
+
+    def greeting(self, key: str) -> dict[str, Any] | None:
+        """The rank, its pid and host, as its first message says; empty: of somebody who does not know the key.
+
+        None: it is not whole yet, which it may be for GREETING_SECONDS. Nothing is waited for in here.
+        """
+        try:
+            self.heard += (more := self.line.recv(GREETING_BYTES, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return None if time.monotonic() < self.deadline else {}
+        except OSError:
+            return {}
+        size = int.from_bytes(self.heard[:4], "big", signed=True)  # before each message of multiprocessing.connection
+        if more and len(self.heard) < 4 + size <= GREETING_BYTES:
+            return None
+        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+            told: dict[str, Any] = json.loads(self.heard[4:])
+            return told if secrets.compare_digest(told["key"], key) else {}
+        return {}
 
 
 @dataclasses.dataclass
@@ -155,7 +185,7 @@ class WarmGroup:
         first = self.trials[0]
         try:  # ranks connect from any host of the group
             address = address_for(self._others[0]) if self._others else launchers.LOOPBACK
-            self._server = socket.create_server((address, 0), backlog=first.processes)
+            self._server = socket.create_server((address, 0), backlog=first.processes + STRANGERS)
         except OSError as error:  # a name that only ssh knows
             why = f"{self._others[0]}: no address here by which its ranks could call: {error.strerror}"
             raise GroupFailed(f"{why}; `warm: false` needs none", self.trials) from error
@@ -210,24 +240,35 @@ class WarmGroup:
             self.exit = supervisor.run(argv, own, log, LONGEST_SECONDS, self._others)
 
     def _meet(self, server: socket.socket, expected: int) -> None:
-        deadline, ranks = time.monotonic() + self.timeout_seconds, dict[int, _Rank]()
+        """Wait until so many ranks have called; whoever else calls is refused, and delays nobody."""
+        deadline, ranks, callers = time.monotonic() + self.timeout_seconds, dict[int, _Rank](), list[_Caller]()
         while len(ranks) < expected:
-            if not (self._launch and self._launch.is_alive()):
-                raise GroupFailed("the launch ended before its ranks had joined", self.trials)
             if time.monotonic() > deadline:
-                raise GroupFailed(f"its ranks had not joined after {self.timeout_seconds:.0f} s", self.trials)
-            ready = wait([server, *self._stop], LOOK_SECONDS)
+                who = f"only {len(ranks)} of {expected} ranks had" if ranks else "its ranks had not"
+                why, late = f"{who} joined after {self.timeout_seconds:.0f} s", bool(ranks or self.trials[0].command)
+                raise GroupFailed(why, self.trials, late=late)
+            ready = wait([server, *(caller.line for caller in callers), *self._stop], LOOK_SECONDS)
             if {*self._stop} & {*ready}:
                 raise Interrupted
-            if ready:
-                connection = Connection(server.accept()[0].detach())
-                if told := _greeting(connection, self._key):
-                    if (world := told.get("world") or expected) != expected:
-                        raise GroupFailed(f"asked for workers={expected}, its command started {world}", self.trials)
-                    ranks[told["rank"]] = _Rank(connection, told["pid"], told["host"])
-                else:
-                    connection.close()
+            if not ready and not (self._launch and self._launch.is_alive()):
+                raise GroupFailed("the launch ended before its ranks had joined", self.trials)
+            if server in ready:
+                callers.append(_Caller(server.accept()[0]))
+            for caller in list(callers):
+                if (told := caller.greeting(self._key)) is not None:
+                    callers.remove(caller)
+                    if told:
+                        ranks[told["rank"]] = self._welcome(caller, told, expected)
+                    else:
+                        caller.line.close()
         self.ranks = [ranks[rank] for rank in sorted(ranks)]
+
+    def _welcome(self, caller: _Caller, told: Mapping[str, Any], expected: int) -> _Rank:
+        if "error" in told:
+            raise GroupFailed(f"rank {told['rank']}: {told['error']}", self.trials, said=True)
+        if (world := told.get("world") or expected) != expected:
+            raise GroupFailed(f"asked for workers={expected}, its command started {world}", self.trials, said=True)
+        return _Rank(Connection(caller.line.detach()), told["pid"], told["host"])
 
     def _ask(self, what: str, index: int, **how: Any) -> list[Mapping[str, Any]]:
         """Ask all ranks and wait for all answers, by rank."""
@@ -284,14 +325,3 @@ class WarmGroup:
             rank.connection.close()
         self._agents.close()
         self._ending.close()
-
-
-def _greeting(connection: Connection, key: str) -> dict[str, Any]:
-    """A rank's first message: its rank, pid and host; empty for a caller that does not know the key."""
-    try:
-        if connection.poll(GREETING_SECONDS):
-            told = json.loads(connection.recv_bytes(GREETING_BYTES))
-            return told if secrets.compare_digest(told["key"], key) else {}
-    except (EOFError, OSError, ValueError, TypeError, KeyError):
-        pass
-    return {}

@@ -48,13 +48,19 @@ def read(folder: Path) -> list[list[dict[str, Any]]]:
 
     The first line of each has `kind` `process`; `step`, `not observed` and `end` follow (steps.py).
     """
-    processes = [list(_lines(path)) for path in sorted(folder.glob("*.jsonl"))]
+    processes = [_lines(path) for path in sorted(folder.glob("*.jsonl")) if path.is_file()]
     return sorted(filter(None, processes), key=lambda lines: (lines[0].get("rank") is None, lines[0].get("rank")))
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    whole = path.read_text(encoding="utf-8").split("\n")[:-1]  # what follows the last newline was cut short
-    return [json.loads(line) for line in whole]
+    lines: list[dict[str, Any]] = []
+    for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:  # the rest was cut short
+        try:
+            line = json.loads(text)
+            lines.append({"kind": line["kind"], **line})
+        except (ValueError, TypeError, LookupError, RecursionError):
+            return [*lines, {"kind": "not observed", "why": f"line {len(lines) + 1} of {path.name} is none of ours"}]
+    return lines
 
 
 def step(samples: int | None = None) -> None:

@@ -1,9 +1,10 @@
 """A rank that waits for the driver between two of its steps, so that commands take turns.
 
-    rank   --> {"key", "rank", "pid", "host"}         once it is warm: the driver stops it (SIGSTOP) until its turn
-    driver --> {"do": "build"}                        how long do your steps take?
-    driver --> {"do": "block", "steps": 12, ...}      make so many steps, then say how long each took
-    driver --> {"do": "leave"}                        end here
+    rank   --> {"key", "rank", "world", "pid", "host"}    once it is warm: the driver stops it (SIGSTOP) until its turn
+    driver --> {"do": "build"}                            how long do your steps take?
+    driver --> {"do": "block", "steps": 12, ...}          make so many steps, then say how long each took
+    driver --> {"do": "leave"}                            end here
+    rank   --> {"error"}                                  it cannot be seen any more, and goes on without a driver
 
 The driver left its address and a key in a file that only its user can read. Where the driver is gone, the run ends.
 """
@@ -48,15 +49,24 @@ class Held(UpTo):
         self.waited_seconds += time.perf_counter() - began
         return going
 
-    def _call(self) -> None:
+    def give_up(self, why: str) -> None:
+        """Tell the driver that this rank is not seen any more, and waits for it no more."""
+        if self.driver is None:
+            self._call(error=why)
+        else:
+            self._say(error=why)
+
+    def _call(self, **more: Any) -> None:
         with open(self.asked, encoding="utf-8") as stream:
             told = json.load(stream)
+        if "key" not in told:
+            raise RuntimeError("the driver waits for no more processes: more of them train than was asked for")
         connected = socket.create_connection(tuple(told["address"]), CONNECT_SECONDS)
         connected.settimeout(None)
         self.driver = Connection(connected.detach())
         who = self.who()
         about = {"rank": who["rank"] or 0, "world": who["world"] or 1, "pid": os.getpid(), "host": socket.gethostname()}
-        self._say(key=told["key"], **about)
+        self._say(key=told["key"], **about, **more)
 
     def _answer(self, done: int, seconds: list[float]) -> bool:
         """Answer questions until one lets the rank go on, or ends it."""

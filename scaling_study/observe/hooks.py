@@ -92,11 +92,16 @@ class Observer:
     def broke(self, error: BaseException) -> None:
         """Something in here failed: say so in the record, and look no further."""
         self.dead = True
-        try:
-            self.record.take(self.steps, at_once=True)
-            self.record.write({"kind": "not observed", "why": f"{type(error).__name__}: {error}"})
-        except Exception as again:
-            print(f"scaling-study: not observed: {error!r}; {again!r}", file=sys.stderr)
+        why = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(Exception):  # nothing of it may reach the training
+            try:
+                self.record.take(self.steps, at_once=True)
+                self.record.write({"kind": "not observed", "why": why})
+            except Exception:  # there is no room, or the folder is gone
+                print(f"scaling-study: not observed: {why}", file=sys.stderr, flush=True)
+        if self.steps.backwards or self.steps.counts or not FOUND:  # a helper that does not train ends no run
+            with contextlib.suppress(Exception):
+                self.steps.goal.give_up(f"not observed: {why}")
 
     def note(self, go_on: bool) -> None:
         """After a step; leaves the process where the run shall end here."""

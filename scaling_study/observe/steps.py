@@ -38,7 +38,7 @@ WITHOUT_OPTIMIZER = 32  # backward passes without an optimiser after which each 
 class UpTo:
     """May a rank go on? `go_on` is asked between two steps, on every rank, once `until` steps are done (None: never).
 
-    A driver that holds all ranks of a command at one step answers late, and with a later `until`.
+    A driver that holds all ranks of a command at one step answers late, and with a later `until` (held.py).
     """
 
     def __init__(self, until: int | None) -> None:
@@ -48,6 +48,9 @@ class UpTo:
     def go_on(self, done: int) -> bool:
         """False: end the run."""
         return self.until is None or done < self.until
+
+    def give_up(self, why: str) -> None:
+        """Steps are not seen any more, so nobody is asked again."""
 
 
 class Piece:

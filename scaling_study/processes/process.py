@@ -234,7 +234,7 @@ def adopt_orphans() -> None:
 
 def signal_trees(pids: Iterable[int], number: int, more_likely: int) -> None:
     """Send a signal to these processes and to all below them; `more_likely` (0 to 1000): to be ended than this one,
-    where the host is out of memory. Those that are gone are left out."""
+    where the host is out of memory. Those that are gone, or another user's (sudo), are left out."""
     own = int(Path("/proc/self/oom_score_adj").read_text(encoding="ascii"))
     for pid in pids:
         with contextlib.suppress(psutil.Error):
@@ -242,7 +242,7 @@ def signal_trees(pids: Iterable[int], number: int, more_likely: int) -> None:
             for each in (root, *root.children(recursive=True)):
                 with contextlib.suppress(OSError):
                     Path(f"/proc/{each.pid}/oom_score_adj").write_text(f"{min(1000, own + more_likely)}", "ascii")
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(each.pid, number)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 SINGLE = "{framework: single, model: resnet8, data: synthetic%s}"
 # One for each launcher; ranks join MPI where the launcher is MPI's.
@@ -42,6 +45,38 @@ def in_rounds(rounds: int, repeats: int, timeout: float = 120, launcher: str = "
     measure = f"{{{measure}, repeats: {repeats}, max_repeats: {repeats}, timeout_seconds: {timeout}}}"
     two = LAUNCHED[launcher] % f"{TWO}, matrix: {{batch_per_worker: [4, 8]}}"
     return _study("rounds", measure, [SINGLE % ", batch_per_worker: 4", two])
+
+
+# Commands of a user's own, started in a folder in which `put_training` has been. {act} is one of planted_training.py's.
+ALONE = "python train.py {act} {run_dir}"
+BY_MPIRUN = "mpirun --allow-run-as-root --oversubscribe --bind-to none -np {workers} python train.py {act} {run_dir}"
+QUOTED = """python "it's here/train.py" {act} {run_dir} 'two words' '"quoted"' '$HOME' 'a|b' "it's" """
+
+
+def commands(acts: Mapping[str, Sequence[str]], rounds: int, repeats: int, timeout: float, min_steps: int = 1) -> str:
+    """Command -> its acts, each a configuration; all take turns. `timeout`: of a start, a block."""
+    measure = f"warm: true, rounds: {rounds}, block_seconds: 0.2, min_steps: {min_steps}, min_seconds: 0, retries: 0"
+    measure = f"{{{measure}, repeats: {repeats}, max_repeats: {repeats}, timeout_seconds: {timeout}}}"
+    sweeps = [
+        json.dumps({
+            "framework": "command", "command": command, "batch_per_worker": 4, "matrix": {"act": list(names)},
+            "workers": 2 if "{workers}" in command else 1,
+        })
+        for command, names in acts.items()
+    ]  # fmt: skip
+    return _study("commands", measure, sweeps)
+
+
+def put_training(folder: Path) -> None:
+    """Leave the planted script in a folder, and in one below it, with a sitecustomize that is its user's."""
+    here, theirs = Path(__file__).parent, folder / "theirs"
+    for own in (folder, folder / "it's here"):
+        own.mkdir(exist_ok=True)
+        shutil.copy(here / "planted_training.py", own / "train.py")
+        shutil.copy(here / "stand_in_torch.py", own / "torch.py")
+    theirs.mkdir()
+    (theirs / "sitecustomize.py").write_text("import os\nos.environ['THEIRS'] = '1'\n")
+    (theirs / "only_theirs.py").touch()
 
 
 def told(groups: Sequence[tuple[str, Sequence[int], float]], repeats: int) -> str:

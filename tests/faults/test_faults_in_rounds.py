@@ -69,6 +69,24 @@ def finish(sweep: Sweep, trials: set[str], meanwhile: Callable[[], object] = lam
     return sweep.until(over, 120)
 
 
+def of_frameworks(sweep_of: SweepOf, repeats: int, timeout: float = 120, launcher: str = "torchrun") -> Sweep:
+    """Ranks that train in torch: one process, and two whose configurations share them."""
+    return sweep_of(studies.in_rounds(ROUNDS, repeats, timeout, launcher), checkout=CHECKOUT)
+
+
+def of_commands(sweep_of: SweepOf, repeats: int, timeout: float = 120, launcher: str = "") -> Sweep:
+    """Commands of a user's own: two of one process, with loaders and an orphan that ignores SIGTERM; one by mpirun."""
+    acts = {studies.ALONE: ["have_loaders", "train"], studies.BY_MPIRUN: ["train"]}
+    sweep = sweep_of(studies.commands(acts, ROUNDS, repeats, timeout), checkout=CHECKOUT)
+    studies.put_training(sweep.folder)
+    sweep.book.touch()
+    return sweep
+
+
+KINDS = {LATER: of_frameworks, f"{LATER} of commands": of_commands}
+WORDS = {of_frameworks: "in_blocks.py", of_commands: "train.py"}  # of the command line of ranks that a launcher started
+
+
 # --- the driver
 
 
@@ -89,15 +107,18 @@ if TIMES == 1:  # signals that are obeyed are obeyed alike: test_driver_faults.p
     HITS = {"obeyed and not": list(IN_ROUNDS)[:2], "all at once": list(IN_ROUNDS)[-1:]}
 
 
+@pytest.mark.parametrize("later", KINDS)
 @pytest.mark.parametrize("hits", HITS.values(), ids=HITS)
-def test_a_launch_whose_driver_ends_keeps_its_rounds(hits: list[str], sweep_of: SweepOf, inject: Inject) -> None:
+def test_a_launch_whose_driver_ends_keeps_its_rounds(
+    hits: list[str], later: str, sweep_of: SweepOf, inject: Inject
+) -> None:
     chance, repeats, launch = random.Random(f"{SEED}/{hits[0]}"), len(hits) + 1, None
-    sweep = sweep_of(studies.in_rounds(ROUNDS, repeats, launcher="horovodrun --mpi"), checkout=CHECKOUT)
+    sweep = KINDS[later](sweep_of, repeats, launcher="horovodrun --mpi")
     for name in hits:
         fault = IN_ROUNDS[name]
         driver = sweep.start("--no-report", terminal=fault.terminal)
         launch = until_round(sweep, driver, chance.randint(2, ROUNDS - 2), launch)
-        with inject(sweep, f"{name}, {LATER}") as hit:
+        with inject(sweep, f"{name}, {later}") as hit:
             fault.hit(driver, sweep)
             driver.wait(120)
             hit.all_gone()
@@ -108,7 +129,7 @@ def test_a_launch_whose_driver_ends_keeps_its_rounds(hits: list[str], sweep_of: 
                 again = sweep.run("--max-trials", "0", "--no-report")  # opens the folder, and runs nothing
                 hit.expect("Traceback" not in again.said(), again.said()[-600:])
             check_rounds(hit, sweep, timed, "the study was stopped" if fault.stops else "its driver ended")
-    with inject(sweep, f"what follows, {LATER}") as hit:
+    with inject(sweep, f"what follows, {later}") as hit:
         hit.goes_on(CONFIGURATIONS * repeats)
 
 
@@ -126,23 +147,26 @@ def hung(sweep: Sweep, rank: psutil.Process) -> bool:
     return sweep.until(ended, 120)
 
 
+@pytest.mark.parametrize("later", KINDS)
 @pytest.mark.parametrize(
     "what", ["rank", *(pytest.param(what, marks=pytest.mark.long) for what in ("launcher", "supervisor", "hang"))]
 )
-def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: SweepOf, inject: Inject) -> None:
+def test_what_dies_in_rounds_ends_its_own_group(what: str, later: str, sweep_of: SweepOf, inject: Inject) -> None:
     name = "a rank that hangs (SIGSTOP)" if what == "hang" else f"kill -9 of a {what}"
     chance, launch = random.Random(f"{SEED}/{what}"), None
     repeats = TIMES + 1 + TIMES // 4  # some of which may be over before their ranks are found
-    sweep = sweep_of(studies.in_rounds(ROUNDS, repeats, timeout=60 if what == "hang" else 120), checkout=CHECKOUT)
+    kind = KINDS[later]
+    sweep = kind(sweep_of, repeats, timeout=60 if what == "hang" else 120)
     driver = sweep.start()
     for _ in range(TIMES):
         ranks: list[psutil.Process] = []
         while len(ranks) < 2:
             launch = until_round(sweep, driver, chance.randint(2, ROUNDS - 3), launch)
-            ranks = survivors.ranks(sweep.processes(), "in_blocks.py")  # of torchrun
-        with inject(sweep, f"{name}, {LATER}") as hit:
+            ranks = survivors.ranks(sweep.processes(), WORDS[kind])  # of torchrun, of mpirun
+        with inject(sweep, f"{name}, {later}") as hit:
             launcher = ranks[0].parent()
-            victim = {"launcher": launcher, "supervisor": launcher.parent()}.get(what, ranks[1])
+            supervisor = survivors.supervisors(launcher.parents())[0]
+            victim = {"launcher": launcher, "supervisor": supervisor}.get(what, ranks[1])
             trials = set(blocks(launch))
             if what == "hang":
                 hit.expect(hung(sweep, victim), "it was not ended at its time-out")
@@ -152,7 +176,7 @@ def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: SweepOf, in
             hit.expect(finish(sweep, trials), f"its trials have no records: {driver.said()[-300:]}")
             hit.kept()
             check_groups(hit, sweep, trials)
-    with inject(sweep, f"what follows {name}, {LATER}") as hit:
+    with inject(sweep, f"what follows {name}, {later}") as hit:
         hit.ends(driver, 0, seconds=300)
         hit.goes_on(CONFIGURATIONS * repeats)
 
@@ -163,7 +187,7 @@ def check_groups(hit: Injection, sweep: Sweep, trials: set[str]) -> None:
         count, words = len(record.ranks[0].blocks) if record.ranks else 0, " ".join(record.notes)
         told = f"{record.id}: {record.status} {record.reason}, {count} rounds, {words!r}, {record.launch}"
         hit.expect(record.status == "ok", told)
-        if record.trial.framework == "single":
+        if record.trial.workers == 1:
             hit.expect(count == ROUNDS and not words, f"another group: {told}")
         else:
             hit.expect(2 <= count < ROUNDS and f"/0.{count}-" in record.launch, told)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scaling_study.launch.observed import NotObserved, Turn, reports, watched
+from scaling_study.launch.observed import NotObserved, Turn, judge, reports, watched
+from scaling_study.processes.process import Exit
 from scaling_study.records.outcome import first_problem
 from scaling_study.trial import Trial, Window
 
@@ -87,3 +90,64 @@ def test_no_report_is_made_of_what_was_not_seen(processes: Any, fact: str) -> No
     with pytest.raises(NotObserved) as why:
         reports(TRIAL, processes, ())
     assert fact in str(why.value)
+
+
+@pytest.mark.parametrize(
+    "processes, facts",
+    [
+        ([process(0, steps=3), process(1, steps=3)], ["3 steps were seen", "ask for 4"]),
+        ([process(0, steps=8), process(1, steps=5)], ["rank 0 was ended after 8 steps, and 5 were seen of rank 1"]),
+        ([[*process(0), {"kind": "not observed", "why": "OSError: no room"}], process(1)], ["OSError: no room"]),
+    ],
+)
+def test_a_command_alone_made_all_of_its_steps_on_every_rank(processes: Any, facts: list[str]) -> None:
+    with pytest.raises(NotObserved) as why:
+        reports(TRIAL, processes, ())
+    assert all(fact in str(why.value) for fact in facts)
+
+
+ALONE = dataclasses.replace(TRIAL, workers=1)
+LEFT = [process(0, world=1, steps=6)]  # of 8 that were asked for; 4 are the least
+
+
+@pytest.mark.parametrize(
+    "processes, exit, log, status, facts",
+    [
+        (LEFT, Exit(0, 9.0), "", "ok", []),
+        (LEFT, Exit(-15, 9.0, timed_out=True), "", "ok", []),
+        (LEFT, Exit(1, 9.0), "ValueError: bad\n", "failed", ["exit code 1: ValueError: bad; it ended after 6 of 8"]),
+        (LEFT, Exit(-15, 9.0, interrupted=True), "", "cancelled", ["interrupted"]),
+        ([process(0, world=1)], Exit(1, 9.0), "at exit\n", "ok", []),
+        ([], Exit(-9, 9.0), "", "failed", ["signal 9: it printed nothing"]),
+        ([], Exit(3, 9.0), "one\nno such file\n", "failed", ["exit code 3: no such file"]),
+        ([], Exit(1, 9.0), "EOFError: EOF when reading a line", "failed", ["/dev/null as its input"]),
+        ([], Exit(-15, 9.0, timed_out=True), "", "timeout", ["not finished after 9 s", "PYTHONPATH"]),
+        ([], Exit(0, 9.0), "scaling-study: not observed: OSError: full\nb\n", "failed", ["observed: OSError: full"]),
+        ([], Exit(None, 0.0, error="x: not found"), "", "failed", ["could not be started"]),
+        (["garbage\n"], Exit(0, 9.0), "", "failed", ["line 1 of 0.jsonl is none of ours"]),
+        (['[]\n{"kind": "step"}\n'], Exit(0, 9.0), "", "failed", ["line 1"]),
+        (['{"kind": "process"}\n{"kind": "step"}\n'], Exit(0, 9.0), "", "failed", ["steps were seen"]),
+        (None, Exit(0, 9.0), "", "failed", ["the command deleted the folder"]),
+    ],
+)  # fmt: skip
+def test_how_a_command_ended_is_its_reason(
+    processes: Any, exit: Exit, log: str, status: str, facts: list[str], tmp_path: Path
+) -> None:
+    if processes is not None:
+        (tmp_path / "observed").mkdir()
+        for number, lines in enumerate(processes):
+            text = lines if isinstance(lines, str) else "".join(f"{json.dumps(line)}\n" for line in lines)
+            (tmp_path / "observed" / f"{number}.jsonl").write_text(text)
+    (tmp_path / "log.txt").write_text(log)
+    result = judge(ALONE, tmp_path, exit)
+    assert (result.status, [fact for fact in facts if fact not in result.reason]) == (status, []), result.reason
+
+
+def test_a_loss_that_is_no_number_has_a_note_and_no_value(tmp_path: Path) -> None:
+    lines = process(0, world=1)
+    lines[-2]["loss"] = lines[-2]["learning_rate"] = float("nan")
+    (tmp_path / "observed").mkdir()
+    (tmp_path / "observed" / "0.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    result = judge(ALONE, tmp_path, Exit(0, 9.0))
+    assert (result.status, result.ranks[0].loss_last, result.ranks[0].learning_rate) == ("ok", None, None)
+    assert result.ranks[0].notes == ["the loss is not finite"]

@@ -84,8 +84,8 @@ def test_groups_have_three_fifths_of_the_memory_together(
 class Unready:
     """A group whose ranks join only at its last attempt."""
 
-    def __init__(self, attempts: list[int], last: int, joins: bool) -> None:
-        self.attempts, self.last, self.joins, self.ranks = attempts, last, joins, list[int]()
+    def __init__(self, attempts: list[int], last: int, joins: bool, late: bool) -> None:
+        self.attempts, self.last, self.joins, self.late, self.ranks = attempts, last, joins, late, list[int]()
 
     def __call__(self, trials: Sequence[Trial], folder: Path, *rest: Any) -> Any:
         attempt = rest[-1]
@@ -96,21 +96,32 @@ class Unready:
 
     def __enter__(self) -> None:
         self.ranks = [0] if self.joins else []
-        raise GroupFailed("the launch ended before its ranks had joined", self.trials)
+        raise GroupFailed("the launch ended before its ranks had joined", self.trials, late=self.late)
 
     def __exit__(self, *_: object) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("joins", "retries", "attempts", "is_built"),
-    [(False, 2, [1, 2], True), (False, 0, [1], False), (True, 2, [1], False)],
+    ("joins", "late", "retries", "attempts", "is_built"),
+    [
+        (False, False, 2, [1, 2], True),
+        (False, False, 0, [1], False),
+        (True, False, 2, [1], False),
+        (False, True, 2, [1], False),
+    ],
 )
 def test_a_group_that_could_not_be_started_is_tried_again(
-    joins: bool, retries: int, attempts: list[int], is_built: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    joins: bool,
+    late: bool,
+    retries: int,
+    attempts: list[int],
+    is_built: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As often as the study says, and only where no rank had joined: nothing of its configurations was tried."""
+    """As often as the study says, and only where no rank had joined, nor time had run out: nothing of it was tried."""
     tried: list[int] = []
-    monkeypatch.setattr(shared_launch, "WarmGroup", Unready(tried, 2, joins))
+    monkeypatch.setattr(shared_launch, "WarmGroup", Unready(tried, 2, joins, late))
     monkeypatch.setattr(shared_launch.Built, "of", lambda *_: SimpleNamespace(trials=[]))
     due = {replace(ONE, warm=True): Measure(warm=True, retries=retries)}
     places = {trial.id: tmp_path / trial.id for trial in due}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -212,13 +214,48 @@ def test_what_cannot_be_built_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "1" / "ranks" / "error-0.json").exists()
 
 
-@pytest.mark.parametrize("greeting", [b"{}", b"GET / HTTP/1.1", b'{"key": "another", "rank": 0, "pid": 1}'])
-def test_somebody_else_is_not_taken_for_a_rank(greeting: bytes) -> None:
-    from multiprocessing import Pipe
+class Called(WarmGroup):
+    """A group whose ranks are the test that calls it."""
 
-    ours, theirs = Pipe()
-    theirs.send_bytes(greeting)
-    assert warm_group._greeting(ours, "the key") == {}
+    def _run(self, first: Trial, asked: Path) -> None:
+        time.sleep(60)
+
+
+def called(address: Sequence[Any], words: bytes) -> socket.socket:
+    line = socket.create_connection(tuple(address))
+    line.sendall(words)
+    return line
+
+
+def message(**about: Any) -> bytes:
+    text = json.dumps(about).encode()
+    return len(text).to_bytes(4, "big") + text
+
+
+def test_whoever_calls_without_the_key_is_refused_and_delays_nobody(tmp_path: Path) -> None:
+    """Also one that says nothing, or half of a word; a rank may take its time too."""
+    group = Called([PAIR], tmp_path, [tmp_path], 60.0)
+    group.begin()
+    joining = threading.Thread(target=group.join, daemon=True)
+    joining.start()
+    told = json.loads((tmp_path / "request.json").read_text())
+    address = told["address"]
+    late = [called(address, words) for words in (b"", b"\0", b"\0\0\0\x50{")]
+    wrong = [b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\2{}", b"\0\0\0\4null", b"\0\0\x0f\0" + b"[" * 0xF00, b"\xff" * 8]
+    wrong += [message(key="another", rank=0, pid=1, host="h"), message(key="é", rank=0), message(key=None)]
+    refused = [called(address, words) for words in wrong]
+    greetings = [message(key=told["key"], rank=rank, world=2, pid=2**22 + rank, host="h") for rank in (1, 0)]
+    ranks = [called(address, greeting[:30]) for greeting in greetings]
+    for rank, greeting in zip(ranks, greetings, strict=True):
+        rank.sendall(greeting[30:])
+    joining.join(2 * warm_group.GREETING_SECONDS)
+    assert not joining.is_alive() and [rank.pid for rank in group.ranks] == [2**22, 2**22 + 1]
+    for line in (*refused, *late):
+        line.settimeout(10)
+        assert line.recv(1) == b"", "it is closed"
+    assert "key" not in json.loads((tmp_path / "request.json").read_text())
+    with pytest.raises(OSError):
+        called(address, b"")
 
 
 @pytest.mark.parametrize("supervised", [True, False])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +92,20 @@ def test_torch_that_is_too_old_is_one_clear_line(folder: Path, tmp_path: Path) -
     assert "SourceFileLoader" in done.stdout and done.stderr == "", "as without the observer"
     [[_, said]] = observe.read(folder)
     assert said == {"kind": "not observed", "why": "RuntimeError: torch 1.13.1 is older than 2.1"}
+
+
+def test_a_driver_that_waits_for_a_process_hears_that_it_is_not_observed(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(STUB)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asked = tmp_path / "request.json"
+        asked.write_text(json.dumps({"address": server.getsockname(), "key": "the key"}))
+        env = observe.environment(clean(PYTHONPATH=str(tmp_path)), folder, driver=asked)
+        done = start([sys.executable, "-c", "import torch; print('goes on')"], env, tmp_path)
+        assert done.stdout == "goes on\n"
+        server.settimeout(10)
+        told = json.loads(Connection(server.accept()[0].detach()).recv_bytes())
+    assert (told["key"], told["error"]) == ("the key", "not observed: RuntimeError: torch 1.13.1 is older than 2.1")
 
 
 @pytest.mark.slow
