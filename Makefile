@@ -41,7 +41,7 @@ PYTEST = $(RUN) python -m pytest
 SHARED_OUT = --dist loadfile --no-loadscope-reorder
 
 REAL_STARTS = $(addprefix tests/frameworks/test_,launches.py conformance.py hivemind.py startup.py) \
-              $(addprefix tests/,observe/test_observed.py test_commands_of_users.py commands/test_bench.py test_awkward_path.py)
+              $(addprefix tests/,observe/test_observed.py test_commands_of_users.py commands/test_bench.py commands/test_explain.py test_awkward_path.py)
 test: setup
 	$(PYTEST) $(addprefix --ignore=,$(REAL_STARTS)) -m "not long and not faults and not cluster" -n 3 $(SHARED_OUT) $(ARGS)
 

@@ -2,6 +2,7 @@
 
     scaling-study run STUDY           python run_sweep.py STUDY
     scaling-study bench 'COMMAND' ...
+    scaling-study explain 'COMMAND'
     scaling-study doctor              python run_sweep.py --doctor
     scaling-study parity STUDY        python -m scaling_study.parity --study STUDY
     scaling-study evaluate RUN        python -m scaling_study.evaluate RUN
@@ -33,10 +34,11 @@ def main(words: Sequence[str] | None = None) -> int:
     """`scaling-study COMMAND`; without a command, `run`."""
 
     def app() -> typer.Typer:
-        from scaling_study.commands import bench, options, pack, parity, run, slurm
+        from scaling_study.commands import bench, explain, options, pack, parity, run, slurm
 
         group = _group("run", "Reproducible scaling studies of distributed training.")
         group.command("bench", rich_help_panel="Measure")(bench.bench)
+        group.command("explain", rich_help_panel="Measure")(explain.explain)
         group.command("run", rich_help_panel="Measure")(run.run)
         group.command("parity", rich_help_panel="Measure")(parity.parity)
         group.command("evaluate", rich_help_panel="Measure")(_evaluate)

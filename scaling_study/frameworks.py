@@ -369,6 +369,7 @@ _COMMAND = Framework(
         "allreduce": ("none", "fp32", "fp16", "bf16", "int8"),
     },
     foreign=True,
+    communicates_in=("forward", "backward", "optimizer"),  # any of them, for all that is known
 )
 
 

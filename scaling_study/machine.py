@@ -161,6 +161,17 @@ def visible_gpus() -> dict[str, str]:
     return visible_names
 
 
+def gpu_memory_bytes() -> int | None:
+    """Of the visible NVIDIA GPU that has least; None where there is none."""
+    names = visible_gpus()
+    if not names:
+        return None
+    import pynvml
+
+    handles = map(pynvml.nvmlDeviceGetHandleByUUID, names)
+    return min(int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles)
+
+
 def installed(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)

@@ -9,7 +9,18 @@ from functools import cached_property
 import numpy as np
 
 from analysis.frames.results import Results, once
-from analysis.statistics.scaling_laws import Curves, Family, LawComparison, Vector, comparisons, curves
+from analysis.statistics.scaling_laws import (
+    AMDAHL,
+    Curves,
+    Family,
+    Law,
+    LawComparison,
+    Vector,
+    comparisons,
+    curves,
+    fitted,
+    noise_of,
+)
 from scaling_study.stats.intervals import FEWEST_REPEATS, student_t, welch_satterthwaite
 
 # The interval at a count that was not run holds all laws that are tied. Each law is fitted to 400 sets of means as
@@ -55,10 +66,10 @@ class Extrapolation:
         pooled = np.sqrt(noise.freedom / generator.chisquare(noise.freedom, DRAWS))[:, None]
         base = pooled * generator.standard_normal(shape) * noise.errors
         bands = []
-        for fitted in self.compared.kept:
-            off = base + fitted.misfit * generator.standard_normal(shape)
-            curve = curves(fitted.law, family.workers, spent * np.exp(off), spent)
-            bands.append(DrawnLaw(curve, fitted.beyond(noise) * generator.standard_normal(DRAWS)))
+        for fit in self.compared.kept:
+            off = base + fit.misfit * generator.standard_normal(shape)
+            curve = curves(fit.law, family.workers, spent * np.exp(off), spent)
+            bands.append(DrawnLaw(curve, fit.beyond(noise) * generator.standard_normal(DRAWS)))
         return bands
 
     def rates(self, workers: Vector) -> Vector:
@@ -133,6 +144,19 @@ class Returned:
     share: float
     low: float | None
     high: float | None
+
+
+# Laws of two coefficients, for the two or three counts of someone who only asks whether more workers would pay: a cost
+# of company that grows with workers, with their logarithm, or nears a limit as the bytes of a ring do. Nothing tells
+# them apart there, so all are kept, and the interval of a knee holds all of them.
+OF_FEW = (Law("logarithmic", (("1", "log2 n"),)), AMDAHL, Law("limited", (("1", "(n-1)/n"),)))
+
+
+def of_few(family: Family) -> LawComparison:
+    """The laws that two worker counts decide, on a family of two or three."""
+    spent, noise = family.workers / family.rates, noise_of(family.repeats)
+    fits = tuple(fitted(law, family.workers, spent, noise) for law in OF_FEW)
+    return LawComparison(family, fits, len(fits), noise)
 
 
 def knee(extrapolation: Extrapolation, share: float = SHARE) -> Knee:

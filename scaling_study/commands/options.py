@@ -32,6 +32,7 @@ from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
 
 if TYPE_CHECKING:
+    from analysis.compare.explained import Explained
     from analysis.compare.side_by_side import SideBySide, Whole
 
 OK, SOME_FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
@@ -282,6 +283,13 @@ def whole_runs(folder: Path, labels: Sequence[str], metric: str, lowest: bool) -
     from analysis.compare import side_by_side
 
     return side_by_side.read_whole(folder, labels, metric, lowest)
+
+
+def explained(folder: Path, peak_flops: float | None, device_bytes: int | None) -> Explained:
+    """The ten answers about the command of results/explain-NAME."""
+    from analysis.compare import explained
+
+    return explained.read(folder, peak_flops, device_bytes)
 
 
 def commands() -> dict[str, Callable[..., int]]:

@@ -29,7 +29,8 @@ DOORS: dict[tuple[str, ...], tuple[Callable[[Sequence[str]], int], list[str]]] =
     ("tables",): (cli.analysis, []),
     **{(name,): (cli.analysis, [name]) for name in ("report", "compare", "predict", "export")},
 }
-COMMANDS = [*DOORS, ("doctor",), ("maps",), ("slurm",), *(("slurm", name) for name in ("submit", "status", "collect"))]
+COMMANDS = [*DOORS, ("explain",), ("doctor",), ("maps",), ("slurm",)]
+COMMANDS += [("slurm", name) for name in ("submit", "status", "collect")]
 
 
 @pytest.fixture

@@ -1,0 +1,87 @@
+"""`scaling-study explain 'COMMAND'`: ten questions about one training command, without edits, on one page.
+
+It stands on bench: the same look, the same study, the same launches in turns, in results/explain-NAME. The answers are
+the analysis's (analysis/compare/explained.py).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from scaling_study.commands import bench, options
+from scaling_study.commands.options import INTERRUPTED, OK, SOME_FAILED, exit_code
+from scaling_study.errors import HostError
+from scaling_study.machine import gpu_memory_bytes
+
+MARGIN = 0.05  # of a ratio or, with one configuration, of its throughput: more launches until then
+
+COMMAND = "A training command, in quotes; {workers}, {batch_per_worker}, {port} and {run_dir} are filled in."
+WORKERS = "Values of {workers}: 1 and another tell what the network costs, and how many workers pay."
+BATCHES = "Values of {batch_per_worker}: two tell which batch fits into memory."
+SAMPLES = "Samples of a process and step, where they cannot be told."
+PEAK = "Peak TFLOP/s of the device of one process, for MFU."
+NAME = "Results go to DIR/explain-NAME; default: digits made from the command."
+OUT = "Also write the page there, in Markdown."
+
+
+def explain(
+    command: Annotated[str, typer.Argument(metavar="COMMAND", help=COMMAND, show_default=False)],
+    workers: Annotated[str, options.option("N,…", WORKERS, options.TRIALS)] = "",
+    batch_per_worker: Annotated[str, options.option("N,…", BATCHES, options.TRIALS)] = "",
+    samples_per_step: Annotated[str, options.option("N", SAMPLES, options.TRIALS)] = "",
+    shell: Annotated[bool, options.flag("--shell", help=bench.SHELL, group=options.TRIALS)] = False,
+    dry_run: Annotated[bool, options.flag("--dry-run", help=bench.MINE, group=options.TRIALS)] = False,
+    peak_tflops: Annotated[float | None, options.option("X", PEAK, options.OUTPUT, min=0.001)] = None,
+    name: Annotated[str, options.option("NAME", NAME, options.OUTPUT)] = "",
+    out: Annotated[Path | None, options.option("FILE", OUT, options.OUTPUT)] = None,
+    results: options.Results = Path("results"),
+    as_json: options.Json = False,
+) -> int:
+    """Answer ten questions about a training command, without edits: where its time goes, and what to change first.
+
+    The command is started with your rights, as typed, several times. Exit codes: 0 the page, 1 the command failed, 130
+    stopped: the same command goes on.
+    """
+
+    def asked() -> int:
+        axes = {"workers": workers, "batch_per_worker": batch_per_worker}
+        candidates = list(bench.expanded([command], axes, fewest=1, by_shell=shell))
+        given = bench.samples_of(samples_per_step, [each.label for each in candidates])
+        folder = results / f"explain-{name or bench.digits(candidates)}"
+        console = Console(stderr=as_json, highlight=False, soft_wrap=True)
+        bench.announce(console, candidates, folder)
+        if dry_run:
+            return OK
+        chosen = {**axes, "samples-per-step": samples_per_step, "name": name, "results": str(results)}
+        words = [word for key, text in chosen.items() if text for word in (f"--{key.replace('_', '-')}", text)]
+        again = shlex.join(["scaling-study", "explain", command, *words, *["--shell"] * shell])
+        try:
+            looks = bench.looked_at(candidates, folder, console, given)
+            for label, look in looks.items():
+                if not look.samples:
+                    why = f"{label}: the samples of its step were not seen ({look.unknown})"
+                    raise HostError(f"{why}: give --samples-per-step, of one process")
+            code = bench.in_turns(candidates, looks, folder, MARGIN, console, again)
+        except KeyboardInterrupt:
+            console.print(f"Stopped; what is measured is kept. To resume: {escape(again)}")
+            return INTERRUPTED
+        if code not in (OK, SOME_FAILED):
+            return code
+        said = options.explained(folder, peak_tflops and 1e12 * peak_tflops, gpu_memory_bytes())
+        if out is not None:
+            out.write_text(said.to_markdown(), encoding="utf-8")
+        if as_json:
+            print(json.dumps({**said.to_dict(), "results": str(folder)}))
+        else:
+            for line in said.lines():
+                console.print(escape(line))
+        return code
+
+    return exit_code(asked)

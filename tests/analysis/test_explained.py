@@ -1,0 +1,228 @@
+"""Ten answers about a command: planted loaders, networks, ranks, memory and laws are found, all else is not known."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planted import Planted, plant
+from planted_laws import ROOM
+from planted_phases import STEP, Phased, grown, plant_phased
+
+from analysis.compare import explained
+from analysis.compare.explained import HOW, NOT_KNOWN, QUESTIONS, Explained
+from analysis.frames import results
+from analysis.views import bottleneck
+
+SPEED, PARTS, LOADER, NETWORK, EQUAL, SLOWEST, MFU, MEMORY, PAYS, FIRST = range(len(QUESTIONS))
+COMMAND = (("command", "torchrun --nproc-per-node {workers} train.py"),)
+BASELINE = {"framework": "command", "workers": 1}
+
+
+def command(workers: int = 1, batch: int = 32, repeats: int = 5, **more: Any) -> Planted:
+    wire = "none" if workers == 1 else "fp32"
+    return Planted("command", "script:train.py", batch, workers, wire, repeats=repeats, keys=COMMAND, **more)
+
+
+def page(folder: Path, *phased: Phased, **asked: Any) -> Explained:
+    plant_phased(folder, phased, baseline=BASELINE, machine=ROOM)
+    return explained.read(folder, **asked)
+
+
+def two(phases: Mapping[str, float], **more: Any) -> Phased:
+    return Phased(command(2), phases, noise=0.01, **more)
+
+
+ONE = Phased(command(), STEP, noise=0.01)
+
+
+def answer(of: Explained, place: int) -> tuple[str, str, Any]:
+    return of.answers[place].text, of.answers[place].evidence, of.answers[place].numbers
+
+
+# --- what was planted is found ---
+
+
+def test_a_slow_loader_is_what_to_change_first(tmp_path: Path) -> None:
+    said = page(tmp_path, ONE, two(grown(data=0.1)))
+    text, evidence, numbers = answer(said, LOADER)
+    truth = 0.2 / (0.2 - 0.102) - 1
+    assert numbers["low"] < truth < numbers["high"] and text.startswith("at most +10") and "[" in evidence
+    assert answer(said, FIRST)[0].startswith("Input that never keeps a step waiting would give at most +10")
+    assert "num_workers" in answer(said, FIRST)[0]
+    assert answer(said, PARTS)[2]["data_share"] == pytest.approx(0.51, abs=0.01)
+
+
+def test_the_loader_of_one_rank_keeps_all_of_them_waiting(tmp_path: Path) -> None:
+    """A mean over ranks would say that half of it is to be had."""
+    reports = two({**STEP, "data": 0.0}, lags=(0.0, 0.05), waits_in="backward")
+    plant_phased(tmp_path, [reports], baseline=BASELINE, machine=ROOM)
+    for path in tmp_path.glob("trials/*/record.json"):  # what lags is its loader, and not its forward
+        record = json.loads(path.read_text())
+        phases = record["ranks"][1]["phases"]
+        phases["forward_seconds"] -= 0.05
+        phases["data_seconds"] = 0.05
+        path.write_text(json.dumps(record))
+    said = explained.read(tmp_path)
+    assert answer(said, LOADER)[2]["gain_at_most"] == pytest.approx(0.148 / 0.098 - 1, rel=0.05)
+    assert "data 50" in answer(said, SLOWEST)[1] and answer(said, SLOWEST)[2]["rank"] == 1
+
+
+def test_the_network_is_what_backward_takes_beyond_the_pace_of_forward(tmp_path: Path) -> None:
+    crowded = {name: 1.1 * value for name, value in STEP.items()}
+    said = page(tmp_path, ONE, two({**crowded, "backward": crowded["backward"] + 0.03}))
+    numbers = answer(said, NETWORK)[2]
+    assert numbers["low"] < 0.14 / 0.11 - 1 < numbers["high"] and numbers["high"] - numbers["low"] < 0.1
+    apart = page(tmp_path / "none", ONE, two(crowded))
+    assert answer(apart, NETWORK)[0].startswith("nothing that 5 launches resolve")
+
+
+@pytest.mark.parametrize(
+    "report", [{"device": "cuda:0"}, {"communication_bytes": {"all_gather": 1 << 20}}], ids=["on a GPU", "sharded"]
+)
+def test_where_forward_is_no_clock_the_network_is_all_that_is_beyond_one_process(
+    tmp_path: Path, report: dict[str, Any]
+) -> None:
+    said = page(tmp_path, ONE, two(grown(forward=0.02, backward=0.03), report=report))
+    _, evidence, numbers = answer(said, NETWORK)
+    assert numbers["low"] < 0.5 < numbers["high"] and "all that a step takes beyond" in evidence
+
+
+def test_a_slow_rank_is_named_with_its_host_and_like_ranks_name_nobody(tmp_path: Path) -> None:
+    said = page(tmp_path, ONE, two(STEP, lags=(0.0, 0.01), waits_in="backward"))
+    text, evidence, numbers = answer(said, SLOWEST)
+    assert text.startswith(("rank 1 on planted, by 10", "rank 1 on planted, by 9.9")) and "forward" in evidence
+    assert numbers == {"rank": 1, "host": "planted"}
+    assert answer(said, EQUAL)[2]["gain_at_most"] == pytest.approx(0.1, rel=0.05)
+    assert abs(answer(said, NETWORK)[2]["share"]) < 0.02, "waiting for a slow rank is not the network's"
+    like = page(tmp_path / "like", ONE, two(STEP))
+    assert answer(like, SLOWEST)[0] == "none" and answer(like, SLOWEST)[2] == {"rank": None}
+    assert answer(like, EQUAL)[0].startswith("nothing")
+
+
+def test_two_batches_tell_which_one_fits(tmp_path: Path) -> None:
+    small, large = (
+        Phased(command(1, batch), STEP, report={"peak_memory_bytes": peak})
+        for batch, peak in ((32, 2 * 10**9), (64, 3 * 10**9))
+    )
+    text, evidence, numbers = answer(page(tmp_path, small, large), MEMORY)
+    room = ROOM["memory_bytes"]
+    assert numbers == {"peak_bytes": 2e9, "room_bytes": room, "next_batch": 128}
+    assert f"up to {int((room - 1e9) / (1e9 / 32))}" in text and "3.00 GB at batch 64" in evidence
+    text, evidence, numbers = answer(page(tmp_path / "one", small), MEMORY)
+    assert "not known" in text and "--batch-per-worker" in evidence and numbers["next_batch"] is None
+
+
+def test_utilisation_needs_flops_and_a_peak(tmp_path: Path) -> None:
+    counted = Phased(command(), STEP, report={"forward_flops_per_sample": 1e9})  # 3 x 320 samples/s
+    assert answer(page(tmp_path / "a", ONE), MFU)[:2] == (NOT_KNOWN, "the FLOPs of a step were not counted")
+    text, evidence, _ = answer(page(tmp_path / "b", counted), MFU)
+    assert text == NOT_KNOWN and "960 GFLOP/s" in evidence and "--peak-tflops" in evidence
+    text, evidence, numbers = answer(explained.read(tmp_path / "b", peak_flops=4e12), MFU)
+    assert text == "24 % of the peak" and numbers["mfu"] == pytest.approx(0.24) and "as given" in evidence
+
+
+@pytest.mark.parametrize("growth, truth", [(lambda n: 0.03 * (n - 1), 14), (lambda n: 0.25 * math.log2(n), 4)])
+def test_the_last_worker_that_pays_lies_in_its_interval(
+    tmp_path: Path, growth: Callable[[int], float], truth: int
+) -> None:
+    def rate(count: int) -> float:
+        return 100.0 * count / (1 + growth(count))
+
+    assert next(n for n in range(1, 99) if (rate(n + 1) - rate(n)) / rate(1) < 0.5) == truth
+    measured = [command(count, speed=rate(count), noise=0.002) for count in (1, 2)]
+    plant(tmp_path / "a", measured, baseline=BASELINE, machine=ROOM)
+    text, evidence, numbers = answer(explained.read(tmp_path / "a"), PAYS)
+    assert numbers["low"] <= truth <= numbers["high"] and "to more than 32 workers" in text
+    assert "grows no faster" in evidence
+    plant(tmp_path / "b", measured, baseline=BASELINE, machine={**ROOM, "cores": 2})
+    text, evidence, _ = answer(explained.read(tmp_path / "b"), PAYS)
+    assert text == "after none of up to 2 workers" and "this host has room" in evidence
+    four = [command(count, speed=rate(count), noise=0.002) for count in (1, 2, 4, 8)]
+    plant(tmp_path / "c", four, baseline=BASELINE, machine=ROOM)
+    narrow = answer(explained.read(tmp_path / "c"), PAYS)[2]
+    assert narrow["low"] <= truth <= narrow["high"] and narrow["high"] - narrow["low"] < 30, "by the study's own laws"
+
+
+# --- what is not known is said to be ---
+
+
+def test_one_process_says_nothing_of_networks_and_ranks(tmp_path: Path) -> None:
+    said = page(tmp_path, ONE)
+    for place in (NETWORK, PAYS):
+        assert answer(said, place)[0] == NOT_KNOWN and "--workers 1,N" in answer(said, place)[1]
+    for place in (EQUAL, SLOWEST):
+        assert answer(said, place)[:2] == (NOT_KNOWN, "one process trains: there is none to wait for")
+    assert answer(said, FIRST)[0].startswith("Computing in half the time"), "one process only computes"
+
+
+def test_computing_and_communication_are_not_told_apart_without_one_process(tmp_path: Path) -> None:
+    said = page(tmp_path, two(STEP))
+    assert answer(said, NETWORK)[0] == answer(said, FIRST)[0] == NOT_KNOWN
+    assert "95 % of a step computes or communicates" in answer(said, FIRST)[1] and "--workers" in answer(said, FIRST)[1]
+    (limit,) = bottleneck.bottlenecks(results.read(tmp_path))
+    assert limit.kind == bottleneck.UNKNOWN, "nor does any table of the study call it computing"
+
+
+def test_a_script_without_a_loader_has_no_ideal_one(tmp_path: Path) -> None:
+    text, evidence, _ = answer(page(tmp_path, Phased(command(), {**STEP, "data": 0.0})), LOADER)
+    assert text == NOT_KNOWN and "no torch DataLoader" in evidence
+
+
+def test_a_record_that_says_nothing_makes_nothing_known_but_the_speed(tmp_path: Path) -> None:
+    plant(tmp_path, [command(), command(2, speed=190.0)], baseline=BASELINE, machine=ROOM)
+    for path in tmp_path.glob("trials/*/record.json"):
+        record = json.loads(path.read_text())
+        for rank in record["ranks"]:
+            rank |= {"phases": None, "peak_memory_bytes": None}
+        path.write_text(json.dumps(record))
+    said = explained.read(tmp_path)
+    assert [one.text == NOT_KNOWN for one in said.answers] == [place not in (SPEED, PAYS) for place in range(10)]
+    assert all(one.evidence for one in said.answers)
+
+
+def test_what_failed_leaves_ten_reasons(tmp_path: Path) -> None:
+    plant(tmp_path, [command(speed=None, status="failed", reason="no such data")], baseline=BASELINE)
+    said = explained.read(tmp_path)
+    assert [one.text for one in said.answers] == [NOT_KNOWN] * 10
+    assert all("no such data" in one.evidence for one in said.answers) and len(said.failed) == 1
+    plant(tmp_path / "nothing", [], baseline=BASELINE)
+    assert {one.text for one in explained.read(tmp_path / "nothing").answers} == {NOT_KNOWN}
+
+
+def test_too_few_launches_and_too_few_cores_are_reasons(tmp_path: Path) -> None:
+    few = page(tmp_path, Phased(command(1, repeats=2), STEP), Phased(command(2, repeats=2), STEP))
+    assert "2 launches" in answer(few, SLOWEST)[1] and answer(few, PAYS)[0] == NOT_KNOWN
+    assert "[" not in answer(few, LOADER)[0], "two launches claim no interval"
+    crowded = command(2, repeats=3)
+    keys = Planted(**{**vars(crowded), "keys": (*COMMAND, ("oversubscribe", True))})
+    plant_phased(tmp_path / "b", [ONE, Phased(keys, STEP)], baseline=BASELINE, machine={**ROOM, "cores": 1})
+    assert "fewer cores" in answer(explained.read(tmp_path / "b"), NETWORK)[1]
+
+
+# --- the page ---
+
+
+def test_the_page_says_the_same_in_each_of_its_forms(tmp_path: Path) -> None:
+    said = page(tmp_path, ONE, two(grown(backward=0.03)))
+    (line, *lines), written, program = list(said.lines()), said.to_markdown(), json.loads(json.dumps(said.to_dict()))
+    assert line == "torchrun --nproc-per-node {workers} train.py, workers=2, batch_per_worker=32"
+    assert len(lines) == 30 and len(program["answers"]) == 10
+    for place, (one, as_json) in enumerate(zip(said.answers, program["answers"], strict=True)):
+        assert lines[3 * place : 3 * place + 3] == [f"{place + 1:>2}  {one.question}", f"    {one.text}",
+                                                    f"    ({one.evidence})"]  # fmt: skip
+        assert one.question in written and f"**{one.text}**" in written and one.evidence in written
+        assert as_json["text"] == one.text and as_json["evidence"] == one.evidence
+        assert as_json["known"] == (one.text != NOT_KNOWN)
+    text, evidence, _ = answer(said, SPEED)
+    assert "samples/s by 2 processes" in text and "for a step of 64 samples, 32 of each process" in text
+    assert "with workers=1" in evidence
+
+
+def test_hints_are_of_changes_that_exist() -> None:
+    named = {name for name, _ in bottleneck.ways({"framework": "command", "allreduce": "fp32"}, {}, 0.0)}
+    assert set(HOW) <= named
