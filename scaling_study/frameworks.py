@@ -363,8 +363,8 @@ _COMMAND = Framework(
     launchers=("python",),  # the command has its own
     needs=(),
     axes={
-        **dict.fromkeys(("command", "arguments", "workdir", "workers", "batch_per_worker", "oversubscribe"), ()),
-        **dict.fromkeys(("model", "device", "learning_rate", "seed", "sequence_length"), ()),
+        **dict.fromkeys(("command", "arguments", "env", "workdir", "workers", "hosts", "batch_per_worker"), ()),
+        **dict.fromkeys(("oversubscribe", "model", "device", "learning_rate", "seed", "sequence_length"), ()),
         **{key: TRAINING_AXES[key] for key in ("precision", "compile", "accumulation")},
         "allreduce": ("none", "fp32", "fp16", "bf16", "int8"),
     },

@@ -269,6 +269,7 @@ class Trial(Written):
     size_factor: int | None = key(None, "ratio of successive sizes (default: 4)", minimum=2)
     command: str | None = key(None, "a command of your own, with {workers} and other keys in braces", longest=4000)
     arguments: str | None = key(None, "values of the command's free axes, like amp=--amp level=2", longest=1000)
+    env: str | None = key(None, "environment variables of the command, like OMP_NUM_THREADS=2", longest=4000)
     workdir: str | None = key(None, "folder in which the command starts (default: that of the sweep)", longest=1000)
     seed: int = key(42, "seed of weights and of the order of the data", minimum=0)
     epochs: int | None = key(None, "time this many whole epochs instead of a window", minimum=1)

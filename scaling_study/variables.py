@@ -140,6 +140,8 @@ def env_without_private(environment: Mapping[str, str], also: Iterable[str] = ()
     return env_without(name for name in sorted(environment) if name not in kept and not name.startswith(JOB_AT_HOME))
 
 
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of a variable, as every shell takes it
+
 # Records and packed results travel further than anybody remembers.
 
 SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)(API|ACCESS|PRIVATE|AUTH)?_?KEY($|_)", re.IGNORECASE)

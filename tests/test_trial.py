@@ -33,7 +33,7 @@ ANOTHER: dict[str, Any] = {  # for every key a value that is not its default
     "train_schedule": "cosine", "train_warmup_steps": 5, "train_scale_learning_rate": "sqrt",
     "train_reference_batch": 128, "train_augmentation": "crop_flip", "train_loop": "native", "train_log": "wandb",
     "train_start_learning_rate": 0.001, "train_cycle_steps": 40, "train_keep": "best", "dropout": 0.2,
-    "command": "python train.py", "arguments": "amp=--amp", "workdir": "mine",
+    "command": "python train.py", "arguments": "amp=--amp", "workdir": "mine", "env": "A=1",
     "seed": 7, "epochs": 2, "find": "max_batch", "warm": True, "machine": "abcd1234", "repeat": 2,
     "window": Window(min_steps=11),
 }  # fmt: skip

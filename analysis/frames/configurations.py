@@ -70,6 +70,7 @@ PIPELINE_KEYS = ("schedule", "stages", "virtual_stages", "micro_batches", "repli
 # The order matters where several configurations match: the one nearest to the compared one is taken.
 SPREADING_KEYS = (
     "framework",
+    *("command", "arguments", "env", "workdir"),  # of commands of a user's own, which are compared with each other
     "launcher",
     "controller",
     "allreduce",

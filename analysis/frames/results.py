@@ -68,6 +68,9 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "daemon_cores": lambda cores: f"{cores} core{'s' * (cores != 1)} for the daemon",
     "updates": lambda how: "" if how == "synchronous" else how,
     "learning_rate": lambda rate: f"learning rate {rate:g}",
+    "command": str,
+    "arguments": str,
+    "env": str,
     "schedule": str,
     "micro_batches": lambda count: f"{count} micro-batch{'es' * (count != 1)}",
     "virtual_stages": lambda count: f"{count} stages a worker" if count > 1 else "",
@@ -123,7 +126,8 @@ def add(configurations: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     names = keys(configurations)
     several = configurations.framework.nunique() > 1
     mixed = _trained(configurations).nunique() > 1
-    rows = as_rows(configurations)
+    commands = _told_apart(text for text in configurations.command if known(text))
+    rows = [{**row, "command": commands.get(str(row["command"]))} for row in as_rows(configurations)]
     labels = [label(row, names, several) + ", trained" * (mixed and _trains(row)) for row in rows]
     places: dict[str, tuple[Hashable, ...]] = {}
     for row, text in zip(rows, labels, strict=True):
@@ -134,6 +138,14 @@ def add(configurations: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
         series_order=pd.Series([order[text] for text in labels], index=configurations.index, dtype="int64"),
         batch=configurations[study.batch_key],
     )
+
+
+def _told_apart(commands: Iterable[str]) -> dict[str, str]:
+    """Each command of a user's own -> its words that not all of them have; all words where two would be alike."""
+    split = {text: text.split() for text in commands}
+    shared = set.intersection(*map(set, split.values())) if split else set()
+    short = {text: " ".join(word for word in words if word not in shared) for text, words in split.items()}
+    return short if len({*short.values()}) == len(short) else {text: text for text in split}
 
 
 def label(row: Mapping[Any, Any], names: Sequence[str], several_frameworks: bool) -> str:

@@ -179,7 +179,7 @@ class PlaceOptions:
         exports, job = tuple(variables.exported_names(os.environ)), host_names.current()
         allocated = tuple(map(Host, job.hosts, job.cores)) if job else ()  # a core has room for a worker
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        return Cluster(named or allocated, file, exports, visible, job is not None)
+        return Cluster(named or allocated, file, exports, visible, job is not None, frozenset(os.environ))
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
     python -m scaling_study.hosts.on_each_host h1:2,h2:2 torchrun --nnodes 2 --node-rank {node} --nproc-per-node 2 ...
 
 In the command, {node} becomes 0, 1, ... and {hostfile} a hostfile in DeepSpeed's form. `-x NAME`,
-before the hosts, exports one more environment variable. The first command to fail ends the others; so does Ctrl-C, and
-where the connection to a host is lost, the processes there end. All print here; the exit code is that of the
-first to fail.
+before the hosts, exports one more environment variable, in whose value {node} is filled in too. The first command to
+fail ends the others; so does Ctrl-C, and where the connection to a host is lost, the processes there end. All print
+here; the exit code is that of the first to fail.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     elsewhere = connections.other_hosts(host.name for host in targets)
     environment = {name: os.environ[name] for name in variables.exported_names(os.environ, extra_variables)}
+    named = {name: environment[name] for name in extra_variables if name in environment}
     hostfile = "".join(f"{host.name} slots={host.slots}\n" for host in targets)
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
@@ -56,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
             request = {
                 "argv": [word.replace("{node}", str(node)) for word in command],
                 "hostfile": hostfile,
-                "env": environment,
+                "env": {**environment, **{name: value.replace("{node}", str(node)) for name, value in named.items()}},
                 "folder": os.getcwd(),
             }
             running[host.name] = _start(host.name, request, host.name in elsewhere)

@@ -31,6 +31,7 @@ from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
+from scaling_study.study import command as command_of_user
 from scaling_study.study.study import Measure
 from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial, Window
@@ -120,7 +121,7 @@ class Attempts:
         argv, environment, note = launch_line(trial, program, self.supervisor, self.cluster, number)
         others, progress = elsewhere(trial, self.cluster), folder / store.PROGRESS if trial.trained else None
         if trial.command:
-            environment |= observed.watched(trial, folder)
+            environment = observed.watched(trial, folder, environment)
         started_at = time.time()
         exit = self.supervisor.run(argv, environment, folder / "log.txt", timeout_seconds, others, progress)
         notes += [note] if note else []
@@ -212,7 +213,7 @@ def launch_line(
     """(command line, variables, note) of what starts `program` as a trial's ranks. `number`: of the attempt."""
     hosts, port, note = cluster.hosts_of(trial), None, ""
     needs = trial.launcher in (launchers.NEED_PORT_OVER_HOSTS if hosts else launchers.NEED_PORT)
-    if needs or any(launchers.PORT in word for word in program):
+    if needs or any(launchers.PORT in word for word in (*program, trial.env or "")):
         port = launchers.preferred_port(trial, number)
         if not hosts or hosts[0].name not in elsewhere(trial, cluster):  # a port of another host can only be tried
             port, note = leftovers.choose_port(port, launchers.PORTS, supervisor)
@@ -235,7 +236,8 @@ def removed_variables(trial: Trial, cluster: Cluster) -> list[str]:
     it gets."""
     if cluster.hosts_of(trial):
         return []
-    return list(variables.removed(os.environ, cluster.environment(trial), in_job=trial.launcher == "srun"))
+    in_job = "srun" in (trial.launcher, command_of_user.starter(trial))
+    return list(variables.removed(os.environ, cluster.environment(trial), in_job))
 
 
 def launch_environment(command: launchers.Command) -> dict[str, str]:

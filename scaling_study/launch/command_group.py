@@ -11,13 +11,11 @@ the reports are made of them here, after every block.
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scaling_study import observe
 from scaling_study.launch import attempts, launchers, observed
 from scaling_study.launch.observed import SEEN, NotObserved, Turn
 from scaling_study.launch.supervisor import SupervisorClient
@@ -69,6 +67,5 @@ class CommandGroup(WarmGroup):
         with SupervisorClient(self.folder, self._ending, alone=False) as supervisor:
             program = launchers.program(first, self.folder.resolve())
             argv, environment, _ = attempts.launch_line(first, program, supervisor, self.cluster, self.attempt)
-            watched = observe.environment(os.environ, (self.folder / SEEN).resolve(), driver=asked.resolve())
-            environment = {**environment, **PATIENT, **watched}
+            environment = observed.observing(first, environment, self.folder, driver=asked) | PATIENT
             self.exit = supervisor.run(argv, environment, self.folder / "log.txt", LONGEST_SECONDS, self._others)

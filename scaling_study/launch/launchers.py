@@ -11,16 +11,19 @@ compare literals. A new launcher is one function and one entry in LAUNCHERS.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from scaling_study import observe
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts.hosts import Host
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import command as command_of_user
+from scaling_study.study.command import FROM_HERE
 from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
 from scaling_study.variables import may_be_secret
@@ -28,6 +31,9 @@ from scaling_study.variables import may_be_secret
 PORTS = range(20_000, 30_000)  # below the ephemeral ones, of which any connection may take any
 LOOPBACK = "127.0.0.1"
 PORT = "{port}"  # in a user's command: one that is free
+IN_FOLDER = ("env", "-C")  # before a folder and a command that is to start there
+ENV_LIST = "OMPI_MCA_mca_base_env_list"  # names of variables that Open MPI gives its ranks on other hosts
+OBSERVED = ("PYTHONPATH", observe.FOLDER, observe.STEPS, observe.DRIVER)
 UNBOUND = "--binding-args=--bind-to none --map-by slot"  # for the mpirun that horovodrun starts
 USUAL_PORT = 29_500  # torch's and DeepSpeed's own default
 
@@ -45,9 +51,18 @@ class Command:
         def shown(word: str) -> str:
             return os.path.relpath(word, folder) if folder and word.startswith(f"{folder}{os.sep}") else word
 
-        # The line is recorded: a secret is taken from the shell that it is pasted into.
-        words = [f'{k}="${k}"' if may_be_secret(k) else f"{k}={shlex.quote(value)}" for k, value in self.env.items()]
-        return " ".join([*words, *(shlex.quote(shown(word)) for word in self.argv)])
+        assignments = [assignment(name, value) for name, value in self.env.items()]
+        return " ".join([*assignments, *(shlex.quote(shown(word)) for word in self.argv)])
+
+
+def assignment(name: str, value: str) -> str:
+    """NAME=value for a shell. The line is recorded: a secret is taken from the shell that it is pasted into."""
+    if may_be_secret(name) and not FROM_HERE.fullmatch(value):
+        return f'{name}="${name}"'
+    if FROM_HERE.search(value):
+        quoted = re.sub(r'["\\`]|\$(?!\{)', r"\\\g<0>", value)
+        return f'{name}="{quoted}"'
+    return f"{name}={shlex.quote(value)}"
 
 
 def _command(name: str, words: Sequence[object], program: Sequence[str], cluster: Cluster, **env: str) -> Command:
@@ -56,8 +71,27 @@ def _command(name: str, words: Sequence[object], program: Sequence[str], cluster
 
 
 def python(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
-    """One process, started as itself; or a user's command, which may ask for a port."""
-    return Command(tuple(word.replace(PORT, str(port)) for word in program))
+    """One process, started as itself; or a user's command, with what only a start of it knows.
+
+    Over hosts, a command with {node} is started on each of them. mpirun is told the names of variables that go with its
+    ranks: on the command line where the command has some there, else by a variable, which other MPIs pass over.
+    """
+    if not trial.command:
+        return Command(tuple(program))
+    over = cluster.hosts_of(trial)
+    values = {"port": port, **command_of_user.placed(trial.workers, over)}
+    words = [command_of_user.substituted(word, values) for word in program]
+    own = command_of_user.variables(trial).items()
+    env = {name: command_of_user.substituted(value, values) for name, value in own}
+    if any(command_of_user.NODE in text for text in (*words, *env.values())):
+        return Command((*_on_each_host(trial, cluster), *words), env)
+    if over and command_of_user.starter(trial) in ("mpirun", "mpiexec"):
+        names = sorted({*cluster.exported(trial), *OBSERVED, "PATH"})
+        if "-x" not in words:
+            return Command(tuple(words), {**env, ENV_LIST: ";".join(names)})
+        at = len(IN_FOLDER) + 2 if trial.workdir else 1
+        words[at:at] = [word for name in names for word in ("-x", name)]
+    return Command(tuple(words), env)
 
 
 def horovodrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
@@ -144,7 +178,8 @@ def _on_each_host(trial: Trial, cluster: Cluster) -> list[str]:
     """The prefix of a command that runs once on each host of the trial (on_each_host.py)."""
     if not (over := cluster.hosts_of(trial)):
         return []
-    also = [word for name in sorted(cluster.environment(trial)) for word in ("-x", name)]
+    names = [*cluster.environment(trial), *(["PATH"] if trial.command else [])]  # its programs are the user's
+    also = [word for name in sorted(names) for word in ("-x", name)]
     return [sys.executable, "-m", "scaling_study.hosts.on_each_host", *also, ",".join(map(str, over))]
 
 
@@ -182,7 +217,7 @@ def program(trial: Trial, record: Path | None = None) -> list[str]:
     """The interpreter and the script of the trial's framework, with the trial's flags; or the user's own command."""
     if trial.command:
         own = str(record / "run") if record else "{run_dir}"
-        moved = ["env", "-C", trial.workdir] if trial.workdir else []
+        moved = [*IN_FOLDER, trial.workdir] if trial.workdir else []
         return [*moved, *command_of_user.words(trial, PORT, own)]
     script = CHECKOUT / FRAMEWORKS[trial.framework].script
     return [sys.executable, str(script), *trial.to_argv(), *(["--record", str(record)] if record else [])]

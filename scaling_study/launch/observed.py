@@ -22,10 +22,12 @@ from typing import Any
 
 from scaling_study import observe
 from scaling_study.errors import shortened
+from scaling_study.launch.launchers import ENV_LIST
 from scaling_study.processes.process import FIRST_BYTES, LAST_BYTES, Exit
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.schema import Block, Phases, RankReport
+from scaling_study.study import command
 from scaling_study.trial import Trial
 
 SEEN = "observed"  # in a trial's folder, or a group's: one file of lines from each process
@@ -53,13 +55,26 @@ class Turn:
     at: float
 
 
-def watched(trial: Trial, folder: Path) -> dict[str, str]:
-    """The variables that have a trial's command observed and ended after the steps of its window."""
+def watched(trial: Trial, folder: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """`given`, the variables of this start, in full; and those that have it observed and ended after its window."""
     seen = folder / SEEN
     for own in (seen, folder / "run"):
         shutil.rmtree(own, ignore_errors=True)  # of an attempt before
         own.mkdir()
-    return observe.environment(os.environ, seen.resolve(), steps_told(trial))
+    return observing(trial, given, folder, steps_told(trial))
+
+
+def observing(
+    trial: Trial, given: Mapping[str, str], folder: Path, steps: int | None = None, driver: Path | None = None
+) -> dict[str, str]:
+    """`given`, the variables of this start, in full (`command.started`), and the observer's."""
+    own = command.started(trial, given, os.environ, str((folder / "run").resolve()))
+    seen = (folder / SEEN).resolve()
+    more = observe.environment({**os.environ, **own}, seen, steps, driver and driver.resolve())
+    if names := own.get(ENV_LIST):  # Open MPI ends at one that is not set
+        unset = {observe.STEPS, observe.DRIVER} - more.keys()
+        more[ENV_LIST] = ";".join(name for name in names.split(";") if name not in unset)
+    return {**own, **more}
 
 
 def steps_told(trial: Trial) -> int:

@@ -142,7 +142,7 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
     elif weights == IMAGENET and not model.imagenet:
         report("weights", f"model {model_name} knows no weights {IMAGENET!r}: name a file")
     for key in MODEL_KEYS:
-        if key in keys and key not in model.keys:
+        if key in keys and key not in model.keys and not table.foreign:
             whose = "it has" if key in OWN_KEYS else "its samples have"
             report(key, f"model {model_name} has no {key!r}: {whose} {', '.join(model.keys) or 'no such key'}")
     if keys.get("data", "auto") not in ("auto", "synthetic", model.data, *model.also):

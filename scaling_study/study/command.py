@@ -1,12 +1,15 @@
-"""Commands of a user's own as trials of a study: placeholders, free axes, and the words that are started. Pure.
+"""Commands of a user's own as trials of a study: placeholders, free axes, variables, the words that are started. Pure.
 
     - framework: command
       command: torchrun --nproc-per-node {workers} train.py --batch-size {batch_per_worker} {amp}
+      env: {OMP_NUM_THREADS: 2, HF_TOKEN: "${HF_TOKEN}"}
       matrix: {workers: [1, 2], batch_per_worker: [32], amp: ["", "--amp"]}
 
     {workers}, {batch_per_worker}, ...   keys of the trial
     {amp}                                a free axis: an axis of the matrix that is no key of a trial
     {port}, {run_dir}                    a free port, and an empty folder, of each start
+    {hosts}, {node}, ...                 the hosts of a trial that is spread over some (`placed`)
+    ${HF_TOKEN}                          in `env`: the value that this variable has where the command is started
 
 The command is split into words before values are filled in, so a value never becomes a second command. A word that is
 nothing but a free axis becomes the words of its value: none for "".
@@ -16,16 +19,25 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import PurePath
 from typing import Any
 
+from scaling_study.errors import quoted
+from scaling_study.frameworks import COMMAND, FRAMEWORKS
+from scaling_study.hosts.hosts import Host
 from scaling_study.models import SCRIPT
 from scaling_study.trial import Trial
+from scaling_study.variables import NAME, may_be_secret
 
-PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z][a-z0-9_]*)\}")  # not ${name}, which other languages have
+FROM_HERE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 OF_A_START = ("port", "run_dir")
+OVER_HOSTS = ("hosts", "first_host", "nodes", "workers_per_host", "node", "hostfile")
+NODE = "{node}"  # makes a command start on each of its hosts (hosts/on_each_host.py)
+NO_PLACEHOLDERS = ("command", "arguments", "env")
+CARRYING = ("mpirun", "mpiexec", "horovodrun", "srun")  # launchers that take the observer's variables to other hosts
 INTERPRETED = re.compile(r".*\.(py|sh)$")
 DEFAULT_NAME = "command"
 
@@ -45,9 +57,14 @@ def script_name(command: str) -> str:
     return SCRIPT + re.sub(r"[^\w.+-]", "-", PurePath(named).name, flags=re.ASCII)[:80]
 
 
-def free_axes(command: str, matrix: Mapping[str, Any], known: Sequence[str]) -> list[str]:
-    """The axes of a matrix that only the command's placeholders name."""
-    return [name for name in matrix if name not in known and name in placeholders(command)]
+def starter(trial: Trial) -> str:
+    """The program that a trial's command starts, without its folder: `mpirun`; empty for a trial of ours."""
+    return PurePath(next(iter(shlex.split(trial.command or "")), "")).name
+
+
+def free_axes(text: str, matrix: Mapping[str, Any], known: Sequence[str]) -> list[str]:
+    """The axes of a matrix that only the placeholders in `text` name: a command and its variables."""
+    return [name for name in matrix if name not in known and name in placeholders(text)]
 
 
 def combined(matrix: Mapping[str, Sequence[str]]) -> list[str]:
@@ -56,12 +73,12 @@ def combined(matrix: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def written(arguments: Mapping[str, str]) -> str:
-    """Values of free axes as the key `arguments`."""
+    """Values of free axes as the key `arguments`, or variables as the key `env`."""
     return shlex.join(f"{name}={value}" for name, value in arguments.items())
 
 
 def read(arguments: str | None) -> dict[str, str]:
-    """Values of free axes from the key `arguments`. Raises ValueError for a word without `=`."""
+    """Values of free axes from `arguments`, or variables from `env`. Raises ValueError for a word without `=`."""
     found = {}
     for word in shlex.split(arguments or ""):
         name, equals, value = word.partition("=")
@@ -69,6 +86,37 @@ def read(arguments: str | None) -> dict[str, str]:
             raise ValueError(f"{word!r} is no name=value")
         found[name] = value
     return found
+
+
+def variables_text(given: Any) -> str:
+    """A mapping `env` of a study file as a trial's key: `A=1 B=2`, in the order of the names.
+
+    Raises ValueError with what is wrong, and never with the value of a possible secret.
+    """
+    if isinstance(given, str):  # as a trial has it
+        given = read(given)
+    if not isinstance(given, dict):
+        raise ValueError("expected variables and their values, like {OMP_NUM_THREADS: 2}")
+    for name, value in given.items():
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ValueError(f"{quoted(name)} is not a variable name: letters, digits and _, no leading digit")
+        if name == "TMPDIR" or name.startswith("SCALING_STUDY_"):
+            raise ValueError(f"{name} is set for each start of a command; a study cannot set it")
+        if type(value) not in (str, int, float):
+            raise ValueError(f"{name}: expected text or a number; true, no and the like need quotes")
+        if may_be_secret(name) and not FROM_HERE.fullmatch(str(value)):
+            raise ValueError(
+                f"{name} may be a secret, and records would hold it: write {name}: ${{{name}}}, which takes "
+                "it from the environment when the command is started, and writes it nowhere"
+            )
+        if not str(value).isprintable():
+            raise ValueError(f"{name}: must not contain line breaks or control characters")
+    return written({name: str(value) for name, value in sorted(given.items())})
+
+
+def merged(shared: str | None, own: str | None) -> str:
+    """The variables of a study with those of a sweep, which win."""
+    return variables_text({**read(shared), **read(own)})
 
 
 def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -84,12 +132,20 @@ def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         return
     if not words:
         yield "command", "command is empty"
-    trial = Trial().to_dict()
-    for name in placeholders(command):
-        if name not in (*trial, *OF_A_START, *read(keys.get("arguments"))):
-            yield "command", f"command has {{{name}}}, which is neither a key of this sweep nor an axis of its matrix"
-        elif name in trial and name not in keys and name not in ("workers", "seed", "global_batch", "batch_per_worker"):
-            yield "command", f"command has {{{name}}}: give {name} in this sweep"
+    known = [name for name in (*FRAMEWORKS[COMMAND].axes, "global_batch") if name not in NO_PLACEHOLDERS]
+    from_start, always = (*OF_A_START, *OVER_HOSTS), ("workers", "seed", "global_batch", "batch_per_worker")
+    texts = {key: placeholders(keys.get(key) or "") for key in ("command", "env")}
+    for key, name in ((key, name) for key, names in texts.items() for name in names):
+        if name not in (*known, *from_start, *read(keys.get("arguments"))):
+            yield key, f"{key} has {{{name}}}, which is neither a key of this sweep nor an axis of its matrix"
+        elif name in known and name not in (*keys, *from_start, *always):
+            yield key, f"{key} has {{{name}}}: give {name} in this sweep"
+    if keys.get("hosts", 1) > 1 and not {*texts["command"], *texts["env"]} & {*OVER_HOSTS}:
+        yield (
+            "hosts",
+            f"hosts={keys['hosts']}, but the command names no hosts and would stay on this machine: give its launcher "
+            f"{{hosts}}, or {NODE} to have it started on each host",
+        )
     if not {"batch_per_worker", "global_batch"} & set(keys):
         yield (
             "command",
@@ -98,10 +154,67 @@ def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         )
 
 
+def no_start(trial: Trial, over_hosts: bool, in_job: bool, defined: Container[str] | None) -> str:
+    """Why a trial's command cannot be started or observed where it is to run; empty if it can.
+
+    `in_job`: of Slurm. `defined`: the variables of the environment, by name; None: not known.
+    """
+    program, own = starter(trial), read(trial.env)
+    if program == "srun" and not in_job:
+        return "srun needs a Slurm job: --slurm submits one"
+    for name in FROM_HERE.findall(trial.env or ""):
+        if defined is not None and name not in defined:
+            return f"env takes {name} from the environment, where it is not set"
+    if not over_hosts or NODE in f"{trial.command} {trial.env}":
+        return ""
+    if program not in CARRYING:
+        return (
+            f"{program} is not known to take the observer to other hosts; {', '.join(CARRYING)} are, and any command "
+            f"with {NODE} is started on each host"
+        )
+    if program == "horovodrun" and (secret := next(filter(may_be_secret, own), "")):
+        return f"horovodrun would write {secret} on the command line of ssh, where each user of both hosts can read it"
+    return ""
+
+
 def words(trial: Trial, port: str, run_dir: str) -> list[str]:
-    """The words of a trial's command, with `port` and `run_dir` of this start."""
-    values = {**trial.to_dict(), "port": port, "run_dir": run_dir}
-    return filled(trial.command or "", values, read(trial.arguments))
+    """The words of a trial's command, with `port` and `run_dir` of a start; those about hosts are left (`placed`)."""
+    return filled(trial.command or "", {**_keys(trial), "port": port, "run_dir": run_dir}, read(trial.arguments))
+
+
+def variables(trial: Trial) -> dict[str, str]:
+    """The trial's own variables, with its keys filled in; what only a start knows is left (`placed`, `started`)."""
+    values = {**_keys(trial), **read(trial.arguments)}
+    return {name: substituted(text, values) for name, text in read(trial.env).items()}
+
+
+def _keys(trial: Trial) -> dict[str, Any]:
+    return {name: value for name, value in trial.to_dict().items() if name not in OVER_HOSTS}
+
+
+def placed(workers: int, hosts: Sequence[Host]) -> dict[str, str]:
+    """Placeholder -> value, of those about hosts. Without `hosts` they name this machine.
+
+    {node} and {hostfile} differ from host to host: on_each_host fills them in.
+    """
+    if not hosts:
+        own = {"hosts": f"localhost:{workers}", "first_host": "127.0.0.1", "nodes": "1"}
+        return {**own, "workers_per_host": str(workers), "node": "0", "hostfile": "/dev/null"}
+    own = {"hosts": ",".join(map(str, hosts)), "first_host": hosts[0].name, "nodes": str(len(hosts))}
+    return {**own, "workers_per_host": str(hosts[0].slots)}
+
+
+def started(trial: Trial, given: Mapping[str, str], here: Mapping[str, str], run_dir: str) -> dict[str, str]:
+    """`given`, the variables of one start, with {run_dir} and ${NAME} filled in where they are the trial's own.
+
+    `here`: the environment that ${NAME} is taken from. The result may hold secrets, and is written nowhere.
+    """
+    own = read(trial.env)
+
+    def whole(text: str) -> str:
+        return FROM_HERE.sub(lambda found: here.get(found[1], ""), substituted(text, {"run_dir": run_dir}))
+
+    return {name: whole(text) if name in own else text for name, text in given.items()}
 
 
 def filled(command: str, values: Mapping[str, Any], free: Mapping[str, str]) -> list[str]:

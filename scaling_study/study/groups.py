@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
+from scaling_study.study import command
 from scaling_study.trial import Trial
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def why_cold(trial: Trial, alone_on_gpus: bool = False) -> str:
         return why
     if trial.model in MODELS and (why := MODELS[trial.model].cold):
         return why
-    if trial.launcher == "srun":
+    if "srun" in (trial.launcher, command.starter(trial)):
         return "ranks that srun has started are not stopped while others are measured"
     if trial.device == "cuda" and (alone_on_gpus or _is_untried(trial)):
         tried = f"on a GPU rounds were tried with one worker of {', '.join(ON_A_GPU)} only"

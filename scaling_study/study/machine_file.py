@@ -25,9 +25,9 @@ from scaling_study.settings import CHECKOUT
 from scaling_study.study import documents
 from scaling_study.study.study import Strict, nearest, validated
 from scaling_study.trial import LAUNCHERS
+from scaling_study.variables import NAME
 
 FOLDER = "machines"
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Variables of each rank or trial: one value for all of them would be wrong.
 NOT_FOR_ALL = (
     "RANK",

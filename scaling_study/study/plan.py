@@ -40,6 +40,7 @@ EVERY = 10  # other trials for one more repeat: a sweep takes at most a tenth lo
 MOST = 100  # repeats in all; more of them say nothing new
 # What a key may say that means the same as leaving it out.
 AS_LEFT_OUT = {"train_loop": "ours", "wrap": "blocks", "weights": NONE, "freeze": NONE, "state_allreduce": "fp32"}
+AS_LEFT_OUT |= {"env": ""}
 T = TypeVar("T")
 
 
@@ -141,7 +142,7 @@ class Draft:
     @cached_property
     def data_needed(self) -> set[str]:
         """The real data sets that the trials name, or that `auto` means."""
-        pairs = {(trial.data, trial.model) for trial, _ in self.trials}
+        pairs = {(trial.data, trial.model) for trial, _ in self.trials if not trial.command}
         names = {model_named(model).data if data == "auto" else data for data, model in pairs}
         return {name for name in names if name and name != "synthetic"}
 
@@ -150,7 +151,8 @@ class Draft:
         planned: dict[str, Planned] = {}
         alone_on_gpus = groups.alone_on_gpus(trial for trial, _ in self.trials)
         for trial, sweep in self.trials:
-            if trial.data == "auto" and (source := data.get(model_named(trial.model).data or "")):
+            own = None if trial.command else model_named(trial.model).data  # a command reads what it likes
+            if trial.data == "auto" and (source := data.get(own or "")):
                 trial = replace(trial, data=source.name)
             if sweep.measure.warm and not groups.why_cold(trial, alone_on_gpus):
                 trial = groups.warmed(trial, sweep.measure)
@@ -248,7 +250,8 @@ def _matching(study: Study, key: str, trials: Sequence[Trial], without: Sequence
     `without`: keys of a trial that are not known yet, and match anything.
     """
     partial: Mapping[str, Any] = getattr(study, key) or {}
-    wanted = {name: value for name, value in partial.items() if name not in without}
+    left_out = {name for name, value in partial.items() if AS_LEFT_OUT.get(name) == value}
+    wanted = {name: None if name in left_out else value for name, value in partial.items() if name not in without}
     matching = [trial for trial in trials if partial and wanted.items() <= trial.to_dict().items()]
     if partial and not matching:
         keys = ", ".join(f"{name}={value}" for name, value in partial.items())

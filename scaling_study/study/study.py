@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -91,6 +92,8 @@ def _trial_key_types() -> dict[str, Any]:
             most = MOST_BYTES if f.name.endswith("_bytes") else MOST.get(kind)
             longest = f.metadata.get("longest", LONGEST_WORD) if kind is str else None
             result[f.name] = Annotated[kind, Field(ge=least, gt=above, lt=below, le=most, max_length=longest)]
+    text = result["env"]
+    result["env"] = Annotated[text, BeforeValidator(command.variables_text)]
     return result
 
 
@@ -111,6 +114,7 @@ def _not_empty(value: Any) -> Any:
 
 
 KEYS = _trial_key_types()
+VARIABLES = KEYS["env"]
 FRAMEWORK = _one_of((*FRAMEWORKS, COMMAND))
 _one: dict[str, Any] = {name: (kind, None) for name, kind in KEYS.items()}  # None: not given; `workers: ~` is refused
 _many: dict[str, Any] = {
@@ -162,6 +166,7 @@ class StudyModel(Strict):
     sentinel: PartialKeys | None = None  # a configuration that is repeated through the whole sweep
     parity: bool = True  # show first that every framework trains what one process would
     hosts: list[Annotated[str, Field(max_length=LONGEST_WORD + 60)]] | None = Field(default=None, min_length=1)
+    env: VARIABLES | None = None  # type: ignore[valid-type]  # of all its commands
     measure: Measure = Measure()
     train: Train | None = None  # to a result, instead of being timed; a sweep's own keys come first
     sweeps: list[SweepModel] = Field(min_length=1)
@@ -250,16 +255,22 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
             problems += _wrong_seeds(document, place, seeds, {**matrix, **given})
             measure = measure.model_copy(update={"repeats": len(seeds), "max_repeats": len(seeds)})
         framework, exclude, include = given.pop("framework"), given.pop("exclude"), given.pop("include")
+        if model.env and framework == COMMAND:
+            matrix, exclude, include = _with_variables([matrix, exclude, include], model.env)
+            given = given if "env" in matrix else _with_variables({"env": "", **given}, model.env)
         sweeps.append(Sweep(framework, given, matrix, exclude, include, measure, place, seeds))
     words = enumerate(model.hosts or ())
     try:
         named = hosts.parse_hosts((document.at(("hosts", index)), word) for index, word in words)
     except StudyError as wrong:
         problems += wrong.problems
+    if model.env and not any(sweep.framework == COMMAND for sweep in sweeps):
+        problems.append(f"{document.at(('env',))}: env is for sweeps of framework command, and there is none")
     if problems:
         raise StudyError(problems)
     baseline, sentinel = (
-        keys.model_dump(exclude_none=True) if keys else None for keys in (model.baseline, model.sentinel)
+        _with_variables(keys.model_dump(exclude_none=True), model.env) if keys else None
+        for keys in (model.baseline, model.sentinel)
     )
     return Study(
         model.study,
@@ -284,7 +295,10 @@ def _with_free_axes(value: dict[str, Any]) -> dict[str, Any]:
             return entry
         named = {} if "model" in entry else {"model": command.script_name(text)}
         matrix = entry.get("matrix")
-        free = command.free_axes(text, matrix, [*KEYS]) if isinstance(matrix, dict) else []
+        if not isinstance(matrix, dict):
+            return {**entry, **named}
+        texts = f"{text} {[each.get('env') for each in (entry, matrix, value)]}"
+        free = command.free_axes(texts, matrix, [*KEYS])
         if not free or not all(isinstance(matrix[name], list) for name in free):
             return {**entry, **named}
         kept = {name: values for name, values in matrix.items() if name not in free}
@@ -293,6 +307,17 @@ def _with_free_axes(value: dict[str, Any]) -> dict[str, Any]:
 
     sweeps = value.get("sweeps")
     return {**value, "sweeps": [spelled(entry) for entry in sweeps]} if isinstance(sweeps, list) else value
+
+
+def _with_variables(keys: Any, shared: str | None) -> Any:
+    """Keys of trials with the study's variables in each `env`, whose own come over them."""
+    if isinstance(keys, list):
+        return [_with_variables(each, shared) for each in keys]
+    own = keys.get("env")
+    if own is None or shared is None:
+        return keys
+    several = isinstance(own, list)
+    return {**keys, "env": [command.merged(shared, e) for e in own] if several else command.merged(shared, own)}
 
 
 def _train_keys(train: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from scaling_study.hosts import hosts
 from scaling_study.hosts.hosts import Host
 from scaling_study.machine import DALI, Machine
 from scaling_study.models import IMAGENET, MODELS, model_named
-from scaling_study.study import rules
+from scaling_study.study import command, rules
 from scaling_study.study.machine_file import MachineFile
 from scaling_study.targets import logs
 from scaling_study.trial import TRAIN_KEYS, Trial, Window
@@ -49,6 +49,7 @@ class Cluster:
     exports: tuple[str, ...] = ()  # variables of this environment that ranks on other hosts are to have (hosts.py)
     visible_gpus: str = ""  # CUDA_VISIBLE_DEVICES of this process
     in_job: bool = False  # of Slurm: here, or where a job is to run what is planned
+    defined: frozenset[str] | None = None  # the variables of this environment, by name; None: not known
 
     def hosts_of(self, trial: Trial) -> tuple[Host, ...]:
         """The hosts of a trial, each with the number of its workers there; none: it runs on this machine alone."""
@@ -61,9 +62,10 @@ class Cluster:
         return (self.file.interface or "") if self.hosts_of(trial) else ""
 
     def environment(self, trial: Trial) -> dict[str, str]:
-        """The variables that each of the trial's processes is to have."""
+        """The variables that each of the trial's processes is to have; a command's own as far as they are known yet."""
         interface = self.interface(trial)
-        return {**(dict.fromkeys(INTERFACE_OF, interface) if interface else {}), **self.file.environment}
+        given = {**(dict.fromkeys(INTERFACE_OF, interface) if interface else {}), **self.file.environment}
+        return {**given, **command.variables(trial)}
 
     def exported(self, trial: Trial) -> list[str]:
         """The names of all variables that go with the trial to other hosts."""
@@ -245,6 +247,9 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         return table.reduces_as_it_computes
     if trial.launcher == "srun" and not cluster.in_job:
         return "launcher=srun needs a Slurm job: --slurm submits one"
+    over_hosts = bool(cluster.hosts_of(trial))
+    if trial.command and (why := command.no_start(trial, over_hosts, cluster.in_job, cluster.defined)):
+        return why
     model = model_named(trial.model)
     if table.cuts_model and model.uncut:
         return model.uncut

@@ -14,6 +14,7 @@ from network import Network, why_not
 
 SHORT = {  # one of each kind; every launcher starts over hosts in one of the first four
     "test_without_a_machine_file_names_decide",
+    "test_commands_over_hosts_by_every_launcher",
     "test_what_is_started_by_hand_on_each_node_finds_the_other[ranks]",
     "test_a_whole_study_over_the_hosts_of_its_job",
     "test_srun_starts_the_ranks_of_mpi_over_both_hosts",

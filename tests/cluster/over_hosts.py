@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -28,6 +29,45 @@ OVER_HOSTS = {  # one for each way of starting processes over hosts
 }
 QUICK = "{warmup_steps: 1, min_steps: 3, max_steps: 3, min_seconds: 0, repeats: 1, max_repeats: 1}"
 LONG = "{warmup_steps: 1, min_seconds: 600, max_seconds: 600, repeats: 1, max_repeats: 1, timeout_seconds: 600}"
+
+
+TRAIN = """
+import os, sys, torch
+from torch import nn
+assert os.environ["LEVEL"] == "3" and "A_PASSWORD" not in os.environ
+model = nn.Linear(64, 10)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+if sys.argv[1:] == ["horovod"]:
+    import horovod.torch as hvd
+    hvd.init()
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+else:
+    rank = next(os.environ[name] for name in ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID") if name in os.environ)
+    torch.distributed.init_process_group("gloo", rank=int(rank), world_size=2)
+    model = nn.parallel.DistributedDataParallel(model)
+while True:
+    x, y = torch.randn(8, 64), torch.randint(0, 10, (8,))
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+NODES = "--nnodes {nodes} --node-rank {node} --rdzv-endpoint {first_host}:{port} --nproc-per-node {workers_per_host}"
+COMMANDS = {  # of a user's own, as people write them
+    "torchrun": f"torchrun {NODES} train.py",
+    "mpirun": f"'{BIN}/mpirun' --allow-run-as-root --bind-to none -np {{workers}} -H {{hosts}} python train.py",
+    "horovodrun": "horovodrun --gloo -np {workers} -H {hosts} python train.py horovod",
+    "srun": "srun --overlap --mem=0 --mpi=none --ntasks {workers} --nodes {nodes} python train.py",
+}
+
+
+def sweeps_of_commands(folder: Path, launchers: Iterable[str]) -> list[str]:
+    """A sweep of each of these, over two hosts; their script is in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.py").write_text(TRAIN)
+    env = {"LEVEL": 3, "MASTER_ADDR": "{first_host}", "MASTER_PORT": "{port}"}
+    keys = {"framework": "command", "workers": 2, "hosts": 2, "batch_per_worker": 8, "device": "cpu", "env": env}
+    return [json.dumps({**keys, "workdir": str(folder), "command": COMMANDS[launcher]}) for launcher in launchers]
 
 
 class Sweep:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import slurm_daemons
 from network import PATH, Network
-from over_hosts import BIN, OVER_HOSTS, QUICK, TWO, until
+from over_hosts import BIN, OVER_HOSTS, QUICK, TWO, sweeps_of_commands, until
 from slurm_daemons import SlurmOnHosts
 from slurm_study import Study
 
@@ -89,7 +89,8 @@ def runs_over_both(study: Study, count: int) -> None:
 
 
 def test_a_whole_study_over_the_hosts_of_its_job(network, study):
-    runs_over_both(study("whole", list(WITHOUT_SSH.values())), len(WITHOUT_SSH))
+    of_users = sweeps_of_commands(network.shared, ["torchrun", "mpirun", "srun"])
+    runs_over_both(study("whole", [*WITHOUT_SSH.values(), *of_users]), len(WITHOUT_SSH) + len(of_users))
     until(lambda: all(process.name().startswith("slurm") for host in network for process in host.processes()), 10)
 
 

@@ -33,8 +33,8 @@ def test_each_host_gets_its_number_and_the_same_hostfile():
 
 
 def test_only_variables_that_travel_are_seen():
-    seen = run("-x", "MINE", "localhost:1", "env", OMP_NUM_THREADS="1", MINE="2").stdout
-    assert "OMP_NUM_THREADS=1\n" in seen and "MINE=2\n" in seen
+    seen = run("-x", "MINE", HERE, "env", OMP_NUM_THREADS="{node}", MINE="of {node}").stdout
+    assert seen.count("OMP_NUM_THREADS={node}\n") == 2 and "MINE=of 0\n" in seen and "MINE=of 1\n" in seen
 
 
 def test_commands_run_where_this_one_does(tmp_path):

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from scaling_study.launch.launchers import command
 from scaling_study.launch.observed import NotObserved, Turn, judge, reports, watched
+from scaling_study.observe import FOLDER, SITE
 from scaling_study.processes.process import Exit
 from scaling_study.records.outcome import first_problem
 from scaling_study.trial import Trial, Window
@@ -39,8 +41,20 @@ def process(rank: int, world: int = 2, steps: int = 8, samples: int | None = 4, 
 
 def test_another_attempt_begins_with_empty_folders(tmp_path: Path) -> None:
     for _ in range(2):
-        assert watched(TRIAL, tmp_path)["PYTHONPATH"] and not list((tmp_path / "run").iterdir())
+        assert watched(TRIAL, tmp_path, {})["PYTHONPATH"] and not list((tmp_path / "run").iterdir())
         (tmp_path / "run" / "left").touch()
+
+
+def test_a_start_has_the_variables_of_its_study_and_the_observer_before_their_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/theirs")
+    monkeypatch.setenv("HF_TOKEN", "s3cret")
+    trial = dataclasses.replace(TRIAL, env="OUT={run_dir} PYTHONPATH=src:${PYTHONPATH} TOKEN=${HF_TOKEN}")
+    told = watched(trial, tmp_path, {**command(trial).env, "OF_THE_MACHINE": "${HOME}"})
+    assert told["PYTHONPATH"] == f"{SITE}:src:/theirs" and told[FOLDER] == str(tmp_path / "observed")
+    assert (told["OUT"], told["TOKEN"]) == (str(tmp_path / "run"), "s3cret")
+    assert told["OF_THE_MACHINE"] == "${HOME}", "only a study's own are taken from here"
 
 
 def test_reports_of_a_command_are_those_of_any_trial() -> None:
