@@ -359,13 +359,15 @@ def look_at(each: Candidate, own: Path, supervisor: SupervisorClient) -> Look:
         why = f" and no training step of it was observed{f' ({error})' if exit.code == 0 else ''}"
     steps = [[line for line in lines if line["kind"] == "step"] for lines in trained]
     fewest, most = min(map(len, steps), default=0), max(map(len, steps), default=0)
-    if why or (fewest < LOOK_STEPS and exit.code):
+    if why or (fewest < LOOK_STEPS and (exit.code or fewest == most)):
         how = "took too long" if exit.timed_out else f"ended with {exit.code}"
+        hint = "" if exit.code else ", too few to take turns (--whole compares whole runs)"
         last = exit.error or outcome.tail(own / "log.txt", 600) or "it printed nothing"
-        raise HostError(f"{each.label} {how}{why or f' after {fewest} steps'}: {each.text}", *last.splitlines()[-6:])
+        raise HostError(
+            f"{each.label} {how}{why or f' after {fewest} steps{hint}'}: {each.text}", *last.splitlines()[-6:]
+        )
     end = trained[0][-1]
     seen = end.get("samples_per_step")
-    apart = f"its processes made {fewest} and {most} steps" if fewest < most else ""
     return Look(
         processes=len(trained),
         samples=round(seen) if seen else None,
@@ -373,7 +375,7 @@ def look_at(each: Candidate, own: Path, supervisor: SupervisorClient) -> Look:
         start_seconds=max(0.0, max(rank[0]["ended"] for rank in steps) - began),
         command=each.started(each.text),
         unknown=end.get("samples_unknown") or "it was ended from outside",
-        apart=apart or (f"it ended by itself after {fewest} steps" if fewest < LOOK_STEPS else ""),
+        apart=f"its processes made {fewest} and {most} steps" if fewest < most else "",
         wrote=sorted(wrote),
     )
 
