@@ -45,6 +45,7 @@ for epoch in range(1000):
         optimizer.step()
     open(os.environ["OUT"] + "/epochs", "a").write("x")
 """
+SAME_DATA = "all ranks train on the same data: is a DistributedSampler missing?"
 WORDS = "{batch_per_worker} {width}"
 OUT = {"OUT": "{run_dir}"}
 TOKEN = "hf_s3cret"
@@ -96,7 +97,8 @@ def test_unmodified_commands_take_turns_in_one_launch(in_turn: dict[str, Record]
     for name, record in commands(in_turn).items():
         ranks = record.ranks
         assert len(ranks) == int(name[0]) and {rank.world_size for rank in ranks} == {len(ranks)}
-        assert {rank.samples_per_step for rank in ranks} == {8} and not ranks[0].notes
+        assert {rank.samples_per_step for rank in ranks} == {8}
+        assert ranks[0].notes == [SAME_DATA] * (len(ranks) == 2), "DDP, without a DistributedSampler"
         assert len({tuple(block.steps for block in rank.blocks) for rank in ranks}) == 1
         assert ranks[0].loss_first and ranks[0].learning_rate == 0.1 and ranks[0].versions["torch"]
 

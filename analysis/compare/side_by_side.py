@@ -14,12 +14,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from analysis.compare import like_work
+from analysis.compare.like_work import NOT_SEEN, FirstSteps, Work
 from analysis.frames import configurations, results
+from analysis.frames.details import Details
 from analysis.frames.measured import PHASES
 from analysis.frames.rows import ConfigurationRow
 from analysis.text import number
@@ -42,8 +45,8 @@ def is_resolved(ratio: Interval, margin: float) -> bool:
     return not ratio.low <= 1 <= ratio.high or math.sqrt(ratio.high / ratio.low) <= (1 + margin) * (1 + SLACK)
 
 
-def sentence(b: str, a: str, ratio: Interval, margin: float) -> str:
-    """A ratio of speeds, b over a, in the words of people."""
+def sentence(b: str, a: str, ratio: Interval, margin: float, is_unlike: bool = False) -> str:
+    """A ratio of speeds, b over a, in the words of people. `is_unlike`: at unlike work."""
     low, high = ratio.low, ratio.high
     if low is None or high is None:
         return f"{b} over {a}: {ratio.mean:.2f}x; {ratio.n} launches say nothing of how sure that is."
@@ -57,13 +60,13 @@ def sentence(b: str, a: str, ratio: Interval, margin: float) -> str:
         found = f"No difference between {b} and {a}, measured to ±{100 * margin:g} %: {said}"
     else:
         found = f"Not resolved whether {b} is faster than {a}: {said}"
-    return f"{found} (95 %, {ratio.n} launches)."
+    return f"{found}{', at unlike work' * is_unlike} (95 %, {ratio.n} launches)."
 
 
-def verdict(b: str, a: str, ratio: Interval, margin: float) -> dict[str, Any]:
+def verdict(b: str, a: str, ratio: Interval, margin: float, is_unlike: bool = False) -> dict[str, Any]:
     """The same for --json."""
     known = {"of": b, "over": a, "ratio": ratio.mean, "low": ratio.low, "high": ratio.high, "launches": ratio.n}
-    return {**known, "resolved": is_resolved(ratio, margin), "sentence": sentence(b, a, ratio, margin)}
+    return {**known, "resolved": is_resolved(ratio, margin), "sentence": sentence(b, a, ratio, margin, is_unlike)}
 
 
 @dataclass(frozen=True)
@@ -75,11 +78,17 @@ class Side:
     step_seconds: float
     parts: Mapping[str, float]
     observing: float | None = None
+    first_steps: FirstSteps = NOT_SEEN
 
     @property
     def step_samples(self) -> int:
         """Of all processes."""
         return int(self.row["global_batch"])
+
+    @property
+    def work(self) -> Work:
+        """As like_work compares it."""
+        return Work(self.label, int(self.row["workers"]), self.step_samples, self.first_steps)
 
 
 @dataclass(frozen=True)
@@ -95,17 +104,23 @@ class Pair:
         return is_resolved(self.ratio, margin)
 
     def sentence(self, margin: float) -> str:
-        return sentence(self.side.label, self.first.label, self.ratio, margin)
+        return sentence(self.side.label, self.first.label, self.ratio, margin, self.is_unlike)
+
+    @property
+    def is_unlike(self) -> bool:
+        return like_work.unlike(*self._works())
+
+    def _works(self) -> tuple[Work, Work]:
+        first, second = self.first.work, self.side.work
+        if self.in_steps:
+            first, second = (replace(work, step_samples=None) for work in (first, second))
+        return first, second
 
     def caveats(self) -> Iterator[str]:
-        """Reasons why the ratio is not one of like work."""
+        """What is to be known of the work behind the ratio."""
         if self.in_steps:
             yield "the ratio is one of steps a second"
-        elif self.side.step_samples != self.first.step_samples:
-            yield (
-                f"unlike work: a step of {self.first.label} has {self.first.step_samples} samples, of "
-                f"{self.side.label} {self.side.step_samples}; the ratio is one of samples a second"
-            )
+        yield from like_work.caveats(*self._works())
 
     def changes(self) -> list[str]:
         """Parts of a step that take longer or shorter, the most first."""
@@ -148,9 +163,12 @@ class SideBySide:
             yield f"{side.label}  {number(float(rate)):>9} {unit}/s   {step}"
         for label, why in self.failed.items():
             yield f"{label}  {why}"
+        said: set[str] = set()  # each once, as doubts about a command are those of each of its pairs
         for pair in self.pairs:
             yield pair.sentence(margin)
-            yield from (f"  {caveat}" for caveat in pair.caveats())
+            fresh = [caveat for caveat in pair.caveats() if caveat not in said]
+            said.update(fresh)
+            yield from (f"  {caveat}" for caveat in fresh)
             if changes := pair.changes():
                 yield f"  {', '.join(changes)}"
         yield from self.notes()
@@ -173,7 +191,7 @@ class SideBySide:
             ],
             "ratios": [
                 {
-                    **verdict(pair.side.label, pair.first.label, pair.ratio, margin),
+                    **verdict(pair.side.label, pair.first.label, pair.ratio, margin, pair.is_unlike),
                     "caveats": list(pair.caveats()),
                     "changes": pair.changes(),
                 }
@@ -206,7 +224,7 @@ def read(folder: Path, labels: Mapping[tuple[str, int, int], str], unknown: Mapp
             rows[labels[key]] = row
     failed = {label: f"{row['failures']}: {row['reason']}" for label, row in rows.items() if not row["n"]}
     sides = [
-        side_of(label, rows[label], known, observing)
+        side_of(label, rows[label], known, observing, read.details)
         for label in dict.fromkeys(labels.values())
         if label in rows and label not in failed
     ]
@@ -219,13 +237,15 @@ def side_of(
     row: ConfigurationRow,
     known: Mapping[str, steps.Steps],
     observing: Mapping[str, Sequence[tuple[float, float]]],
+    details: Details,
 ) -> Side:
     seconds, name = float(row["global_batch"]) / float(row["samples_per_second"]), str(row["configuration"])
     parts: dict[str, float] = {}
     if seen := known.get(name):
         parts = {name: float(share) * seconds for name, share in zip(PHASES, seen.mean().shares, strict=True)}
     own, whole = (sum(part) for part in zip(*observing.get(name, [(0.0, 0.0)]), strict=True))
-    return Side(label, row, seconds, parts, own / whole if whole else None)
+    share = own / whole if whole else None
+    return Side(label, row, seconds, parts, share, like_work.first_steps(details, name))
 
 
 def pair_of(side: Side, first: Side, in_steps: bool) -> Pair:

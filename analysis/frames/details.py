@@ -7,9 +7,9 @@ cover every trial that is no gate. A row function raises KeyError, TypeError or 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,8 @@ def _price(machine_file: dict[str, Any]) -> float | None:
 
 # How a trial was run, in a row each. `first_step`: seconds of rank 0's first timed step over the median of its steps;
 # `cores` and `threads`: fewest and most over the ranks, 0 where nothing is pinned; `units`: of a sharded model;
-# `training`: the TrainingReport of each rank; empty where there is none.
+# `training`: the TrainingReport of each rank; empty where there is none. `first_losses`, `first_learning_rates`: of an
+# observed command, mean of the ranks, and of rank 0; empty of any other.
 FACTS = dict.fromkeys(
     (
         *WHO,
@@ -127,6 +128,8 @@ FACTS = dict.fromkeys(
         "commit",
         "versions",
         "training",
+        "first_losses",
+        "first_learning_rates",
     ),
     "object",
 )
@@ -143,6 +146,7 @@ def fact_rows(record: Record) -> list[Row]:
     cores, threads = [len(rank.cores) for rank in ranks], [rank.threads for rank in ranks]
     rates = {rank.learning_rate for rank in ranks}
     units, versions = ranks[0].backend.get("units"), sorted(ranks[0].versions.items())
+    first_losses = [rank.first_losses for rank in ranks]
     return [
         (
             *who(record),
@@ -158,8 +162,16 @@ def fact_rows(record: Record) -> list[Row]:
             printable(record.commit),
             ", ".join(f"{printable(name)} {printable(version)}" for name, version in versions),
             tuple(rank.training for rank in ranks if rank.training),
+            tuple(map(_mean_of_all, zip(*first_losses, strict=False))),
+            tuple(ranks[0].first_learning_rates),
         )
     ]
+
+
+def _mean_of_all(values: Sequence[float | None]) -> float | None:
+    """None where one of them is unknown."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None
 
 
 STEPS = WHO | whole("steps") | numbers(*(f"{name}_seconds" for name in QUANTILES))

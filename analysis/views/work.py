@@ -9,9 +9,12 @@ from analysis import findings
 from analysis.findings import DOUBT, MOST_NAMES, NOTE, WRONG, Evidence, Finding, Row, grouped, simultaneous
 from analysis.frames import configurations
 from analysis.frames.configurations import known, over, values_of
+from analysis.frames.rows import as_rows
 from analysis.frames.trials import NOT_CHECKED
 from analysis.views.same_training import RECIPE
+from analysis.views.timing import NOT_FINITE
 from analysis.views.view import View
+from scaling_study.frameworks import COMMAND
 from scaling_study.models import MODELS
 from scaling_study.stats.intervals import FEWEST_REPEATS
 from scaling_study.targets import ENDS
@@ -285,6 +288,20 @@ def skipped_steps(evidence: Evidence) -> Iterator[Finding]:
     yield findings.about("skipped steps", "Timed steps that trained nothing", text, DOUBT, rows)
 
 
+# Did the ranks of a user's own command train one model together? Its observer looked (scaling_study/observe/checks.py).
+
+
+def doubted_commands(evidence: Evidence) -> Iterator[Finding]:
+    """Notes of observed commands, such as "gradients are not averaged", each with the configurations that have it."""
+    by_name = {row["configuration"]: row for row in evidence.rows if row["framework"] == COMMAND}
+    notes = as_rows(evidence.results.details.notes)
+    concerned = (note for note in notes if note["configuration"] in by_name and note["note"] != NOT_FINITE)
+    for text, ours in grouped(concerned, lambda note: str(note["note"])).items():
+        rows = [by_name[name] for name in dict.fromkeys(note["configuration"] for note in ours)]
+        said = f'The observer of {findings.named(rows)} says: "{text}".'
+        yield findings.about("unlike ranks", "A command that may not train as it seems", said, DOUBT, rows)
+
+
 # Speed-ups above the number of workers: there is a reason, and it is seldom a fast framework.
 #
 # "Over 10 x on two GPUs" was unequal work (F9) and another model (F10). Intervals are simultaneous (Bonferroni over all
@@ -332,5 +349,6 @@ VIEW = View(
         superlinear_speedups,
         unequal_steps,
         skipped_steps,
+        doubted_commands,
     ),
 )

@@ -23,6 +23,7 @@ from typing import Any
 from scaling_study import observe
 from scaling_study.errors import shortened
 from scaling_study.launch.launchers import ENV_LIST
+from scaling_study.observe import checks
 from scaling_study.processes.process import FIRST_BYTES, LAST_BYTES, Exit
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
@@ -31,6 +32,7 @@ from scaling_study.study import command
 from scaling_study.trial import Trial
 
 SEEN = "observed"  # in a trial's folder, or a group's: one file of lines from each process
+FIRST_STEPS = 8  # losses of which are kept, to be held against those of another command
 LOOP_PARTS = {"data": "data_seconds", "forward": "forward_seconds", "backward": "backward_seconds"}
 WHOLE_LOG = 2 * (FIRST_BYTES + LAST_BYTES)
 SAID = re.compile(r"scaling-study: not observed: (.+)")  # where no record could be written (hooks.py)
@@ -155,7 +157,9 @@ def reports(trial: Trial, processes: Sequence[Sequence[Mapping[str, Any]]], turn
         )
     if not turns:
         _check_steps(trial, [sum(line["kind"] == "step" for line in lines) for lines in ranks])
-    return [_report(trial, rank, lines, turns) for rank, lines in enumerate(ranks)]
+    made = [_report(trial, rank, lines, turns) for rank, lines in enumerate(ranks)]
+    made[0].notes.extend(checks.doubts(ranks))
+    return made
 
 
 def _check_steps(trial: Trial, counts: Sequence[int]) -> None:
@@ -224,6 +228,8 @@ def _report(trial: Trial, rank: int, lines: Sequence[Mapping[str, Any]], turns: 
         versions={"torch": str(about.get("torch") or "")},
         notes=notes,
         learning_rate=_finite(window[-1]["learning_rate"]),
+        first_losses=[_finite(step["loss"]) for step in steps[:FIRST_STEPS]],
+        first_learning_rates=[_finite(step["learning_rate"]) for step in steps[:FIRST_STEPS]],
         blocks=[Block(turn.block, turn.steps, turn.at) for turn in turns],
     )
 

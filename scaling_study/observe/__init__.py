@@ -11,6 +11,7 @@ needs the standard library and the torch that is there (2.1 or newer), and is wr
     hooks.py                once torch is imported: optimisers, modules, backward, DataLoaders, scalers, saving
     steps.py                what these see, folded into steps and written as JSON lines
     held.py                 waits for a driver between two steps, where commands take turns
+    checks.py               do the ranks train one model, on data of their own?
 """
 
 from __future__ import annotations

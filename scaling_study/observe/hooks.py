@@ -26,6 +26,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from scaling_study.observe import DRIVER, STEPS
+from scaling_study.observe.checks import Checks
 from scaling_study.observe.held import Held
 from scaling_study.observe.steps import Record, Steps, UpTo
 
@@ -46,6 +47,7 @@ class Observer:
         goal = Held(driver, self.who, self.tell) if driver else UpTo(int(wanted) if wanted else None)
         self.steps = Steps(goal=goal)
         self.record = Record(self.folder, self.about)
+        self.checks = Checks(self.torch)
         self.dead = self.finished = False
         self.depth = 0  # of nested optimiser steps
         self.stepped = False  # an optimiser stepped since a scaler was asked to
@@ -253,6 +255,8 @@ class Observer:
             trains = self.torch.is_grad_enabled() and self._in_training(module)
             if trains:
                 self.after_step(self.steps.next_begins())
+                if self.checks.left:
+                    self.steps.aside(self.checks.look, module, first)
             self.steps.sequence_first |= trains and self._sequence_first(module)
             part = self.steps.forward(trains, rows_of(first))
         self.steps.enter(part)

@@ -9,7 +9,7 @@ Evaluation begins with a forward pass that does not train and lasts until the ne
 
     {"kind": "process", "pid", "host", "rank", "world", "by", "torch", "device", "script"}
     {"kind": "step", "step", "ended", "seconds", "pause_seconds", "parts", "loader_rows", "forward_rows", "samples",
-     "backwards", "loss", "learning_rate", "optimizer", "skipped"}
+     "backwards", "loss", "learning_rate", "optimizer", "skipped"}     of the first also what checks.py looks at
     {"kind": "not observed", "why"}
     {"kind": "end", "why", "steps", "samples_per_step", "samples_unknown", "optimizers", "peak_memory_bytes", ...,
      "own_seconds"}     in which the observer itself ran
@@ -64,6 +64,7 @@ class Piece:
         self.learning_rate: float | None = None
         self.skipped: bool | None = False
         self.optimizer, self.ended = "", 0.0
+        self.checks: dict[str, Any] = {}  # checks.py
 
     def add(self, other: Piece) -> None:
         """The other piece follows, and ends the step."""
@@ -72,6 +73,7 @@ class Piece:
         self.loader_rows += other.loader_rows
         self.forward_rows += other.forward_rows
         self.backwards += other.backwards
+        self.checks = {**other.checks, **self.checks}
         for name in ("explicit", "loss", "learning_rate", "optimizer", "skipped", "ended"):
             setattr(self, name, getattr(other, name))
 
@@ -99,6 +101,7 @@ class Piece:
             "learning_rate": self.learning_rate,
             "optimizer": self.optimizer,
             "skipped": self.skipped,
+            **self.checks,
         }
 
 
@@ -133,6 +136,12 @@ class Steps:
         part = self.entered[-1] if self.entered else "rest"
         self.piece.seconds["evaluation" if self.evaluating and part in ("rest", "data") else part] += now - self.mark
         self.mark = now
+
+    def aside(self, look: Callable[..., dict[str, Any]], *seen: Any) -> None:
+        """Keep what `look` finds, with the step that is under way, whose time it does not take."""
+        self._pass(self.clock())
+        self.piece.checks.update(look(sum(self.counts.values()), *seen))
+        self.mark = self.clock()
 
     def fetch(self, loader: int, rows: int) -> None:
         """A loader gave a batch. Whether it feeds the training is known at the next forward."""

@@ -245,6 +245,8 @@ class RankReport:
     parameters_all: int | None = None  # with those that are not trained; null in older records
     blocks: list[Block] = field(default_factory=list)  # of step_seconds, in their order
     weights: dict[str, str] = field(default_factory=dict)  # about the file that it began with (workloads/weights.py)
+    first_losses: list[float | None] = field(default_factory=list)  # of its first steps, where a command was observed
+    first_learning_rates: list[float | None] = field(default_factory=list)  # likewise
 
     def __post_init__(self) -> None:
         if self.training == TrainingReport():  # {} of records before this one was a type

@@ -65,9 +65,32 @@ def combinations(study: Study, sweep: Sweep, problems: Problem) -> list[Keys]:
             line = study.document.at((*sweep.place, "exclude", index))
             problems[f"{line}: exclude {quoted(dict(entry))} matches nothing in the matrix"] = None
     kept += ({**sweep.fixed, **entry} for entry in sweep.include)
+    if sweep.expect:
+        kept = [_with_expected_batch(study, sweep, keys, problems) for keys in kept]
     if not kept:
         problems[f"{study.document.at(sweep.place)}: this sweep of {sweep.framework} has no trials left"] = None
     return kept
+
+
+def _with_expected_batch(study: Study, sweep: Sweep, keys: Keys, problems: Problem) -> Keys:
+    """The combination with the global batch that `expect` gives; what is wrong is added to `problems`."""
+    line = study.document.at((*sweep.place, "expect"))
+    if not FRAMEWORKS[sweep.framework].foreign:
+        problems[f"{line}: expect is of framework command; {sweep.framework} is told its global_batch"] = None
+        return keys
+    try:
+        expected = command.expected(sweep.expect, keys)
+    except ValueError as wrong:
+        problems[f"{line}: expect: global_batch {wrong}"] = None
+        return keys
+    given = keys.get("global_batch") or keys.get("batch_per_worker", 0) * worker_count(keys)
+    if given and given != expected:
+        how = "global_batch" if "global_batch" in keys else "batch_per_worker x workers"
+        problems[
+            f"{line}: expect: global_batch {sweep.expect!r} gives {expected}, and {how} is {given}: leave that out, "
+            "and give the command its own batch as an axis of the matrix"
+        ] = None
+    return keys if given else {**keys, "global_batch": expected}
 
 
 def checked(study: Study) -> list[tuple[Keys, Sweep]]:

@@ -13,13 +13,17 @@
 
 The command is split into words before values are filled in, so a value never becomes a second command. A word that is
 nothing but a free axis becomes the words of its value: none for "".
+
+      expect: {global_batch: "{workers} * {batch}"}     samples of a step, of all processes
 """
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 import shlex
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import PurePath
 from typing import Any
@@ -232,3 +236,44 @@ def filled(command: str, values: Mapping[str, Any], free: Mapping[str, str]) -> 
 def substituted(text: str, values: Mapping[str, Any]) -> str:
     """Text with values in place of braces; other braces, such as those of JSON, stay as they are."""
     return PLACEHOLDER.sub(lambda found: str(values.get(found[1], found[0])), text)
+
+
+# --- what a command is expected to do, as arithmetic of its values ---
+
+OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+MOST = 2**31 - 1
+
+
+def expected(text: str, keys: Mapping[str, Any]) -> int:
+    """The number of samples that `{workers} * {batch}` gives with the keys of a combination.
+
+    Whole numbers, values in braces, + - * // and parentheses. Raises ValueError for anything else.
+    """
+    values = {"workers": 1, **keys, **read(keys.get("arguments"))}
+    for name in placeholders(text):
+        if name not in values:
+            raise ValueError(f"{text!r} has {{{name}}}, which is neither a key of this sweep nor an axis of its matrix")
+        if not str(values[name]).isdecimal():
+            raise ValueError(f"{text!r} needs whole numbers, and {name} is {values[name]!r}")
+    try:
+        numbers = PLACEHOLDER.sub(lambda found: f"({values[found[1]]})", text).strip()
+        result = _evaluated(ast.parse(numbers, mode="eval").body)
+    except (SyntaxError, ZeroDivisionError, RecursionError) as error:
+        known = "whole numbers, keys and axes in braces, + - * // and parentheses"
+        raise ValueError(f"{text!r} is no arithmetic of {known}, like '{{workers}} * {{batch}}'") from error
+    if not 1 <= result <= MOST:
+        raise ValueError(f"{text!r} gives {result}, which is no number of samples")
+    return result
+
+
+def _evaluated(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in OPERATIONS:
+        return OPERATIONS[type(node.op)](_evaluated(node.left), _evaluated(node.right))
+    raise SyntaxError(ast.dump(node))

@@ -143,6 +143,12 @@ _train: dict[str, Any] = {name: (KEYS[f"train_{name}"] | None, None) for name in
 Train: Any = create_model("Train", __base__=Strict, **_train, target=(TargetModel | None, None), seeds=_many["seed"])
 
 
+class Expect(Strict):
+    """The key `expect`: arithmetic of what a command does (study/command.py)."""
+
+    global_batch: Annotated[str, Field(max_length=LONGEST_WORD)]
+
+
 class SweepModel(FixedKeys):
     """One entry of `sweeps`: any trial key and any key of `measure` may stand beside the matrix."""
 
@@ -151,6 +157,7 @@ class SweepModel(FixedKeys):
     exclude: list[Keys] = Field(default_factory=list)
     include: list[Keys] = Field(default_factory=list)
     train: Train | None = None
+    expect: Expect | None = None
 
     _matrix_given = field_validator("matrix", mode="before")(_not_empty)
 
@@ -190,6 +197,7 @@ class Sweep:
     measure: Measure
     place: Place  # where it stands in the document
     seeds: tuple[int, ...] = ()  # of the repeats, where `train` lists them
+    expect: str = ""  # arithmetic of the global batch of a command
 
     @cached_property
     def window(self) -> Window:
@@ -249,6 +257,7 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
             continue
         train = {**_train_keys(model.train), **_train_keys(entry.train)}
         given.pop("train", None)
+        expect = given.pop("expect", {}).get("global_batch", "")
         seeds = tuple(train.pop("seeds", ()))
         given = {**{key: value for key, value in train.items() if key not in matrix}, **given}
         if seeds:
@@ -258,7 +267,7 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         if model.env and framework == COMMAND:
             matrix, exclude, include = _with_variables([matrix, exclude, include], model.env)
             given = given if "env" in matrix else _with_variables({"env": "", **given}, model.env)
-        sweeps.append(Sweep(framework, given, matrix, exclude, include, measure, place, seeds))
+        sweeps.append(Sweep(framework, given, matrix, exclude, include, measure, place, seeds, expect))
     words = enumerate(model.hosts or ())
     try:
         named = hosts.parse_hosts((document.at(("hosts", index)), word) for index, word in words)
@@ -397,11 +406,13 @@ def _known(place: Place) -> list[str]:
         return list(Measure.model_fields)
     if len(place) == 1:
         return list(StudyModel.model_fields)
+    if parent == "expect":
+        return list(Expect.model_fields)
     if parent == "matrix":
         return list(KEYS)
     if parent == "train":
         return [*TRAIN, "seeds"]
-    return ["framework", "matrix", "exclude", "include", "train", *KEYS, *Measure.model_fields]
+    return ["framework", "matrix", "exclude", "include", "train", "expect", *KEYS, *Measure.model_fields]
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

@@ -31,6 +31,7 @@ ONE = Planted()
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=180.0)
 DDP = Planted("torch_ddp", workers=2, allreduce="fp32", speed=180.0)
 FSDP = Planted("torch_fsdp2", workers=2, allreduce="fp32", speed=190.0)
+OBSERVED = Planted("command", workers=2, allreduce="fp32", keys=(("command", "torchrun t.py"),))
 LONG = replace(TWO, repeats=5, steps=10)
 FP16 = (("precision", "bf16"),)
 ONE_GPU, TWO_GPUS, DDP_GPUS = (replace(one, keys=CUDA) for one in (ONE, TWO, DDP))
@@ -257,6 +258,13 @@ CASES = {
         [ONE, Flawed(TWO, {"warmup_skipped_steps": 3, "skipped_steps": 2})],
         "up to 2 ",
         [ONE, Flawed(TWO, {"warmup_skipped_steps": 3, "skipped_steps": 0})],  # those of the warm-up are what it is for
+    ),
+    "ranks of a command that read the same data": Case(
+        "unlike ranks",
+        DOUBT,
+        [Flawed(OBSERVED, {"notes": ["all ranks train on the same data: is a DistributedSampler missing?"]})],
+        "DistributedSampler",
+        [Flawed(OBSERVED, {"notes": ["the loss is not finite"]})],
     ),
     "drawn scenes": Case(
         "synthetic", NOTE, [Flawed(one, {"data_source": "surgical_scenes (synthetic scenes)"}) for one in (ONE, TWO)]

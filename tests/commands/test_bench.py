@@ -398,6 +398,7 @@ def test_the_part_that_changed_is_named_and_unlike_work_too() -> None:
     assert pair(1.2, 1.4).changes() == ["backward 100.0 -> 50.0 ms"] and not list(pair(1.2, 1.4).caveats())
     (caveat,) = pair(1.2, 1.4, samples=64).caveats()
     assert "unlike work" in caveat and "32" in caveat and "64" in caveat
+    assert "as fast as A, at unlike work (95 %" in pair(1.2, 1.4, samples=64).sentence(0.02)
     lines = list(SideBySide([pair(1, 2).first, pair(1, 2).side], [pair(1.2, 1.4)], {"C": "failed"}).lines(0.02))
     assert len(lines) == 5 and "1 process" in lines[0] and lines[2] == "C  failed"
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from scaling_study.launch.launchers import command
-from scaling_study.launch.observed import NotObserved, Turn, judge, reports, watched
+from scaling_study.launch.observed import NotObserved, Turn, judge, reports, watched, write_reports
 from scaling_study.observe import FOLDER, SITE
 from scaling_study.processes.process import Exit
+from scaling_study.records import store
 from scaling_study.records.outcome import first_problem
 from scaling_study.trial import Trial, Window
 
@@ -165,3 +166,23 @@ def test_a_loss_that_is_no_number_has_a_note_and_no_value(tmp_path: Path) -> Non
     result = judge(ALONE, tmp_path, Exit(0, 9.0))
     assert (result.status, result.ranks[0].loss_last, result.ranks[0].learning_rate) == ("ok", None, None)
     assert result.ranks[0].notes == ["the loss is not finite"]
+
+
+def test_first_losses_and_learning_rates_are_kept_and_what_is_no_number_is_none(tmp_path: Path) -> None:
+    alone, lines = dataclasses.replace(TRIAL, workers=1), process(0, world=1, steps=12)
+    first = reports(alone, [lines], ())[0]
+    assert first.first_losses == [1 / n for n in range(1, 9)] and first.first_learning_rates == [0.1] * 8
+    lines[2]["loss"] = lines[-2]["loss"] = float("nan")
+    (tmp_path / "h-10.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_reports(alone, tmp_path, tmp_path)
+    (report,) = store.read_ranks(tmp_path, 1)
+    assert (report.first_losses[:3], report.loss_last) == ([1.0, None, 1 / 3], None)
+    assert report.notes == ["the loss is not finite"]
+
+
+def test_what_is_said_of_the_ranks_is_a_note_of_the_first() -> None:
+    both = [process(0), process(1)]
+    for lines in both:
+        lines[1]["input"] = 7
+    first, second = reports(TRIAL, both, ())
+    assert first.notes == ["all ranks train on the same data: is a DistributedSampler missing?"] and not second.notes

@@ -291,3 +291,62 @@ def test_a_command_may_be_compared_with_a_model_of_ours_and_reads_its_own_data(t
     draft = plan.draft(study.load(file), MACHINE)
     assert draft.data_needed == set()
     assert [each.trial.data for each in draft.plan({}).configurations] == ["synthetic", "auto"]
+
+
+# --- the samples that a command is expected to take ---
+
+BY_AXES = {"command": "torchrun --nproc-per-node {workers} t.py --batch={batch}", "batch_per_worker": None}
+
+
+def test_an_expected_global_batch_is_worked_out_from_axes_and_held_against_what_is_seen(tmp_path: Path) -> None:
+    expect = {"global_batch": "({workers} + 1) * {batch} // 2 * 4 - 0"}
+    matrix = {"workers": [1, 3], "batch": [6, 12]}
+    trials = planned(tmp_path, **BY_AXES, expect=expect, matrix=matrix)
+    assert [(t.workers, t.arguments, t.global_batch) for t in trials] == [
+        *((1, "batch=6", 24), (1, "batch=12", 48)),
+        *((3, "batch=6", 48), (3, "batch=12", 96)),
+    ]
+    assert {trial.configuration for trial in trials} == {
+        trial.configuration
+        for batch, seen in ((6, 24), (12, 48))
+        for workers, times in ((1, 1), (3, 2))
+        for trial in planned(
+            tmp_path, **BY_AXES, global_batch=seen * times, matrix={"workers": [workers], "batch": [batch]}
+        )
+    }, "the ids are those of the same number written by hand"
+    (both,) = planned(tmp_path, command="x", workers=2, expect={"global_batch": "{workers} * {batch_per_worker}"})
+    assert both.global_batch == 32
+
+
+@pytest.mark.parametrize(
+    "keys, fact",
+    [
+        ({"expect": {"global_batch": "{workers} * {batch}"}}, "{batch}, which is neither a key"),
+        ({"expect": {"global_batch": "{workers} * {size}"}}, "size is 'big'"),
+        ({"expect": {"global_batch": "{workers} / 2"}}, "+ - * // and parentheses, like '{workers} * {batch}'"),
+        ({"expect": {"global_batch": "2 ** 9"}}, "is no arithmetic"),
+        ({"expect": {"global_batch": "{workers}{workers}"}}, "is no arithmetic"),
+        ({"expect": {"global_batch": "len('ab')"}}, "is no arithmetic"),
+        ({"expect": {"global_batch": "True"}}, "is no arithmetic"),
+        ({"expect": {"global_batch": "-3"}}, "is no arithmetic"),
+        ({"expect": {"global_batch": "4 // 0"}}, "is no arithmetic"),
+        ({"expect": {"global_batch": "("}}, "is no arithmetic"),
+        ({"expect": {"global_batch": "{workers} - 1"}}, "gives 0"),
+        ({"expect": {"global_batch": "99999 * 99999"}}, "gives 9999800001"),
+        ({"expect": {"global_batch": "7"}, "batch_per_worker": 16}, "gives 7, and batch_per_worker x workers is 16"),
+        ({"expect": {"global_batch": "{workers} * 7"}, "global_batch": 16}, "gives 7, and global_batch is 16"),
+        ({"expect": {"global_batch": "7"}, "workers": 2}, "workers=2 does not divide global_batch=7"),
+        ({"expect": {"batch": "7"}}, "unknown key 'batch'"),
+        ({"expect": {"global_batch": "32"}, "framework": "single", "command": None}, "expect is of framework command"),
+    ],
+)
+def test_what_is_no_arithmetic_of_samples_is_refused_with_its_line(
+    tmp_path: Path, keys: dict[str, Any], fact: str
+) -> None:
+    sweep = {"command": "python t.py {size}", "batch_per_worker": None, "matrix": {"size": ["big"]}, **keys}
+    if "framework" in keys:
+        del sweep["matrix"]
+    with pytest.raises(StudyError) as refused:
+        planned(tmp_path, **sweep)
+    assert any(fact in problem for problem in refused.value.problems), refused.value.problems
+    assert all("study.yaml:" in problem for problem in refused.value.problems)
