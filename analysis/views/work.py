@@ -10,6 +10,7 @@ from analysis.findings import DOUBT, MOST_NAMES, NOTE, WRONG, Evidence, Finding,
 from analysis.frames import configurations
 from analysis.frames.configurations import known, over, values_of
 from analysis.frames.rows import as_rows
+from analysis.frames.study import workers_text
 from analysis.frames.trials import NOT_CHECKED
 from analysis.views.same_training import RECIPE
 from analysis.views.timing import NOT_FINITE
@@ -291,8 +292,12 @@ def skipped_steps(evidence: Evidence) -> Iterator[Finding]:
 # Did the ranks of a user's own command train one model together? Its observer looked (scaling_study/observe/checks.py).
 
 
+OF_ONE_COMMAND = ("command", "arguments", "workdir", "batch_per_worker", "learning_rate")
+
+
 def doubted_commands(evidence: Evidence) -> Iterator[Finding]:
-    """Notes of observed commands, such as "gradients are not averaged", each with the configurations that have it."""
+    """Notes of observed commands, such as "gradients are not averaged", each with the configurations that have it; and
+    a learning rate that a command changes with its workers."""
     by_name = {row["configuration"]: row for row in evidence.rows if row["framework"] == COMMAND}
     notes = as_rows(evidence.results.details.notes)
     concerned = (note for note in notes if note["configuration"] in by_name and note["note"] != NOT_FINITE)
@@ -300,6 +305,17 @@ def doubted_commands(evidence: Evidence) -> Iterator[Finding]:
         rows = [by_name[name] for name in dict.fromkeys(note["configuration"] for note in ours)]
         said = f'The observer of {findings.named(rows)} says: "{text}".'
         yield findings.about("unlike ranks", "A command that may not train as it seems", said, DOUBT, rows)
+    for rows in grouped(by_name.values(), lambda row: values_of(row, OF_ONE_COMMAND)).values():
+        rates = {int(row["workers"]): _first_rate(evidence, row) for row in rows}
+        known_rates = {workers: rate for workers, rate in sorted(rates.items()) if rate is not None}
+        if len(set(known_rates.values())) > 1:
+            each = ", ".join(f"{rate:g} with {workers_text(workers)}" for workers, rate in known_rates.items())
+            text = f"The learning rate of {rows[0]['command']} changes with the workers: {each}. {TIMED}"
+            yield findings.about("F19", "The learning rate changes with the workers", text, NOTE, rows)
+
+
+def _first_rate(evidence: Evidence, row: Row) -> float | None:
+    return next((rate for rates in evidence.fact(row, "first_learning_rates") for rate in rates), None)
 
 
 # Speed-ups above the number of workers: there is a reason, and it is seldom a fast framework.

@@ -10,8 +10,8 @@
      "unchecked": why nothing more was seen}
 
 `doubts` judges the lines of all ranks, without torch. Weights are looked at before a forward pass, not after an
-optimiser step: what a script averages by itself after its optimiser step has been averaged by then. All of it takes
-about a millisecond of a process, which no step's seconds contain.
+optimiser step: what a script averages by itself after its optimiser step has been averaged by then. All of it takes 0.2
+to 6 ms of CPU time of a process (a linear layer; 24 layers of a Transformer), which no step's seconds contain.
 """
 
 from __future__ import annotations

@@ -266,6 +266,13 @@ CASES = {
         "DistributedSampler",
         [Flawed(OBSERVED, {"notes": ["the loss is not finite"]})],
     ),
+    "a command that scales its learning rate": Case(
+        "F19",
+        NOTE,
+        [Flawed(replace(OBSERVED, workers=n), {"first_learning_rates": [n / 10, 0.5]}) for n in (1, 2)],
+        "0.1 with 1 worker, 0.2 with 2 workers",
+        [Flawed(replace(OBSERVED, workers=n), {"first_learning_rates": [0.1, n]}) for n in (1, 2)],
+    ),
     "drawn scenes": Case(
         "synthetic", NOTE, [Flawed(one, {"data_source": "surgical_scenes (synthetic scenes)"}) for one in (ONE, TWO)]
     ),
