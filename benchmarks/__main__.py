@@ -26,6 +26,7 @@ NAMES = (
     *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),
     *("large_report", "training_overhead", "links", "decentralized", "leaving_peers", "daemon_core", "study_cost"),
     *("trajectories", "surgical_frames", "warm", "warm_others", "default_study", "default_runs", "verdicts"),
+    *("bench_verdicts", "observer_overhead"),
 )
 INTERRUPTED = 130
 
@@ -52,7 +53,9 @@ def main(argv: list[str] | None = None) -> int:
         "--held-out", type=Path, action="append", default=[], metavar="RESULTS",
         help="prediction: a study to hold it against, and another (default: those that links left)",
     )  # fmt: skip
-    parser.add_argument("--minutes", type=float, help="verdicts, decentralized: measure for so long at most")
+    parser.add_argument(
+        "--minutes", type=float, help="verdicts, bench_verdicts, decentralized: measure for so long at most"
+    )
     parser.add_argument("--results", type=Path, help="folder for the results (default: benchmarks/results)")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(words)

@@ -18,7 +18,7 @@ class Options:
     models: tuple[str, ...] = ("resnet18",)
     fresh: bool = False
     held_out: tuple[Path, ...] = ()  # results folders to hold predictions against (prediction)
-    minutes: float | None = None  # that a gathering may take (verdicts, decentralized)
+    minutes: float | None = None  # that a gathering may take (verdicts, bench_verdicts, decentralized)
 
     def pairs(self, usual: int) -> int:
         """How many pairs to take, where a benchmark's own number is `usual`."""

