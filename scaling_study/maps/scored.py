@@ -23,7 +23,7 @@ from torch import nn
 from scaling_study.datasets import SCENES
 from scaling_study.records.maps import CAMS, CENTRE, CHANCE, HIDDEN, METHODS, OWN, PICTURE, RIGHT, SCORED
 from scaling_study.stats import scores as localisation
-from scaling_study.stats.scores import Place, Score
+from scaling_study.stats.scores import Region, Score
 from scaling_study.workloads.cholect45 import Surgery, masks_of
 from scaling_study.workloads.views import opened
 
@@ -46,7 +46,7 @@ class Activation:
         return self.own.shape[2], self.own.shape[3]
 
 
-def of(model: Any, frames: torch.Tensor) -> Activation:
+def activation(model: Any, frames: torch.Tensor) -> Activation:
     """`model`: a Tripnet in evaluation; `frames`: (n, 3, height, width) as it is given them. Raises ValueError."""
     inputs: list[torch.Tensor] = []
     of_classes = [layer for layer in model.instrument.modules() if getattr(layer, "out_channels", 0) == INSTRUMENTS]
@@ -144,7 +144,7 @@ def score(
     for start in range(0, len(ids), AT_ONCE):
         now = ids[start : start + AT_ONCE]
         frames = fetch(now)
-        seen = of(model, frames)
+        seen = activation(model, frames)
         grid, size = seen.grid, (frames.shape[2], frames.shape[3])
         channels = channels if seen.channels == RIGHT["channels"] else seen.channels
         for row, picture in _of_batch(model, surgery, now, frames, seen, pictures):
@@ -192,7 +192,7 @@ def probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return probability
 
 
-def _scores(maps: Mapping[str, NDArray[Any]], place: Place | None) -> tuple[Score, ...]:
+def _scores(maps: Mapping[str, NDArray[Any]], place: Region | None) -> tuple[Score, ...]:
     if place is None:
         return (UNKNOWN,) * len(METHODS)
     without = {CHANCE: localisation.chance, CENTRE: localisation.centre}
@@ -201,18 +201,18 @@ def _scores(maps: Mapping[str, NDArray[Any]], place: Place | None) -> tuple[Scor
 
 def _places(
     surgery: Surgery, frame: int, size: tuple[int, int], grid: tuple[int, int]
-) -> tuple[dict[int, Place], NDArray[np.uint8]]:
+) -> tuple[dict[int, Region], NDArray[np.uint8]]:
     """(instrument -> where it is, for those that are seen; (height, width) 1 + class of what is seen, 0: none)."""
     classes = np.zeros(size, np.uint8)
     if surgery.source != SCENES:
         return {}, classes
     outlines = surgery.masks(frame)
-    places: dict[int, Place] = {}
+    places: dict[int, Region] = {}
     for instrument, mask in masks_of(outlines, *size).items():
         tips = tuple(one.tip_at(*size) for one in outlines if one.instrument == instrument)
         inside = tuple(tip for tip in tips if 0 <= tip[0] < size[1] and 0 <= tip[1] < size[0])
         if mask.any():
-            places[instrument] = Place(mask, inside, grid)
+            places[instrument] = Region(mask, inside, grid)
             classes[mask] = 1 + instrument
     return places, classes
 

@@ -90,7 +90,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Place:
+class Region:
     """Where one thing is in a frame, on a grid of (h, w) cells."""
 
     mask: Mask
@@ -141,12 +141,12 @@ class Place:
         return Score(float(self.hits[highest].mean()), tip, energy)
 
 
-def chance(place: Place) -> Score:
+def chance(place: Region) -> Score:
     """The score of a cell chosen at random, on average."""
     return place.score(np.ones(place.grid))
 
 
-def centre(place: Place) -> Score:
+def centre(place: Region) -> Score:
     """The score of a Gaussian in the middle of the frame, whose standard deviation is a quarter of each side."""
     return place.score(centred(place.grid))
 

@@ -34,7 +34,7 @@ def frames() -> torch.Tensor:
 
 def test_class_maps_have_the_heads_scores_as_their_maxima(frames: torch.Tensor) -> None:
     model = tiny()
-    seen = scored.of(model, frames)
+    seen = scored.activation(model, frames)
     logits = model(frames)[:, :6].detach().numpy()
     np.testing.assert_allclose(seen.own.max((2, 3)), logits, rtol=1e-5)
     np.testing.assert_allclose(seen.probability, 1 / (1 + np.exp(-logits)), rtol=1e-5)
@@ -42,7 +42,7 @@ def test_class_maps_have_the_heads_scores_as_their_maxima(frames: torch.Tensor) 
 
 
 def test_a_model_whose_class_maps_are_hidden_channels_is_seen(frames: torch.Tensor) -> None:
-    assert scored.of(tiny(Hidden), frames).channels == "hidden"
+    assert scored.activation(tiny(Hidden), frames).channels == "hidden"
 
 
 def test_f12s_choice_is_the_hidden_channel_of_the_least_likely_class(frames: torch.Tensor) -> None:
@@ -50,7 +50,7 @@ def test_f12s_choice_is_the_hidden_channel_of_the_least_likely_class(frames: tor
     hidden = model.instrument.layers[:-1](model.backbone(frames)).detach()
     least = model(frames)[:, :6].argmin(1)
     wanted = torch.stack([hidden[frame, channel] for frame, channel in enumerate(least)])
-    np.testing.assert_allclose(scored.of(model, frames).hidden, wanted.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(scored.activation(model, frames).hidden, wanted.numpy(), rtol=1e-5)
 
 
 def test_grad_cam_and_hires_cam_are_those_by_hand(frames: torch.Tensor) -> None:

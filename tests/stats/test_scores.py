@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score
 
 from scaling_study.stats import scores
 from scaling_study.stats import scores as ap
-from scaling_study.stats.scores import Place
+from scaling_study.stats.scores import Region
 
 
 def columns(*each: list[float]) -> np.ndarray:
@@ -72,7 +72,7 @@ def peak(row: int, column: int) -> np.ndarray:
 
 
 def test_a_map_points_to_its_highest_cell() -> None:
-    place = Place(MASK, ((1.0, 1.0),), GRID)
+    place = Region(MASK, ((1.0, 1.0),), GRID)
     assert [place.score(peak(*at)).mask for at in ((0, 0), (0, 1), (1, 0))] == [1.0, 0.0, 0.0]
     assert scores.highest(peak(1, 2), (8, 12)) == (10.0, 6.0)
 
@@ -80,33 +80,33 @@ def test_a_map_points_to_its_highest_cell() -> None:
 def test_a_thin_instrument_is_in_the_cells_that_it_runs_through() -> None:
     thin = np.zeros((8, 12), bool)
     thin[0, :5] = True  # a line along the edge, which no cell's middle is on
-    place = Place(thin, (), GRID)
+    place = Region(thin, (), GRID)
     assert [place.score(peak(*at)).mask for at in ((0, 0), (0, 1), (0, 2), (1, 0))] == [1.0, 1.0, 0.0, 0.0]
-    odd = Place(np.eye(5, 7, dtype=bool), (), (2, 3))  # cells of 2.5 x 2.33 pixels: a pixel on an edge is in both
+    odd = Region(np.eye(5, 7, dtype=bool), (), (2, 3))  # cells of 2.5 x 2.33 pixels: a pixel on an edge is in both
     assert odd.hits.tolist() == [[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
 
 
 def test_a_tip_is_met_from_at_most_a_cell_away() -> None:
-    place = Place(MASK, ((6.0, 2.0),), GRID)  # the middle of the cell in the middle of the top row
+    place = Region(MASK, ((6.0, 2.0),), GRID)  # the middle of the cell in the middle of the top row
     assert [place.score(peak(*at)).tip for at in ((0, 0), (0, 1), (0, 2), (1, 1))] == [1.0, 1.0, 1.0, 1.0]
-    corner = Place(MASK, ((1.0, 0.5),), GRID)
+    corner = Region(MASK, ((1.0, 0.5),), GRID)
     assert [corner.score(peak(*at)).tip for at in ((0, 0), (0, 1), (0, 2), (1, 0))] == [1.0, 0.0, 0.0, 0.0]
-    both = Place(MASK, ((1.0, 0.5), (11.0, 0.5)), GRID)
+    both = Region(MASK, ((1.0, 0.5), (11.0, 0.5)), GRID)
     assert both.score(peak(0, 2)).tip == 1.0, "any of several tips"
-    assert math.isnan(Place(MASK, (), GRID).score(peak(0, 0)).tip)
+    assert math.isnan(Region(MASK, (), GRID).score(peak(0, 0)).tip)
 
 
 def test_energy_is_of_the_map_as_it_is_enlarged() -> None:
     """A peak in one cell, enlarged bilinearly: by hand along each side, 4 pixels of which the first 2 are 1."""
     along = np.array([1, 1, 0.875, 0.625, 0.375, 0.125, 0, 0, 0, 0, 0, 0])
     down = np.array([1, 1, 0.875, 0.625, 0.375, 0.125, 0, 0])
-    energy = Place(MASK, (), GRID).score(peak(0, 0)).energy
+    energy = Region(MASK, (), GRID).score(peak(0, 0)).energy
     assert energy == pytest.approx(np.outer(down, along)[MASK.nonzero()].sum() / np.outer(down, along).sum())
     np.testing.assert_allclose(scores.enlarged(peak(0, 0), (8, 12)), np.outer(down, along))
 
 
 def test_a_map_that_shows_nothing_scores_as_chance_does() -> None:
-    place = Place(MASK, ((1.0, 0.5),), GRID)
+    place = Region(MASK, ((1.0, 0.5),), GRID)
     chance = scores.chance(place)
     assert chance == place.score(np.zeros(GRID)) == place.score(np.full(GRID, -2.0))
     assert (chance.mask, chance.tip) == (pytest.approx(1 / 6), pytest.approx(1 / 6))
