@@ -214,7 +214,7 @@ def _trained(texts: Sequence[str]) -> Any:
     return tokenizer
 
 
-def table(sentences: Sentences, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+def padded(sentences: Sentences, width: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Every sentence in a row of `width` tokens: ids (sentences, width) int64 and real lengths (sentences,) int64.
 
     A longer sentence is cut, and ends with [SEP] all the same.
@@ -233,7 +233,7 @@ def gathered(sentences: Sentences, device: torch.device, width: int, padding: st
 
     With `padding` dynamic, width is that of the batch's longest sentence.
     """
-    rows, lengths = table(sentences, width)  # 9 MB at 128 tokens: on the device once, and no copy in the step
+    rows, lengths = padded(sentences, width)  # 9 MB at 128 tokens: on the device once, and no copy in the step
     there, real = rows.to(device), lengths.to(device)
     labels, places = torch.from_numpy(sentences.labels).to(device), torch.arange(width, device=device)
 
@@ -305,7 +305,7 @@ def whole(sentences: Sentences, others: Sentences) -> torch.Tensor:
 
     What a tokeniser drops, as capital letters, tells no two sentences apart."""
     longest = max(int(data.lengths.max()) for data in (sentences, others))
-    return table(sentences, longest)[0]
+    return padded(sentences, longest)[0]
 
 
 def disjoint(

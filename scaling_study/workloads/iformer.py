@@ -42,7 +42,7 @@ MULTIPLE = 16  # of pixels: stages 1 and 2, of side/4 and side/8, are pooled by 
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageShape:
     """One stage, of as many blocks as `attention` has numbers. Channels that do not attend are convolved and pooled."""
 
     width: int  # channels
@@ -52,18 +52,18 @@ class Stage:
 
 
 SMALL = (
-    Stage(96, (1,) * 3, pool=2),
-    Stage(192, (3,) * 3, pool=2),
-    Stage(320, (7,) * 4 + (9,) * 5, layer_scale=1e-6),
-    Stage(384, (11,) * 3, layer_scale=1e-6),
+    StageShape(96, (1,) * 3, pool=2),
+    StageShape(192, (3,) * 3, pool=2),
+    StageShape(320, (7,) * 4 + (9,) * 5, layer_scale=1e-6),
+    StageShape(384, (11,) * 3, layer_scale=1e-6),
 )
 # The test size, with all that the small one has. Its scales do not start at 1e-6: behind those the first steps move a
 # weight by 1e-10 of itself, and an untrained one would go unnoticed.
 TINY = (
-    Stage(64, (1,), pool=2),
-    Stage(96, (1,), pool=2),
-    Stage(96, (1, 2), layer_scale=0.1),
-    Stage(128, (3,), layer_scale=0.1),
+    StageShape(64, (1,), pool=2),
+    StageShape(96, (1,), pool=2),
+    StageShape(96, (1, 2), layer_scale=0.1),
+    StageShape(128, (3,), layer_scale=0.1),
 )
 
 
@@ -73,7 +73,7 @@ class InceptionTransformer(nn.Sequential):
     Raises ValueError for an image size that the pooled stages cannot halve.
     """
 
-    def __init__(self, stages: Sequence[Stage], classes: int, image_size: int = 224) -> None:
+    def __init__(self, stages: Sequence[StageShape], classes: int, image_size: int = 224) -> None:
         if image_size % MULTIPLE:
             raise ValueError(f"image size {image_size}: it must be a multiple of {MULTIPLE}")
         side = image_size // 4
@@ -130,7 +130,7 @@ class Downsampling(nn.Module):
 class Block(nn.Sequential):
     """Mix tokens, then channels: (b, h, w, width) -> the same shape."""
 
-    def __init__(self, stage: Stage, heads: int) -> None:
+    def __init__(self, stage: StageShape, heads: int) -> None:
         width, hidden = stage.width, MLP_RATIO * stage.width
         mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
         mixing = Residual(Mixer(width, heads * HEAD, stage.pool), stage)
@@ -140,7 +140,7 @@ class Block(nn.Sequential):
 class Residual(nn.Module):
     """x + scale * inner(norm(x)), with a scale for each channel where the stage has one (arXiv 2103.17239)."""
 
-    def __init__(self, inner: nn.Module, stage: Stage) -> None:
+    def __init__(self, inner: nn.Module, stage: StageShape) -> None:
         super().__init__()
         self.norm, self.inner = nn.LayerNorm(stage.width, eps=1e-6), inner
         start = stage.layer_scale

@@ -70,7 +70,7 @@ def test_the_ids_say_what_the_file_says():
     """Read back by the tokeniser that is kept beside them."""
     texts = [line.split("\t")[3] for line in REAL.read_text(encoding="utf-8").splitlines()]
     tokenizer = tokenizers.Tokenizer.from_file(str(datasets.packed_cola() / "tokenizer.json"))
-    rows, lengths = cola.table(cola.sentences(), 128)
+    rows, lengths = cola.padded(cola.sentences(), 128)
     for number in (0, 1, 4_711, 8_550):
         assert tokenizer.encode(texts[number]).ids == rows[number, : lengths[number]].tolist()
     kept = cola.sentences().ids
@@ -84,7 +84,7 @@ def test_quotes_and_order_survive(sentences):
     read = cola.sentences()
     assert read.labels[:4].tolist() == [0, 1, 0, 1]
     tokenizer = tokenizers.Tokenizer.from_file(str(datasets.packed_cola() / "tokenizer.json"))
-    rows, lengths = cola.table(read, 64)
+    rows, lengths = cola.padded(read, 64)
     words = [tokenizer.id_to_token(i).lstrip("▁") for i in rows[3, : lengths[3]].tolist()]
     assert "".join(words) == "[CLS]sentence\"3isn'tlong.[SEP]"
 
@@ -92,7 +92,7 @@ def test_quotes_and_order_survive(sentences):
 def test_a_cut_sentence_still_ends_with_sep():
     ids = np.array([2, 9, 8, 3, 2, 7, 6, 5, 4, 3], dtype=np.uint16)
     sentences = cola.Sentences(ids, np.array([4, 6]), np.array([0, 1]), "trained", 10)
-    rows, lengths = cola.table(sentences, 5)
+    rows, lengths = cola.padded(sentences, 5)
     assert rows.tolist() == [[2, 9, 8, 3, 0], [2, 7, 6, 5, 3]]
     assert lengths.tolist() == [4, 5]
 
