@@ -114,6 +114,7 @@ class Pair:
     date: str
     machine: str
     load: float  # of the machine before it
+    caveats: str = ""  # reasons for which bench doubts that both do the same work
     why: str = ""  # it was not measured
 
 
@@ -212,7 +213,7 @@ def verdict_of(said: Mapping[str, Any]) -> dict[str, Any]:
         verdict = FASTER if low > 1 else SLOWER
     first = said["commands"][0]["step_seconds"]
     known = {name: found[name] for name in ("ratio", "low", "high", "launches")}
-    return {"verdict": verdict, **known, "step_ms": round(1e3 * first, 3)}
+    return {"verdict": verdict, **known, "step_ms": round(1e3 * first, 3), "caveats": "; ".join(found["caveats"])}
 
 
 def ended(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
@@ -297,6 +298,9 @@ def judged(pairs: Sequence[Pair]) -> Iterator[Finding]:
         yield Finding("seconds of these", seconds, Bar(high=SHARP_SECONDS), "s", control=NOT_COMPARED)
         widths = between_repeats([half_width(pair) for pair in sharp])
         yield Finding("half-width of their intervals", widths, Bar(high=0.03), "%", control=NOT_COMPARED)
+    if known:
+        claim = "pairs whose like work is doubted by bench"
+        yield Finding(claim, rate(known, lambda pair: bool(pair.caveats)), unit="%", control=NOT_COMPARED)
     yield from by_clocks(equal, delayed)
     yield from by_script(equal, delayed)
 

@@ -381,9 +381,13 @@ def bench_pair(verdict: str, number: int = 1, **other: Any) -> bench_verdicts.Pa
 )
 def test_a_verdict_of_bench_is_read_from_its_json(low, high, resolved, verdict) -> None:
     ratio = {"of": "B", "over": "A", "ratio": 1.0, "low": low, "high": high, "launches": 4, "resolved": resolved}
+    ratio["caveats"] = ["unlike work", "apart from step 3 on"]
     said = {"ratios": [ratio], "commands": [{"step_seconds": 0.05}, {}], "failed": {}}
     found = bench_verdicts.verdict_of(said)
-    assert found["verdict"] == verdict and (found["launches"], found["step_ms"]) == ((4, 50.0) if low else (0, None))
+    assert found["verdict"] == verdict and found.get("caveats") == (
+        "unlike work; apart from step 3 on" if low else None
+    )
+    assert (found["launches"], found["step_ms"]) == ((4, 50.0) if low else (0, None))
     assert bench_verdicts.verdict_of({**said, "ratios": []}) == bench_verdicts.NOTHING
 
 
