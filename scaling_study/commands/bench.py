@@ -72,6 +72,7 @@ COMMANDS = "Training commands, each in quotes; {workers}, {batch_per_worker}, {p
 WORKERS = "Values of {workers}: every command once with each."
 BATCHES = "Values of {batch_per_worker}: every command once with each."
 SAMPLES = "Samples of a process and step, where they cannot be told: of all commands, or A=32,B=64."
+EXPECT = "Samples of a step of all processes, e.g. '{workers} * {batch_per_worker}'; others are refused."
 MARGIN = "Half of the interval at which a verdict is sure enough, e.g. 2%; launches are added until then."
 SHELL = "Start each command by `sh -c`: for pipes, redirections and variables."
 TO_ITS_END = f"Let each command run to its own end, {WHOLE_LAUNCHES} times, in alternation: total and training time."
@@ -91,6 +92,7 @@ class Asked:
     workers: Annotated[str, options.option("N,…", WORKERS, options.TRIALS)] = ""
     batch_per_worker: Annotated[str, options.option("N,…", BATCHES, options.TRIALS)] = ""
     samples_per_step: Annotated[str, options.option("N|A=N,…", SAMPLES, options.TRIALS)] = ""
+    expect: Annotated[str, options.option("SAMPLES", EXPECT, options.TRIALS)] = ""
     margin: Annotated[str, options.option("P%", MARGIN, options.TRIALS)] = "2%"
     shell: Annotated[bool, options.flag("--shell", help=SHELL, group=options.TRIALS)] = False
     whole: Annotated[bool, options.flag("--whole", help=TO_ITS_END, group=options.TRIALS)] = False
@@ -166,6 +168,7 @@ def bench(
         given = samples_of(asked.samples_per_step, [each.label for each in candidates])
         share = margin_of(asked.margin)
         check(asked)
+        refuse_other_samples(asked.expect, candidates)
         folder = results / f"bench-{asked.name or digits(candidates)}"
         console = Console(stderr=as_json, highlight=False, soft_wrap=True)
         announce(console, candidates, folder, asked.whole)
@@ -177,6 +180,7 @@ def bench(
                 run_whole(candidates, folder, console)
                 return whole_verdict(folder, candidates, share, console, as_json, asked.metric)
             looks = looked_at(candidates, folder, console, given)
+            refuse_other_samples(asked.expect, candidates, looks)
             code = in_turns(candidates, looks, folder, share, console, again)
             if code in (OK, SOME_FAILED):
                 code = verdict(folder, candidates, share, console, as_json, looks)
@@ -267,11 +271,29 @@ def check(asked: Asked) -> None:
         raise StudyError([f"--metric {asked.metric}: {error}"]) from error
     if asked.metric and (groups != 1 or not asked.whole):
         raise StudyError([f"--metric {asked.metric}: a pattern with one group in parentheses, beside --whole"])
+    if asked.expect and asked.whole:
+        raise StudyError(["--expect is held against a look, which --whole does without"])
     if asked.export and asked.whole:
         raise StudyError(["--export copies what is measured in turns: it does not go with --whole"])
     place = Path(asked.export)
     if asked.export and place.exists() and not (place / manifest.FILE).exists() and any(place.iterdir()):
         raise StudyError([f"--export {place}: it is not empty, and holds no results"])
+
+
+def refuse_other_samples(text: str, candidates: Sequence[Candidate], looks: Mapping[str, Look] | None = None) -> None:
+    """Raises StudyError where `text` is no arithmetic, HostError where a step was seen with other samples than it says.
+
+    `text`: samples of all processes, for every command; empty: nothing is expected.
+    """
+    for each in candidates if text else ():
+        look = (looks or {}).get(each.label)
+        try:
+            expected = placeholders.expected(text, {"workers": look.processes if look else 1, **each.values})
+        except ValueError as wrong:
+            raise StudyError([f"--expect {wrong}"]) from wrong
+        if look and look.samples and (seen := look.processes * look.samples) != expected:
+            what = f"{expected} samples a step are expected, and {look.processes} x {look.samples} = {seen} were seen"
+            raise HostError(f"{each.label}: {what}: {each.text}")
 
 
 def digits(candidates: Sequence[Candidate]) -> str:

@@ -137,6 +137,19 @@ def test_options_that_say_nothing_are_refused(
     assert cli.main(["bench", "a", "b", *options]) == 2 and fact in capsys.readouterr().err
 
 
+def test_a_command_that_takes_other_samples_than_expected_is_refused() -> None:
+    candidates = list(bench.expanded(["a {workers}", "b"], {"workers": "2", "batch_per_worker": ""}))
+    looks = {"A": bench.Look(2, 16), "B": bench.Look(1, 32)}
+    bench.refuse_other_samples("32", candidates, looks)
+    bench.refuse_other_samples("{workers} * 8", candidates, {"A": bench.Look(2, 8), "B": bench.Look(1, None)})
+    with pytest.raises(HostError, match="B: 16 samples a step are expected, and 1 x 32 = 32 were seen: b"):
+        bench.refuse_other_samples("{workers} * 16", candidates, looks)
+    for text, fact in (("{workers} ** 2", "no arithmetic"), ("{batch_per_worker}", "neither a key")):
+        with pytest.raises(StudyError) as refused:
+            bench.refuse_other_samples(text, candidates)
+        assert fact in refused.value.problems[0]
+
+
 def test_a_dry_run_says_what_would_start_and_starts_nothing(tmp_path: Path, capsys: Capture) -> None:
     words = ["bench", "touch {run_dir}/x", "touch y", "--dry-run", "--results", str(tmp_path / "r")]
     assert cli.main(words) == 0
