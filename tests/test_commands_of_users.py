@@ -92,6 +92,7 @@ def commands(records: dict[str, Record]) -> dict[str, Record]:
 def test_unmodified_commands_take_turns_in_one_launch(in_turn: dict[str, Record]) -> None:
     assert {record.status for record in in_turn.values()} == {"ok"}, [r.reason for r in in_turn.values()]
     assert {record.launch.partition("/")[0] for record in in_turn.values()} == {"1"}
+    assert len({record.ranks[0].versions["torch"] for record in in_turn.values()}) == 1
     at = sorted((b.at, b.round, name) for name, r in in_turn.items() for b in r.ranks[0].blocks)
     assert [round for _, round, _ in at] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     for name, record in commands(in_turn).items():
@@ -152,6 +153,8 @@ def test_a_token_reaches_a_command_and_stays_out_of_records_logs_pages_and_expor
     assert len(told) == 2 and set(told) == {f"Bearer {len(TOKEN)}"}
     for words in (["tables", "-q"], ["export", "--tensorboard", str(exported)], ["pack"]):
         assert cli.main([words[0], str(results), *words[1:]]) == 0
+    table = (results / "tables" / "throughput-script-train.py.md").read_text()
+    assert "torchrun" in table and "{" not in table and "Parameters" not in table, "what nobody saw is not 0"
     assert cli.main(["unpack", f"{results}.study.zip", "--out", str(unpacked)]) == 0
     held = [path for path in folder.rglob("*") if path.is_file() and path.name != "results.study.zip"]
     assert len(held) > 30 and {*unpacked.iterdir()} and {*exported.iterdir()}

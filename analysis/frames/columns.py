@@ -198,7 +198,12 @@ TRIALS: tuple[Column, ...] = (  # results.csv
         listed=Listed("launch", OF_TRIALS, "s"),
         doc="from starting the launcher to the first step",
     ),
-    largest("parameters", listed=Listed("parameters", OF_CONFIGURATIONS), doc="trainable parameters of the model"),
+    largest(
+        "parameters",
+        read=lambda rank: rank.parameters or None,
+        listed=Listed("parameters", OF_CONFIGURATIONS),
+        doc="trainable parameters of the model",
+    ),
     Column("samples_seen", int, ranks=sum, doc="in the timed window"),
     average(
         "achieved_over_target",

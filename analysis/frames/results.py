@@ -44,6 +44,7 @@ NOT_A_SERIES = (
 )
 OF_A_FRAMEWORK = ("launcher", "controller")  # differ between frameworks as such: said only where one has several
 OF_ONE_KIND = ("learning_rate", "epochs", "warmup_epochs")  # with train_*: only what is trained, or timed, has them
+FILLED_IN = re.compile(r"(?:-\S*[ =])?\S*(?<!\$)\{[a-z0-9_]+\}\S*")  # of a command: `--nproc-per-node {workers}`
 WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any other key: its name and value
     "zero_stage": lambda stage: f"ZeRO-{stage}",
     "accumulation": lambda parts: f"accumulation {parts}" if parts > 1 else "",
@@ -141,8 +142,9 @@ def add(configurations: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
 
 
 def _told_apart(commands: Iterable[str]) -> dict[str, str]:
-    """Each command of a user's own -> its words that not all of them have; all words where two would be alike."""
-    split = {text: text.split() for text in commands}
+    """Each command of a user's own -> its words that not all of them have, without options whose values other words of
+    the label say; all words where two would be alike."""
+    split = {text: FILLED_IN.sub("", text).split() for text in commands}
     shared = set.intersection(*map(set, split.values())) if split else set()
     short = {text: " ".join(word for word in words if word not in shared) for text, words in split.items()}
     return short if len({*short.values()}) == len(short) else {text: text for text in split}

@@ -225,7 +225,9 @@ def _report(trial: Trial, rank: int, lines: Sequence[Mapping[str, Any]], turns: 
         gpu_utilization_percent=None,
         energy_joules=None,
         backend=_observing(steps, end),
-        versions={"torch": str(about.get("torch") or "")},
+        versions={
+            "torch": str(about.get("torch") or "").partition("+")[0]
+        },  # as its distribution is called: not +cu132
         notes=notes,
         learning_rate=_finite(window[-1]["learning_rate"]),
         first_losses=[_finite(step["loss"]) for step in steps[:FIRST_STEPS]],
