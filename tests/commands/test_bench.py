@@ -487,13 +487,13 @@ def benched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., in
 
 @pytest.mark.slow
 def test_a_command_that_waits_is_slower_by_what_it_waits(benched: Callable[..., int], capsys: Capture) -> None:
-    words = ("python train.py {batch_per_worker} 0.004", "python train.py 16 0.008", "--batch-per-worker", "16")
+    words = ("python train.py {batch_per_worker} 0.01", "python train.py 16 0.03", "--batch-per-worker", "16")
     assert benched(*words, "--json") == 3, "two launches claim no interval"
     said = json.loads(capsys.readouterr().out)
     (ratio,) = said["ratios"]
-    assert (ratio["of"], ratio["over"]) == ("B", "A") and 0.45 < ratio["ratio"] < 0.65
+    assert (ratio["of"], ratio["over"]) == ("B", "A") and 0.3 < ratio["ratio"] < 0.5
     assert [side["step_samples"] for side in said["commands"]] == [16, 16]
-    assert said["commands"][1]["step_seconds"] > 0.008 and 0 < said["commands"][0]["observer_share"] < 0.2
+    assert said["commands"][1]["step_seconds"] > 0.03 and 0 < said["commands"][0]["observer_share"] < 0.2
     records = sorted(Path("results/bench-x/trials").glob("*/record.json"))
     before = [path.stat().st_mtime_ns for path in records]
     assert benched(*words, "--export", "there") == 3
@@ -501,16 +501,17 @@ def test_a_command_that_waits_is_slower_by_what_it_waits(benched: Callable[..., 
     out = capsys.readouterr().out
     assert len(records) == 4 and "Nothing was left to measure" in out and "as fast as A" not in out
     assert (Path("there") / "tables" / "results.csv").exists() or list(Path("there").glob("**/results.csv"))
-    assert not (Path("there") / "looks").exists() and cli.analysis(["report", "there"]) == 0
+    assert not (Path("there") / "looks").exists() and (Path("there") / "report.html").exists()
 
 
 @pytest.mark.slow
 def test_a_command_that_stops_others_waiting_is_measured_in_launches_that_alternate(
-    benched: Callable[..., int], capsys: Capture
+    benched: Callable[..., int], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that ends after 30 steps is gone in the middle of its turns."""
+    monkeypatch.setattr(bench, "LAUNCHES", 1)
     Path("short.py").write_text(TRAIN.replace("range(1000)", "range(1)").replace("4096", "480"))
-    assert benched("python train.py 16 0.004", "python short.py 16 0.004") == 3, "of two launches"
+    assert benched("python train.py 16 0.004", "python short.py 16 0.004") == 3, "one launch claims no interval"
     out = " ".join(capsys.readouterr().out.split())
     assert "All alternate" in out and "B cannot take turns: " in out and "B over A: " in out
 
