@@ -26,7 +26,7 @@ NAMES = (
     *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),
     *("large_report", "training_overhead", "links", "decentralized", "leaving_peers", "daemon_core", "study_cost"),
     *("trajectories", "surgical_frames", "warm", "warm_others", "default_study", "default_runs", "verdicts"),
-    *("bench_verdicts", "observer_overhead"),
+    *("bench_verdicts", "observer_overhead", "public_scripts"),
 )
 INTERRUPTED = 130
 
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help="study_cost, decentralized, warm, warm_others, default_study: begin anew instead of going on",
+        help="begin anew, where a benchmark would go on (study_cost, decentralized, warm, public_scripts, ...)",
     )
     parser.add_argument(
         "--held-out", type=Path, action="append", default=[], metavar="RESULTS",
@@ -56,6 +56,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--minutes", type=float, help="verdicts, bench_verdicts, decentralized: measure for so long at most"
     )
+    parser.add_argument("--folder", type=Path, help="public_scripts: the clones of the repositories")
     parser.add_argument("--results", type=Path, help="folder for the results (default: benchmarks/results)")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(words)
@@ -66,7 +67,8 @@ def main(argv: list[str] | None = None) -> int:
     names = asked.names or list(NAMES)
     folder = asked.results or (publish.QUICK_RESULTS if asked.quick else publish.RESULTS)
     models, held_out = tuple(asked.models.split(",")), tuple(asked.held_out)
-    options = Options(asked.quick, asked.pairs, asked.fraction, models, asked.fresh, held_out, asked.minutes)
+    bounds = (asked.minutes, asked.folder)
+    options = Options(asked.quick, asked.pairs, asked.fraction, models, asked.fresh, held_out, *bounds)
     if asked.inside:
         try:
             return one(names[0], options, folder)

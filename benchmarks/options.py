@@ -19,6 +19,7 @@ class Options:
     fresh: bool = False
     held_out: tuple[Path, ...] = ()  # results folders to hold predictions against (prediction)
     minutes: float | None = None  # that a gathering may take (verdicts, bench_verdicts, decentralized)
+    folder: Path | None = None  # of clones (public_scripts)
 
     def pairs(self, usual: int) -> int:
         """How many pairs to take, where a benchmark's own number is `usual`."""
