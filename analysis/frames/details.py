@@ -20,7 +20,7 @@ from analysis.frames.measured import PHASES, Row, communicator, who
 from analysis.frames.rows import WHO, numbers, typed, whole
 from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.records.schema import RankReport, Record
+from scaling_study.records.schema import RankReport, Record, waited_for
 from scaling_study.stats.intervals import within_run
 from scaling_study.stats.launches import together
 from scaling_study.stats.network import COLLECTIVES
@@ -112,7 +112,8 @@ def _price(machine_file: dict[str, Any]) -> float | None:
 # How a trial was run, in a row each. `first_step`: seconds of rank 0's first timed step over the median of its steps;
 # `cores` and `threads`: fewest and most over the ranks, 0 where nothing is pinned; `units`: of a sharded model;
 # `training`: the TrainingReport of each rank; empty where there is none. `first_losses`, `first_learning_rates`: of an
-# observed command, mean of the ranks, and of rank 0; empty of any other.
+# observed command, mean of the ranks, and of rank 0; empty of any other. `waited_for`:
+# the one rank that the others wait for; None where there is none, or where nothing says so.
 FACTS = dict.fromkeys(
     (
         *WHO,
@@ -130,6 +131,7 @@ FACTS = dict.fromkeys(
         "training",
         "first_losses",
         "first_learning_rates",
+        "waited_for",
     ),
     "object",
 )
@@ -164,6 +166,7 @@ def fact_rows(record: Record) -> list[Row]:
             tuple(rank.training for rank in ranks if rank.training),
             tuple(map(_mean_of_all, zip(*first_losses, strict=False))),
             tuple(ranks[0].first_learning_rates),
+            waited_for(ranks),
         )
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -10,6 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from analysis import findings
+from analysis.findings import NOTE, Evidence, Finding
 from analysis.frames import configurations
 from analysis.frames.configurations import known, over, values_of
 from analysis.frames.measured import of_peers, samples_of_step
@@ -34,6 +36,7 @@ from analysis.views.steps import (
     Steps,
 )
 from analysis.views.view import Drawing, Gap, StudyTable, View
+from scaling_study.records.schema import WaitedFor
 
 # The bottleneck of a step, and its evidence in numbers.
 #
@@ -468,6 +471,34 @@ def _panel(axis: Axes, shown: Sequence[Bottleneck], names: Sequence[str], texts:
     axis.grid(False)
 
 
+def one_rank_waited_for(evidence: Evidence) -> Iterator[Finding]:
+    """Configurations in whose every launch the others wait for the same rank."""
+    seen: list[tuple[ConfigurationRow, list[WaitedFor]]] = []
+    for row in evidence.rows:
+        last = evidence.fact(row, "waited_for")
+        everywhere = len(last) == len(evidence.facts.get(str(row["configuration"]), ()))
+        if last and everywhere and len({(one.host, one.rank) for one in last}) == 1:
+            seen.append((row, last))
+    if not seen:
+        return
+    _, worst = max(seen, key=lambda pair: _share(pair[1]))
+    one, low, high = worst[0], min(one.late.low for one in worst), max(one.late.high for one in worst)
+    mean = sum(each.late.seconds for each in worst) / len(worst)
+    rows = [row for row, _ in seen]
+    text = (
+        f"Rank {one.rank} on {one.host} comes to its backward pass {1e3 * mean:.3g} ms [{1e3 * low:.3g}, "
+        f"{1e3 * high:.3g}] after the last of the others, {percent(_share(worst))} of the median step (launches: "
+        f"{len(worst)}): {findings.named(rows, evidence.rows)}. They wait for it, so look at its input, its cores and "
+        "its host."
+    )
+    yield findings.about("straggler", "One rank that the others wait for", text, NOTE, rows)
+
+
+def _share(last: Sequence[WaitedFor]) -> float:
+    """Of the median step."""
+    return sum(one.late.seconds / one.step_seconds for one in last) / len(last)
+
+
 VIEW = View(
     "What holds each configuration back?",
     (
@@ -481,6 +512,7 @@ VIEW = View(
         ),
     ),
     (Drawing("steps", draw, several=True, section="why", beside="bottleneck"),),
+    (one_rank_waited_for,),
 )
 
 

@@ -15,10 +15,12 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import numpy as np
 
 from scaling_study import observe
 from scaling_study.errors import shortened
@@ -27,12 +29,15 @@ from scaling_study.observe import checks
 from scaling_study.processes.process import FIRST_BYTES, LAST_BYTES, Exit
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
-from scaling_study.records.schema import Block, Phases, RankReport
+from scaling_study.records.schema import Block, Lateness, Phases, RankReport
+from scaling_study.stats.intervals import FEWEST_REPEATS, student_t
 from scaling_study.study import command
 from scaling_study.trial import Trial
 
 SEEN = "observed"  # in a trial's folder, or a group's: one file of lines from each process
 FIRST_STEPS = 8  # losses of which are kept, to be held against those of another command
+Line = Mapping[str, Any]  # that the observer wrote (observe/steps.py)
+COUNTED = {"forward_flops": "FLOPs", "communication_bytes": "bytes of collectives"}  # what inside.py may not know
 LOOP_PARTS = {"data": "data_seconds", "forward": "forward_seconds", "backward": "backward_seconds"}
 WHOLE_LOG = 2 * (FIRST_BYTES + LAST_BYTES)
 SAID = re.compile(r"scaling-study: not observed: (.+)")  # where no record could be written (hooks.py)
@@ -131,7 +136,7 @@ def write_reports(trial: Trial, seen: Path, folder: Path, turns: Sequence[Turn] 
         store.write_rank(folder, report)
 
 
-def trained(processes: Sequence[Sequence[Mapping[str, Any]]]) -> list[Sequence[Mapping[str, Any]]]:
+def trained(processes: Sequence[Sequence[Line]]) -> list[Sequence[Line]]:
     """The processes that made training steps. Raises NotObserved where there are none, or one was lost sight of."""
     found = [lines for lines in processes if any(line["kind"] == "step" for line in lines)]
     whys = [line["why"] for lines in found or processes for line in lines if line["kind"] == "not observed"]
@@ -146,7 +151,7 @@ def trained(processes: Sequence[Sequence[Mapping[str, Any]]]) -> list[Sequence[M
     return found
 
 
-def reports(trial: Trial, processes: Sequence[Sequence[Mapping[str, Any]]], turns: Sequence[Turn]) -> list[RankReport]:
+def reports(trial: Trial, processes: Sequence[Sequence[Line]], turns: Sequence[Turn]) -> list[RankReport]:
     """The reports of a command's processes, by rank. Raises NotObserved."""
     ranks = trained(processes)
     count = max(int(lines[0].get("world") or 1) for lines in ranks)
@@ -157,7 +162,16 @@ def reports(trial: Trial, processes: Sequence[Sequence[Mapping[str, Any]]], turn
         )
     if not turns:
         _check_steps(trial, [sum(line["kind"] == "step" for line in lines) for lines in ranks])
-    made = [_report(trial, rank, lines, turns) for rank, lines in enumerate(ranks)]
+    hosts = [str(lines[0]["host"]) for lines in ranks]
+    looked_at = {line["step"] for lines in ranks for line in lines if line.get("looked_at")}  # by any of the ranks
+    windows = [_window(trial, rank, _steps(lines), turns, looked_at) for rank, lines in enumerate(ranks)]
+    late: list[Lateness | None] = [None] * count
+    if not any(_inside(lines).get("part_of_model") for lines in ranks):  # stages of a pipeline are not alike
+        late = lateness([[step.get("before_backward") for step in window] for window in windows], hosts)
+    made = [
+        _report(trial, rank, lines, window, turns, behind)
+        for rank, (lines, window, behind) in enumerate(zip(ranks, windows, late, strict=True))
+    ]
     made[0].notes.extend(checks.doubts(ranks))
     return made
 
@@ -174,19 +188,83 @@ def _check_steps(trial: Trial, counts: Sequence[int]) -> None:
         raise NotObserved(f"{fewest} steps were seen, and warmup_steps and min_steps ask for {least}")
 
 
-def _report(trial: Trial, rank: int, lines: Sequence[Mapping[str, Any]], turns: Sequence[Turn]) -> RankReport:
-    about = lines[0]
-    steps = [line for line in lines if line["kind"] == "step"]
-    ends = [line for line in lines if line["kind"] in ("end", "so far")]
-    end: Mapping[str, Any] = ends[-1] if ends else {}
-    warm = turns[0].after if turns else min(trial.window.warmup_steps, max(0, len(steps) - 1))
-    timed = [steps[turn.after : turn.after + turn.steps] for turn in turns] or [steps[warm:]]
-    window = list(itertools.chain.from_iterable(timed))
-    if not window:
+def _steps(lines: Sequence[Line]) -> list[Line]:
+    return [line for line in lines if line["kind"] == "step"]
+
+
+def _end(lines: Sequence[Line]) -> Line:
+    """The last account of a process; empty where it was ended before it gave one."""
+    return next((line for line in reversed(lines) if line["kind"] in ("end", "so far")), {})
+
+
+def _inside(lines: Sequence[Line]) -> Line:
+    """What one step of a process held (observe/inside.py)."""
+    return _end(lines).get("inside") or {}
+
+
+def _warm(trial: Trial, steps: Sequence[Line], turns: Sequence[Turn]) -> int:
+    """How many steps warm up."""
+    return turns[0].after if turns else min(trial.window.warmup_steps, max(0, len(steps) - 1))
+
+
+def _window(
+    trial: Trial, rank: int, steps: Sequence[Line], turns: Sequence[Turn], looked_at: Collection[int]
+) -> list[Line]:
+    """The steps that are timed. One that was looked at is none, where the warm-up was too short for it and others are
+    left. Raises NotObserved."""
+    warm = _warm(trial, steps, turns)
+    timed = [step for turn in turns for step in steps[turn.after : turn.after + turn.steps]]
+    if not turns:
+        timed = [step for step in steps[warm:] if step["step"] not in looked_at] or list(steps[warm:])
+    if not timed:
         raise NotObserved(f"rank {rank} made {len(steps)} steps: none is left after {warm} that warm up")
+    return timed
+
+
+LATE_GROUPS, LATE_CONFIDENCE = 10, 0.99
+
+
+def lateness(before_backward: Sequence[Sequence[float | None]], hosts: Sequence[str]) -> list[Lateness | None]:
+    """By rank, how much later than the last of the others it comes to its last backward pass; None: not known.
+
+    `before_backward`: (ranks, steps) seconds. Over several hosts the others are the ranks of other hosts, since a slow
+    host has several slow ranks. The interval is Student's over medians of up to ten groups of consecutive steps: a
+    slow spell, which is in several steps at once, is in few of the groups.
+    """
+    unknown: list[Lateness | None] = [None] * len(hosts)
+    steps = {len(own) for own in before_backward}
+    if len(hosts) < 2 or len(steps) > 1 or min(steps) < 2 * FEWEST_REPEATS or None in itertools.chain(*before_backward):
+        return unknown
+    spent = np.asarray(before_backward, dtype=np.float64)
+    apart = len(set(hosts)) > 1
+    found = list[Lateness | None]()
+    for rank, host in enumerate(hosts):
+        others = [other for other in range(len(hosts)) if (hosts[other] != host if apart else other != rank)]
+        later = spent[rank] - spent[others].max(axis=0)
+        groups = np.array_split(later, min(LATE_GROUPS, len(later) // 2))
+        medians = [float(np.median(group)) for group in groups]
+        half = student_t(LATE_CONFIDENCE, len(medians) - 1) * float(np.std(medians, ddof=1)) / len(medians) ** 0.5
+        middle = float(np.median(later))
+        found.append(Lateness(middle, middle - half, middle + half))
+    return found
+
+
+def _report(
+    trial: Trial,
+    rank: int,
+    lines: Sequence[Line],
+    window: Sequence[Line],
+    turns: Sequence[Turn],
+    late: Lateness | None,
+) -> RankReport:
+    about, end, inside, steps = lines[0], _end(lines), _inside(lines), _steps(lines)
+    warm = _warm(trial, steps, turns)
     each, notes = _samples(trial, end)
     if window[-1]["loss"] is not None and _finite(window[-1]["loss"]) is None:
         notes.append("the loss is not finite")
+    unknown = inside.get("unknown", {})
+    notes += [f"{what} are not known: {unknown[name]}" for name, what in COUNTED.items() if name in unknown]
+    notes += [f"peak memory is of {end['peak_memory_of']}"] if end.get("peak_memory_of") else []
     whole = [step["seconds"] for step in window]
     parts = {ours: fmean(step["parts"][part] for step in window) for part, ours in LOOP_PARTS.items()}
     optimizer = fmean(step["parts"]["optimizer"] for step in window)
@@ -213,9 +291,9 @@ def _report(trial: Trial, rank: int, lines: Sequence[Mapping[str, Any]], turns: 
             unattributed_seconds=fmean(whole) - sum(parts.values()) - optimizer,
             **parts,
         ),
-        parameters=int(end.get("parameters") or about.get("parameters") or 0),
-        allreduce_bytes=None,
-        communication_bytes={},
+        parameters=int(inside.get("parameters") or 0),
+        allreduce_bytes=inside.get("allreduce_bytes"),
+        communication_bytes=inside.get("communication_bytes") or {},
         peak_memory_bytes=end.get("peak_memory_bytes"),
         memory={},
         loss_first=_finite(steps[0]["loss"]),
@@ -224,7 +302,7 @@ def _report(trial: Trial, rank: int, lines: Sequence[Mapping[str, Any]], turns: 
         steps_per_epoch=0,
         gpu_utilization_percent=None,
         energy_joules=None,
-        backend=_observing(steps, end),
+        backend={**_observing(steps, end), **({"backend": inside["backend"]} if inside.get("backend") else {})},
         versions={
             "torch": str(about.get("torch") or "").partition("+")[0]
         },  # as its distribution is called: not +cu132
@@ -232,11 +310,13 @@ def _report(trial: Trial, rank: int, lines: Sequence[Mapping[str, Any]], turns: 
         learning_rate=_finite(window[-1]["learning_rate"]),
         first_losses=[_finite(step["loss"]) for step in steps[:FIRST_STEPS]],
         first_learning_rates=[_finite(step["learning_rate"]) for step in steps[:FIRST_STEPS]],
+        forward_flops_per_sample=inside["forward_flops"] / each if inside.get("forward_flops") and each else None,
+        late=late,
         blocks=[Block(turn.block, turn.steps, turn.at) for turn in turns],
     )
 
 
-def _samples(trial: Trial, end: Mapping[str, Any]) -> tuple[int, list[str]]:
+def _samples(trial: Trial, end: Line) -> tuple[int, list[str]]:
     """(samples of a rank's step, notes): as seen, else as the study says them."""
     seen = end.get("samples_per_step")
     if seen is not None:

@@ -10,6 +10,7 @@ needs the standard library and the torch that is there (2.1 or newer), and is wr
     site/sitecustomize.py   Python runs it at every start, since its folder is on PYTHONPATH. It waits for torch
     hooks.py                once torch is imported: optimisers, modules, backward, DataLoaders, scalers, saving
     steps.py                what these see, folded into steps and written as JSON lines
+    inside.py               looks into one warm-up step: FLOPs, bytes of collectives; and peak memory
     held.py                 waits for a driver between two steps, where commands take turns
     checks.py               do the ranks train one model, on data of their own?
 """

@@ -17,7 +17,6 @@ import atexit
 import contextlib
 import functools
 import os
-import resource
 import socket
 import sys
 import time
@@ -28,6 +27,7 @@ from weakref import WeakKeyDictionary, ref
 from scaling_study.observe import DRIVER, STEPS
 from scaling_study.observe.checks import Checks
 from scaling_study.observe.held import Held
+from scaling_study.observe.inside import Look, peak_memory
 from scaling_study.observe.steps import Record, Steps, UpTo
 
 OLDEST = (2, 1)
@@ -39,13 +39,16 @@ class Observer:
 
     def __init__(self, torch: Any, folder: str) -> None:
         self.torch, self.folder = torch, folder
+        self.look = self.looking()
         self.begin()
 
     def begin(self) -> None:
         """Anew: in a process that was forked, what its parent saw is not its own."""
         wanted, driver = os.environ.get(STEPS, ""), os.environ.get(DRIVER, "")
         goal = Held(driver, self.who, self.tell) if driver else UpTo(int(wanted) if wanted else None)
-        self.steps = Steps(goal=goal)
+        self.look.leave()
+        self.look = self.looking()
+        self.steps = Steps(goal=goal, look=self.look.end)
         self.record = Record(self.folder, self.about)
         self.checks = Checks(self.torch)
         self.dead = self.finished = False
@@ -61,6 +64,9 @@ class Observer:
         self.scaled: Any = None  # (result of a scaler, its input)
         self.own_seconds = 0.0  # spent in here
         self.identity: dict[str, Any] = {}
+
+    def looking(self) -> Look:
+        return Look(lambda: self.steps.part(), self.who, lambda: list(self.trainable))
 
     # --- identity and endings ---
 
@@ -94,6 +100,7 @@ class Observer:
     def broke(self, error: BaseException) -> None:
         """Something in here failed: say so in the record, and look no further."""
         self.dead = True
+        self.look.leave()
         why = f"{type(error).__name__}: {error}"
         with contextlib.suppress(Exception):  # nothing of it may reach the training
             try:
@@ -121,6 +128,7 @@ class Observer:
         if self.finished or self.dead:
             return
         self.finished = self.dead = True
+        self.look.leave()
         try:
             self.steps.finish()
             if not (self.steps.done or self.steps.backwards):
@@ -133,11 +141,11 @@ class Observer:
             print(f"scaling-study: not observed: {error!r}", file=sys.stderr)
 
     def summary(self) -> dict[str, Any]:
-        cuda = self.torch.cuda
-        peak = cuda.max_memory_allocated() if cuda.is_available() and cuda.is_initialized() else None
-        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        memory = {"peak_memory_bytes": peak, "peak_resident_bytes": resident}
-        return {**self.steps.summary(), **memory, "own_seconds": self.own_seconds - self.steps.goal.waited_seconds}
+        steps = self.steps
+        inside = self.look.summary(steps.anchor, steps.counts)
+        own = self.own_seconds - steps.goal.waited_seconds - self.look.seconds
+        memory = peak_memory(self.torch, self.look.resident)
+        return {**steps.summary(), **memory, "inside": inside, "own_seconds": own}
 
     def tell(self) -> list[float]:
         """Write all that was seen so far, for a driver that reads it now; seconds of each step."""
@@ -257,6 +265,8 @@ class Observer:
                 self.after_step(self.steps.next_begins())
                 if self.checks.left:
                     self.steps.aside(self.checks.look, module, first)
+            else:
+                self.look.put_off()
             self.steps.sequence_first |= trains and self._sequence_first(module)
             part = self.steps.forward(trains, rows_of(first))
         self.steps.enter(part)

@@ -9,11 +9,16 @@ Evaluation begins with a forward pass that does not train and lasts until the ne
 
     {"kind": "process", "pid", "host", "rank", "world", "by", "torch", "device", "script"}
     {"kind": "step", "step", "ended", "seconds", "pause_seconds", "parts", "loader_rows", "forward_rows", "samples",
-     "backwards", "loss", "learning_rate", "optimizer", "skipped"}     of the first also what checks.py looks at
+     "backwards", "before_backward", "looked_at", "loss", "learning_rate", "optimizer", "skipped"}
+                        of the first also what checks.py looks at
     {"kind": "not observed", "why"}
     {"kind": "end", "why", "steps", "samples_per_step", "samples_unknown", "optimizers", "peak_memory_bytes", ...,
+     "inside",          what one step held: FLOPs, bytes of collectives (inside.py)
      "own_seconds"}     in which the observer itself ran
     {"kind": "so far", ...}     the same of a run that a driver holds
+
+`before_backward`: the seconds of a step before its last backward pass, without backward passes. A rank of data-parallel
+training waits for no other in them, so they tell who comes last.
 
 A value that was not seen is null. Lines are written every two seconds at most, and at the end.
 """
@@ -59,6 +64,8 @@ class Piece:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self.loader_rows = self.forward_rows = self.backwards = 0
+        self.before_backward = 0.0  # seconds before its last backward pass, without backward passes and pauses
+        self.looked_at = False  # it took longer for it (inside.py)
         self.explicit: int | None = None
         self.loss: Any = None  # a tensor until it is written
         self.learning_rate: float | None = None
@@ -74,6 +81,8 @@ class Piece:
         self.forward_rows += other.forward_rows
         self.backwards += other.backwards
         self.checks = {**other.checks, **self.checks}
+        self.before_backward += other.before_backward
+        self.looked_at |= other.looked_at
         for name in ("explicit", "loss", "learning_rate", "optimizer", "skipped", "ended"):
             setattr(self, name, getattr(other, name))
 
@@ -97,6 +106,8 @@ class Piece:
             "forward_rows": self.forward_rows,
             "samples": self.explicit,
             "backwards": self.backwards,
+            "before_backward": round(self.before_backward, 7) if self.backwards else None,
+            "looked_at": self.looked_at,
             "loss": loss if loss is None or isinstance(loss, float) else float(loss),
             "learning_rate": self.learning_rate,
             "optimizer": self.optimizer,
@@ -106,10 +117,19 @@ class Piece:
 
 
 class Steps:
-    """Folds events into steps. `now` of every event is time.perf_counter()'s."""
+    """Folds events into steps. `now` of every event is time.perf_counter()'s.
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter, goal: UpTo | None = None) -> None:
-        self.clock, self.goal = clock, goal or UpTo(None)
+    `look`: is told the optimizer of each piece that ends and how many whole steps came before, and says whether the
+    piece was looked at (inside.py).
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        goal: UpTo | None = None,
+        look: Callable[[str, int], bool] = lambda name, steps: False,
+    ) -> None:
+        self.clock, self.goal, self.look = clock, goal or UpTo(None), look
         self.entered: list[str] = []  # parts, the innermost last
         self.mark = clock()
         self.piece, self.pending = Piece(), []  # type: ignore[var-annotated]
@@ -132,9 +152,13 @@ class Steps:
         if self.entered:
             self.entered.pop()
 
-    def _pass(self, now: float) -> None:
+    def part(self) -> str:
+        """The part that runs now."""
         part = self.entered[-1] if self.entered else "rest"
-        self.piece.seconds["evaluation" if self.evaluating and part in ("rest", "data") else part] += now - self.mark
+        return "evaluation" if self.evaluating and part in ("rest", "data") else part
+
+    def _pass(self, now: float) -> None:
+        self.piece.seconds[self.part()] += now - self.mark
         self.mark = now
 
     def aside(self, look: Callable[..., dict[str, Any]], *seen: Any) -> None:
@@ -177,6 +201,9 @@ class Steps:
         return True
 
     def backward(self, loss: Any) -> None:
+        """A backward pass begins."""
+        self._pass(self.clock())
+        self.piece.before_backward = self.piece.step_seconds() - self.piece.seconds["backward"]
         self.piece.backwards += 1
         self.backwards += 1
         self.piece.loss = loss
@@ -212,6 +239,9 @@ class Steps:
         piece, self.piece, self.worked = self.piece, Piece(), False
         piece.optimizer, piece.learning_rate, piece.skipped, piece.ended = name, rate, skipped, time.time()
         self.counts[name] += 1
+        whole = self.done if self.anchor is not None else len(self.pending) // len(self.counts)
+        piece.looked_at = self.look(name, whole)
+        self.mark = self.clock()
         self.pending.append(piece)
         seen = sum(self.counts.values())
         if self.anchor is None and seen >= (LEARNING if len(self.counts) > 1 else SETTLED_ALONE):
@@ -282,7 +312,9 @@ class Steps:
         if not self.rows and self.sequence_first:
             return None, "no DataLoader was seen, and the model takes sequences first (batch_first=False)"
         if not self.rows or abs(self.rows - self.forwards) <= self.largest:
-            return (self.forwards or self.rows) / self.done, ""  # a loader may be a batch ahead of the training
+            # A loader may be a batch ahead of the training, and a pipeline's stages pass a batch to learn their shapes.
+            whole = self.rows if self.forwards % self.done else self.forwards
+            return (whole or self.forwards or self.rows) / self.done, ""
         loaded, taken = self.rows / self.done, self.forwards / self.done
         return None, f"DataLoaders gave {loaded:g} rows a step and forward passes took {taken:g}: say which are samples"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import InitVar, asdict, dataclass, field, replace
 from functools import cached_property
+from statistics import median
 from typing import Any
 
 from scaling_study.trial import STRICT, Trial, Window
@@ -182,6 +183,18 @@ class TrainingReport:
 
 
 @dataclass(frozen=True)
+class Lateness:
+    """Seconds by which a rank comes to its last backward pass after the last of the others, in the median step, with a
+    99 % interval; negative: before it. From there on ranks wait for each other."""
+
+    __pydantic_config__ = STRICT
+
+    seconds: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class RankReport:
     """Measurements of one rank. Times are seconds, sizes bytes."""
 
@@ -247,6 +260,7 @@ class RankReport:
     weights: dict[str, str] = field(default_factory=dict)  # about the file that it began with (workloads/weights.py)
     first_losses: list[float | None] = field(default_factory=list)  # of its first steps, where a command was observed
     first_learning_rates: list[float | None] = field(default_factory=list)  # likewise
+    late: Lateness | None = None  # of a command on several workers (launch/observed.py)
 
     def __post_init__(self) -> None:
         if self.training == TrainingReport():  # {} of records before this one was a type
@@ -347,6 +361,30 @@ def busy_elsewhere_cores(ranks: list[RankReport]) -> float | None:
         others = max(rank.host_cpu_seconds or 0.0 for rank in ours) - sum(rank.own_cpu_seconds or 0.0 for rank in ours)
         worst = max(worst or 0.0, others / window)
     return worst
+
+
+LEAST_LATENESS = 0.02  # of a step: ranks that are nearer to each other count as equal, whatever the interval says
+
+
+@dataclass(frozen=True)
+class WaitedFor:
+    """The one rank of a trial that the others wait for."""
+
+    rank: int
+    host: str
+    late: Lateness
+    step_seconds: float  # of its median step
+
+
+def waited_for(ranks: Iterable[RankReport]) -> WaitedFor | None:
+    """The rank that comes last beyond chance, and by more than LEAST_LATENESS; None: there is none, or it is not known
+    which."""
+    late = [(rank.late, rank) for rank in ranks if rank.late and rank.step_seconds]
+    if not late:
+        return None
+    behind, last = max(late, key=lambda pair: pair[0].seconds)
+    found = WaitedFor(last.rank, last.host, behind, median(last.ordered_seconds))
+    return found if behind.low > 0 and behind.seconds > LEAST_LATENESS * found.step_seconds else None
 
 
 def samples_per_second(samples: Iterable[float], window_seconds: Iterable[float]) -> float:

@@ -23,7 +23,7 @@ from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.views import catalog, work
 from analysis.views.view import View
-from scaling_study.records.schema import Phases
+from scaling_study.records.schema import Lateness, Phases
 from scaling_study.settings import CHECKOUT
 from tests.net.examples import example
 
@@ -49,6 +49,13 @@ def first_step(factor: float) -> Any:
 
 def ramped(change: float) -> Any:
     return lambda rank: {"step_seconds": [rank.step_seconds[0] * change ** (i / 9) for i in range(10)]}
+
+
+def late(seconds: float) -> Any:
+    """Rank 1, and the others that wait for it; steps are of 360 ms."""
+    return lambda rank: {
+        "late": Lateness(*(each * (1 if rank.rank else -1) for each in (seconds, 0.9 * seconds, seconds)))
+    }
 
 
 def waiting(share: float, mean: float = 0.32) -> dict[str, Any]:
@@ -105,6 +112,9 @@ CASES = {
     ),
     "steps become faster": Case("F1", DOUBT, [ONE, Flawed(LONG, ramped(0.9))], "", [ONE, Flawed(LONG, ramped(0.995))]),
     "steps become slower": Case("slowing", DOUBT, [ONE, Flawed(LONG, ramped(1.1))], "", [ONE, Flawed(LONG, ramped(1))]),
+    "one rank that others wait for": Case(
+        "straggler", NOTE, [ONE, Flawed(TWO, late(0.02))], "Rank 1 on planted", [ONE, Flawed(TWO, late(0.002))]
+    ),
     "one repeat": Case("F2", DOUBT, [ONE, replace(TWO, repeats=1)], "1 of 2 configurations"),
     "two repeats": Case("F2", DOUBT, [ONE, replace(TWO, repeats=2)], "1 of 2 configurations"),
     "NCCL that is not used": Case(

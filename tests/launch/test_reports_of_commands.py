@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from scaling_study.launch.launchers import command
-from scaling_study.launch.observed import NotObserved, Turn, judge, reports, watched, write_reports
+from scaling_study.launch.observed import NotObserved, Turn, judge, lateness, reports, watched, write_reports
 from scaling_study.observe import FOLDER, SITE
 from scaling_study.processes.process import Exit
 from scaling_study.records import store
 from scaling_study.records.outcome import first_problem
+from scaling_study.records.schema import Lateness, WaitedFor, waited_for
 from scaling_study.trial import Trial, Window
 
 TRIAL = Trial(
@@ -186,3 +190,108 @@ def test_what_is_said_of_the_ranks_is_a_note_of_the_first() -> None:
         lines[1]["input"] = 7
     first, second = reports(TRIAL, both, ())
     assert first.notes == ["all ranks train on the same data: is a DistributedSampler missing?"] and not second.notes
+
+
+def inside(**more: Any) -> dict[str, Any]:
+    return {
+        "inside": {
+            "flops": 900,
+            "forward_flops": 400,
+            "communication_bytes": {"allreduce": 40, "broadcast": 8},
+            "allreduce_bytes": 40,
+            "parameters": 10,
+            "backend": "gloo",
+            "unknown": {},
+            **more,
+        }
+    }
+
+
+def test_what_a_step_held_is_in_the_fields_of_any_trial_and_what_is_not_known_is_null_and_said() -> None:
+    peak = {"peak_memory_bytes": 5, "peak_memory_of": "the process, resident, while it stepped"}
+    first = reports(TRIAL, [process(0, **inside(), **peak), process(1, **inside())], ())[0]
+    assert (first.forward_flops_per_sample, first.parameters) == (100, 10)
+    assert (first.allreduce_bytes, first.communication_bytes) == (40, {"allreduce": 40, "broadcast": 8})
+    assert (first.peak_memory_bytes, first.backend["backend"]) == (5, "gloo")
+    assert first.notes[0] == "peak memory is of the process, resident, while it stepped"
+    whys = dict.fromkeys(("flops", "forward_flops", "communication_bytes"), "it is compiled")
+    none = reports(TRIAL, [process(0, inside={"unknown": whys}), process(1)], ())
+    for report in none:
+        assert report.forward_flops_per_sample is report.allreduce_bytes is report.peak_memory_bytes is None
+        assert not report.communication_bytes and "backend" not in report.backend
+    assert none[0].notes[:2] == [
+        "FLOPs are not known: it is compiled",
+        "bytes of collectives are not known: it is compiled",
+    ]
+    assert not none[1].notes
+
+
+def test_a_step_that_a_rank_looked_into_is_timed_on_none() -> None:
+    both = [process(0), process(1)]
+    both[1][4]["looked_at"] = True  # the fourth
+    seen = reports(TRIAL, both, ())
+    assert [report.step_seconds for report in seen] == [[3, 5, 6, 7, 8]] * 2
+    assert first_problem(TRIAL, seen) == ""
+    held = reports(TRIAL, both, [Turn(0, 2, 3, 50.0)])  # where turns are, none is looked into
+    assert held[0].step_seconds == [3, 4, 5]
+
+
+def before(ranks: int, steps: int, seed: int, late: Mapping[int, float], correlated: float = 0.5) -> Any:
+    """Seconds before backward of ranks that are alike (10 ms, noise of 5 % that lasts, spells of other work), and what
+    some take longer."""
+    random = np.random.default_rng(seed)
+    noise = random.normal(size=(ranks, steps))
+    for step in range(1, steps):
+        noise[:, step] = correlated * noise[:, step - 1] + (1 - correlated**2) ** 0.5 * noise[:, step]
+    own = 0.01 * (1 + 0.05 * noise) + 0.05 * (random.random((ranks, steps)) < 0.02)
+    return (own + np.array([[late.get(rank, 0.0)] for rank in range(ranks)])).tolist()
+
+
+def named(seconds: Any, hosts: Sequence[str]) -> int | None:
+    """The rank that is waited for, of steps of 30 ms."""
+    ranks = len(hosts)
+    trial = replace(TRIAL, workers=ranks)
+    many = [process(rank, ranks, 8) for rank in range(ranks)]
+    made = reports(trial, many, ())
+    late = lateness(seconds, hosts)
+    ours = [
+        replace(report, host=host, late=behind, step_seconds=[0.03])
+        for report, host, behind in zip(made, hosts, late, strict=True)
+    ]
+    found = waited_for(ours)
+    return found.rank if found else None
+
+
+def test_the_one_rank_that_is_waited_for_is_named_and_ranks_that_are_alike_are_not() -> None:
+    """99 % intervals: of 300 pairs alike about three would be named, were it not for the least that counts as late."""
+    alike = [named(before(2, 60, seed, {}), ["h", "h"]) for seed in range(300)]
+    assert sum(rank is not None for rank in alike) <= 9
+    assert [named(before(4, 60, seed, {}), ["h"] * 4) for seed in range(50)].count(None) == 50
+    assert {named(before(2, 60, seed, {1: 0.005}), ["h", "h"]) for seed in range(50)} == {1}
+    assert {named(before(4, 60, seed, {2: 0.005}), ["a", "a", "b", "b"]) for seed in range(50)} == {2}
+
+
+def test_of_a_slow_host_with_several_slow_ranks_one_is_named() -> None:
+    assert {named(before(4, 60, seed, {2: 0.005, 3: 0.005}), ["a", "a", "b", "b"]) for seed in range(50)} <= {2, 3}
+    assert named(before(4, 60, 0, {2: 0.005, 3: 0.005}), ["h"] * 4) is None, "two that are as late as each other"
+
+
+def test_how_late_is_said_with_an_interval_and_not_of_too_few_or_unlike_steps() -> None:
+    first, second = lateness(before(2, 100, 0, {1: 0.005}), ["h", "h"])
+    assert first and second and first.seconds == -second.seconds
+    assert second.low < 0.005 < second.high and second.high - second.low < 0.002
+    assert lateness([[1.0] * 5] * 2, ["h", "h"]) == [None, None]
+    assert lateness([[1.0] * 9, [1.0] * 8], ["h", "h"]) == [None, None]
+    assert lateness([[1.0] * 9, [None] * 9], ["h", "h"]) == [None, None]
+    assert lateness([[1.0] * 9], ["h"]) == [None]
+
+
+def test_stages_of_a_pipeline_are_not_late() -> None:
+    both = [process(rank, steps=40, **inside(part_of_model=True)) for rank in range(2)]
+    for rank, lines in enumerate(both):
+        for line in lines[1:-1]:
+            line["before_backward"] = 1.0 + rank
+    assert [report.late for report in reports(TRIAL, both, ())] == [None, None]
+    for lines in both:
+        lines[-1]["inside"]["part_of_model"] = False
+    assert waited_for(reports(TRIAL, both, ())) == WaitedFor(1, "h", Lateness(1.0, 1.0, 1.0), 21.5)

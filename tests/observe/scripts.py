@@ -197,3 +197,116 @@ for x, y in DataLoader(data, 8, sampler=torch.utils.data.DistributedSampler(data
     engine.step()
 torch.distributed.barrier()
 """
+ZERO_1 = """
+import torch.distributed as dist
+from torch.distributed.optim import ZeroRedundancyOptimizer
+dist.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(model)
+optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+for x, y in DataLoader(data, 16, sampler=torch.utils.data.DistributedSampler(data)):
+    step(x, y)
+dist.barrier()
+"""
+FAIRSCALE = """
+import torch.distributed as dist
+from fairscale.nn.data_parallel import ShardedDataParallel
+from fairscale.optim.oss import OSS
+dist.init_process_group("gloo")
+optimizer = OSS(model.parameters(), torch.optim.SGD, lr=0.1)
+model = ShardedDataParallel(model, optimizer)
+for x, y in DataLoader(data, 16, sampler=torch.utils.data.DistributedSampler(data)):
+    step(x, y)
+dist.barrier()
+"""
+PIPELINE = """
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+part = model[:2] if rank == 0 else model[2:]
+optimizer = torch.optim.SGD(part.parameters(), lr=0.1)
+schedule = Schedule1F1B(PipelineStage(part, rank, 2, torch.device("cpu")), 4, loss_fn=cross_entropy)
+for x, y in DataLoader(data, 16):
+    optimizer.zero_grad()
+    losses = []
+    schedule.step(x) if rank == 0 else schedule.step(target=y, losses=losses)
+    optimizer.step()
+    for loss in losses:
+        print(repr(loss.item()), flush=True)
+dist.barrier()
+"""
+LIGHTNING = """
+import lightning as L
+class Module(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = model
+    def training_step(self, batch, index):
+        return loss_of(*batch)
+    def validation_step(self, batch, index):
+        self.model(batch[0])
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+off = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False, "enable_model_summary": False}
+trainer = L.Trainer(max_epochs=1, accelerator="cpu", **off)
+trainer.fit(Module(), DataLoader(data, 16), DataLoader(data, 32))
+"""
+ACCELERATE = """
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, 8))
+for x, y in loader:
+    with accelerator.accumulate(model):
+        accelerator.backward(loss_of(x, y))
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+TRAINER = """
+import tempfile
+import transformers
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = model
+    def forward(self, x, labels):
+        return {"loss": loss_of(x, labels)}
+with tempfile.TemporaryDirectory() as folder:
+    options = {"optim": "sgd", "lr_scheduler_type": "constant", "report_to": [], "save_strategy": "no"}
+    arguments = transformers.TrainingArguments(
+        folder, per_device_train_batch_size=16, num_train_epochs=1, use_cpu=True, disable_tqdm=True, **options
+    )
+    rows = [{"x": x, "labels": y} for x, y in data]
+    transformers.Trainer(Net(), arguments, train_dataset=rows).train()
+"""
+HOROVOD = """
+import horovod.torch as hvd
+hvd.init()
+optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+hvd.broadcast_optimizer_state(optimizer, 0)
+for x, y in DataLoader(data, 16):
+    step(x, y)
+"""
+AVERAGED_BY_HAND = """
+from mpi4py import MPI
+for x, y in DataLoader(data, 16):
+    optimizer.zero_grad()
+    loss_of(x, y).backward()
+    for weights in model.parameters():
+        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, weights.grad.numpy())
+        weights.grad /= MPI.COMM_WORLD.Get_size()
+    optimizer.step()
+"""
+SLOW_RANK = """
+import time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(model)
+def collate(rows):
+    time.sleep(0.005 * (dist.get_rank() == 1))
+    return torch.utils.data.default_collate(rows)
+sampler = torch.utils.data.DistributedSampler(data)
+for epoch in range(12):
+    for x, y in DataLoader(data, 16, sampler=sampler, collate_fn=collate):
+        step(x, y)
+dist.barrier()
+"""

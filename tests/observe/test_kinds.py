@@ -5,10 +5,11 @@ Ranks are forked and attach themselves (tests/forked.py); how a process comes to
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,37 +30,65 @@ FINISH = "\nhooks.FOUND[0].finish()\n"  # a fork ends without what a Python that
 
 @dataclass(frozen=True)
 class Kind:
-    """A script, how many steps it takes, samples in one (None: not to be known), and its parts that take time."""
+    """A script, how many steps it takes, and what one step holds on each rank; a list has a value a rank.
+
+    `samples` (None: not to be known), `parts` that take time, FLOPs of its forward passes and of all of it, and bytes
+    by kind of collective. WHY: not to be known, for a reason that has these words. None: looked at, of no matter.
+    """
 
     name: str
     script: str
     steps: int
-    samples: float | None = 16
+    samples: Any = 16
     ranks: int = 1
     optimizer: str = "SGD"
     parts: tuple[str, ...] = ("data", "forward", "backward", "optimizer", "rest")
+    flops: Any = (5120, 11264)  # 2 x 16 x (8 x 16 + 16 x 2), and as much for weights, and 2 x 16 x 16 x 2 for ReLU's
+    bytes: Any = field(default_factory=dict)
+    needs: str = ""  # a library that need not be here
 
 
+MODEL_BYTES = 4 * (8 * 16 + 16 + 16 * 2 + 2)
+NO_LOADER = ("forward", "backward", "optimizer", "rest")
+BY_HAND = ("data", "forward", "backward", "rest")
+PAUSED = ("forward", "backward", "evaluation", "saving")
 KINDS = [
     Kind("plain", scripts.PLAIN, 6),
-    Kind("without a loader", scripts.WITHOUT_LOADER, 6, parts=("forward", "backward", "optimizer", "rest")),
+    Kind("without a loader", scripts.WITHOUT_LOADER, 6, parts=NO_LOADER),
     Kind("loader with workers", scripts.WORKERS, 6),
     Kind("scaler", scripts.SCALER, 6),
-    Kind("accumulation", scripts.ACCUMULATION, 4, 24),
-    Kind("two optimisers", scripts.TWO_OPTIMIZERS, 4, None),
+    Kind("accumulation", scripts.ACCUMULATION, 4, 24, flops=(7680, 16896)),
+    Kind("two optimisers", scripts.TWO_OPTIMIZERS, 4, None, flops=(3 * 128 + 2560, 3 * 256 + 5632)),
     Kind("an optimiser for each group", scripts.PER_GROUP, 6),
-    Kind("LBFGS", scripts.LBFGS, 6, optimizer="LBFGS"),
-    Kind("no optimiser", scripts.NO_OPTIMIZER, 27, optimizer="", parts=("data", "forward", "backward", "rest")),
-    Kind("explicit", scripts.EXPLICIT, 6, optimizer="", parts=("data", "forward", "backward", "rest")),
-    Kind("evaluation in the middle", scripts.EVALUATION, 6, parts=("forward", "backward", "evaluation", "saving")),
-    Kind("sequence first", scripts.SEQUENCE_FIRST, 6, None),
-    Kind("without a loader, sequence first", scripts.SEQUENCE_ALONE, 6, None, parts=("forward", "backward")),
+    Kind("LBFGS", scripts.LBFGS, 6, optimizer="LBFGS", flops=None),
+    Kind("no optimiser", scripts.NO_OPTIMIZER, 27, optimizer="", parts=BY_HAND),
+    Kind("explicit", scripts.EXPLICIT, 6, optimizer="", parts=BY_HAND),
+    Kind("evaluation in the middle", scripts.EVALUATION, 6, parts=PAUSED),
+    Kind("sequence first", scripts.SEQUENCE_FIRST, 6, None, flops=None),
+    Kind("without a loader, sequence first", scripts.SEQUENCE_ALONE, 6, None, parts=NO_LOADER, flops=None),
     Kind("a process of multiprocessing, while an error is handled", scripts.FORKED, 6),
-    Kind("compiled", scripts.COMPILED, 6),
-    Kind("DDP", scripts.DDP + scripts.LEFT, 3, ranks=2),
-    Kind("FSDP2", scripts.FSDP2, 3, ranks=2, optimizer="AdamW"),
-    Kind("DeepSpeed", scripts.DEEPSPEED, 3, ranks=2, optimizer="AdamW"),
-]
+    Kind("compiled", scripts.COMPILED, 6, flops="torch.compile", bytes="torch.compile"),
+    Kind("DDP", scripts.DDP + scripts.LEFT, 3, ranks=2, bytes={"allreduce": MODEL_BYTES}),
+    Kind("FSDP2", scripts.FSDP2, 3, ranks=2, optimizer="AdamW", bytes={"all_gather": 1288, "reduce_scatter": 712}),
+    Kind(
+        "ZeRO-1", scripts.ZERO_1, 3, ranks=2, optimizer="ZeroRedundancyOptimizer",
+        bytes={"allreduce": MODEL_BYTES, "broadcast": MODEL_BYTES},
+    ),
+    Kind(
+        "FairScale", scripts.FAIRSCALE, 3, ranks=2, optimizer="OSS",
+        bytes={"reduce": MODEL_BYTES, "broadcast": MODEL_BYTES},
+    ),
+    Kind(
+        "pipeline", scripts.PIPELINE, 6, [16, None], ranks=2, flops="a part of the model",
+        bytes={"send": 16 * 16 * 4}, parts=NO_LOADER,
+    ),
+    Kind("Lightning", scripts.LIGHTNING, 6),
+    Kind("Accelerate", scripts.ACCELERATE, 6, needs="accelerate"),
+    Kind("HF Trainer", scripts.TRAINER, 6, needs="accelerate"),
+    Kind("DeepSpeed", scripts.DEEPSPEED, 3, ranks=2, optimizer="AdamW", bytes=None),
+]  # fmt: skip
+LONG = ("DeepSpeed", "Accelerate", "HF Trainer")
+OTHER_LOSS = ("accumulation", "sequence first", "compiled", "pipeline", "Accelerate")  # is given to backward
 Run = Callable[..., tuple[subprocess.CompletedProcess[str], list[list[dict[str, Any]]]]]
 
 
@@ -82,32 +111,62 @@ def run(tmp_path: Path) -> Run:
     return runs
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=[pytest.mark.long] * (k.name == "DeepSpeed"), id=k.name) for k in KINDS]
-)
+def marks(kind: Kind) -> list[pytest.MarkDecorator]:
+    missing = bool(kind.needs) and importlib.util.find_spec(kind.needs) is None
+    return [pytest.mark.long] * (kind.name in LONG) + [pytest.mark.skip(f"{kind.needs} is not here")] * missing
+
+
+def of_rank(value: Any, rank: int) -> Any:
+    return value[rank] if isinstance(value, list) else value
+
+
+def check_inside(kind: Kind, inside: dict[str, Any]) -> None:
+    """What one step was seen to hold is what it must hold in theory, or its reason is given."""
+    unknown = inside["unknown"]
+    if isinstance(kind.flops, str):
+        assert inside.get("forward_flops") is None and kind.flops in unknown["forward_flops"]
+    elif kind.flops:
+        assert (inside["forward_flops"], inside["flops"]) == kind.flops
+    else:
+        assert 0 < inside["forward_flops"] < inside["flops"]
+    if isinstance(kind.bytes, str):
+        assert inside.get("communication_bytes") is None and kind.bytes in unknown["communication_bytes"]
+    else:
+        seen = inside["communication_bytes"]
+        assert seen == kind.bytes if kind.bytes is not None else seen["allreduce"] > 0
+        assert inside["backend"] == ("gloo" if kind.ranks > 1 else "")
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=marks(kind), id=kind.name) for kind in KINDS])
 def test_a_script_is_seen_as_it_is_and_its_losses_stay_bit_for_bit(kind: Kind, run: Run) -> None:
     plain, _ = run(kind.script, kind.ranks)
     done, processes = run(kind.script, kind.ranks, "seen")
     assert sorted(done.stdout.split("\n")) == sorted(plain.stdout.split("\n"))
     assert len(processes) == kind.ranks
     for rank, (about, *steps, end) in enumerate(processes):
-        assert about["world"] == (kind.ranks if kind.ranks > 1 else None) and about["rank"] in (rank, None)
+        assert (about["world"] or 1) == kind.ranks and about["rank"] in (rank, None)
         assert (end["kind"], end["why"], end["steps"], len(steps)) == (
             "end",
             "the script ended",
             kind.steps,
             kind.steps,
         )
-        assert end["samples_per_step"] == kind.samples
-        assert bool(end["samples_unknown"]) == (kind.samples is None)
+        samples = of_rank(kind.samples, rank)
+        assert end["samples_per_step"] == samples
+        assert bool(end["samples_unknown"]) == (samples is None)
         assert 0 < end["own_seconds"] < sum(step["seconds"] + step["pause_seconds"] for step in steps)
         assert {step["optimizer"] for step in steps} == {kind.optimizer}
         spent = {part: sum(step["parts"][part] for step in steps) for part in steps[0]["parts"]}
         assert all(spent[part] > 0 for part in kind.parts), spent
         for step in steps:
             assert step["seconds"] + step["pause_seconds"] == pytest.approx(sum(step["parts"].values()), abs=1e-5)
+            assert 0 < step["before_backward"] < step["seconds"] - step["parts"]["backward"]
+        looked_at = {"compiled": 0, "two optimisers": 2}.get(kind.name, 1)  # two: the critic's alone is no step
+        assert sum(step["looked_at"] for step in steps) == looked_at
+        check_inside(kind, end["inside"])
+        assert "process" in end["peak_memory_of"] and end["peak_memory_bytes"] > 2**20
         printed = {float(line) for line in done.stdout.split("\n") if line.replace(".", "").isdigit()}
-        if kind.name not in ("accumulation", "sequence first", "compiled"):  # whose loss is given to backward otherwise
+        if kind.name not in OTHER_LOSS:
             assert {step["loss"] for step in steps} <= printed
 
 

@@ -154,52 +154,36 @@ def train(rank):
 if __name__ == "__main__":
     mp.spawn(train, nprocs=2)
 """
-HOROVOD = """
-import horovod.torch as hvd
-hvd.init()
-optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
-hvd.broadcast_optimizer_state(optimizer, 0)
-for x, y in DataLoader(data, 16):
-    step(x, y)
-"""
-LIGHTNING = """
-import lightning as L
-class Module(L.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.model = model
-    def training_step(self, batch, index):
-        return cross_entropy(self.model(batch[0]), batch[1])
-    def validation_step(self, batch, index):
-        self.model(batch[0])
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-off = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
-trainer = L.Trainer(max_epochs=2, accelerator="cpu", **off)
-trainer.fit(Module(), DataLoader(data, 16), DataLoader(data, 32))
-"""
+TORCHRUN = ["torchrun", "--standalone", "--nproc-per-node", "2"]
+MPIRUN = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-np", "2", "python"]
+MODEL = {"allreduce": 712}  # bytes of the model's gradients
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "launcher", "script", "ranks"),
+    ("name", "launcher", "script", "sent"),
     [
-        ("spawn", ["python"], "", 2),
-        ("torchrun", ["torchrun", "--standalone", "--nproc-per-node", "2"], scripts.HEAD + scripts.DDP, 2),
-        ("horovodrun", ["horovodrun", "-np", "2", "--gloo", "python"], scripts.HEAD + HOROVOD, 2),
-        ("lightning", ["python"], scripts.HEAD + LIGHTNING, 1),
+        ("spawn", ["python"], "", MODEL),
+        ("torchrun", TORCHRUN, scripts.HEAD + scripts.DDP, MODEL),
+        ("horovodrun", ["horovodrun", "-np", "2", "--gloo", "python"], scripts.HEAD + scripts.HOROVOD, MODEL),
+        ("mpirun", MPIRUN, scripts.HEAD + scripts.AVERAGED_BY_HAND, None),
+        ("lightning", ["python"], scripts.HEAD + scripts.LIGHTNING, {}),
     ],
     ids=lambda value: value if isinstance(value, str) and value.isalpha() else "",
 )
 def test_a_launcher_ends_with_0_after_the_step_that_was_asked_for(
-    name: str, launcher: list[str], script: str, ranks: int, folder: Path, tmp_path: Path
+    name: str, launcher: list[str], script: str, sent: dict[str, int] | None, folder: Path, tmp_path: Path
 ) -> None:
     if name == "spawn":
         script = SPAWN.replace("STORE", str(tmp_path / "store")).replace("TEXT", repr(scripts.HEAD + scripts.DDP))
     (tmp_path / "train.py").write_text(script)
-    done = start([*launcher, "train.py"], with_observer(clean(), folder, steps=2), tmp_path)
+    done = start([*launcher, "train.py"], with_observer(clean(), folder, steps=3), tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    processes = observe.read(folder)
-    assert [lines[-1]["why"] for lines in processes] == ["ended by scaling-study after 2 steps"] * ranks
+    processes, ranks = observe.read(folder), 1 if name == "lightning" else 2
+    assert [lines[-1]["why"] for lines in processes] == ["ended by scaling-study after 3 steps"] * ranks
     assert [lines[0]["rank"] for lines in processes] == list(range(ranks))
-    assert [(lines[-1]["samples_per_step"], len(lines)) for lines in processes] == [(16, 4)] * ranks
+    assert [(lines[-1]["samples_per_step"], len(lines)) for lines in processes] == [(16, 5)] * ranks
+    for lines in processes:
+        inside = lines[-1]["inside"]
+        assert (inside["flops"], inside["communication_bytes"]) == (11264, sent)
+        assert (sent is None) == ("MPI" in inside["unknown"].get("communication_bytes", ""))

@@ -1,0 +1,334 @@
+"""Looks into one warm-up step: its FLOPs, and the bytes that it hands to collectives. And peak memory.
+
+    steps   |  1  |  2  |  3  |  4  |       looked at: from the end of the second step until the same optimizer has
+                        |=====|             stepped again; a step with an evaluation in it is not it
+
+A mode of torch's dispatcher sees every operator meanwhile, those of backward and the collectives among them: DDP's
+reducer in C++, FSDP and DeepSpeed call `c10d::allreduce_` and its like. It counts by shapes and passes everything on.
+Functions of torch.distributed are not wrapped, and torch's profiler is left to the script. Horovod's optimizers hand
+gradients over by functions of Python, which are replaced meanwhile.
+
+FLOPs are those of torch.utils.flop_counter: matrix products, convolutions and attention, two a multiply-add. Bytes are
+of a collective's whole tensor: of the input of an allreduce or a reduce-scatter, of the result of an all-gather. What
+cannot be counted is null, and `unknown` says why.
+
+A step takes longer while it is looked at, and its line says so (`looked_at`): no measurement may use it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+AFTER = 2  # optimizer steps: the first makes an optimizer's state, and DDP makes its buckets anew in the second
+BEFORE = 4  # steps, after which none begins to be looked at: of those to come some are timed (held.WARM_STEPS)
+PARTS = ("forward", "backward", "optimizer", "rest")  # of a step, whose FLOPs are its own; data and pauses are not
+KINDS = {  # a part of a collective's name -> how a record calls it; the first that fits
+    "reduce_scatter": "reduce_scatter",
+    "allreduce": "allreduce",
+    "all_reduce": "allreduce",
+    "allgather": "all_gather",
+    "all_gather": "all_gather",
+    "alltoall": "all_to_all",
+    "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "send": "send",
+}
+REDUCTIONS = ("allreduce", "reduce_scatter", "reduce")  # of gradients
+PRODUCT = re.compile(
+    r"(?:^|_)(?:mm|bmm|addmm|baddbmm|matmul|linear|conv|convolution|attention|attn|rnn|lstm|gru)(?:_|$)"
+)
+HAND_OVER = ("allreduce_async_", "grouped_allreduce_async_")  # functions of horovod.torch.optimizer
+
+COMPILED = "torch.compile made kernels of it, which are not seen"
+OTHER_MODE = "the script has a mode of torch's dispatcher of its own"
+TOO_SHORT = "fewer than three steps ran"
+EVALUATED = "an evaluation lay in the step that was looked at"
+NOT_ONE_STEP = "several optimizers take turns, and no whole turn was looked at"
+NO_PRODUCT = "no matrix product, convolution or attention was seen: kernels of another library, or CUDA graphs"
+A_PART = "this process computes a part of the model"
+NOTHING_SENT = "no collective of torch.distributed was seen in the step that was looked at"
+NOT_TORCHS = {
+    "horovod": "Horovod was handed gradients otherwise than by its DistributedOptimizer",
+    "mpi4py": "collectives of MPI are not seen",
+    "environment": "the processes exchange gradients by other means than torch.distributed",
+}
+
+
+class Counts:
+    """FLOPs by part of the step and bytes by kind of collective, of the operators that were seen."""
+
+    def __init__(self, formulas: Mapping[Any, Any], part: Callable[[], str]) -> None:
+        self.formulas, self.part = formulas, part
+        self.flops: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.unknown: set[str] = set()  # products without a formula
+        self.cut = False  # products of sharded tensors, or tensors sent to another process
+        self.fault = ""
+
+    def saw(self, operator: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """A fault in here is none of the training."""
+        try:
+            self._saw(operator, args, kwargs, result)
+        except Exception as error:
+            self.fault = self.fault or f"{type(error).__name__}: {error}"
+
+    def _saw(self, operator: Any, args: Any, kwargs: Any, result: Any) -> None:
+        library, _, name = str(operator.name()).partition("::")
+        if library in ("c10d", "_c10d_functional"):
+            kind = next((kind for word, kind in KINDS.items() if word in name), "")
+            self.cut |= kind == "send" or name.startswith("recv")
+            if kind:  # gathering and scattering name both the whole and its parts: the whole is the larger
+                self.bytes[kind] += max(map(tensor_bytes, args), default=0)
+            return
+        part = self.part()
+        formula = self.formulas.get(getattr(operator, "_overloadpacket", operator)) if part in PARTS else None
+        if formula is not None:
+            self.flops[part] += flops_of(formula, args, kwargs, result)
+        elif part in PARTS and PRODUCT.search(name) and not name.endswith("_cell"):  # whose products are apart
+            self.unknown.add(name)
+
+    def of_shards(self, operator: Any) -> None:
+        """An operator on DTensors. It comes back as the operators on its shards, and the collectives, that it is."""
+        self.cut |= getattr(operator, "_overloadpacket", operator) in self.formulas
+
+
+def flops_of(formula: Any, args: Any, kwargs: Any, result: Any) -> int:
+    try:
+        return int(formula(*args, **kwargs, out_val=result))
+    except TypeError:
+        return int(formula(*args, **kwargs, out=result))  # torch 2.1
+
+
+def tensor_bytes(value: Any) -> int:
+    """Bytes of a tensor, or of the tensors in a list or tuple; 0 for anything else."""
+    if hasattr(value, "element_size"):
+        return int(value.numel() * value.element_size())
+    return sum(map(tensor_bytes, value)) if isinstance(value, (list, tuple)) else 0
+
+
+class Look:
+    """The look of one process into a step of its training; `end` is told of every optimizer step.
+
+    `part`: the part of the step that runs now. `who`: rank and world. `modules`: those that are trained.
+    """
+
+    def __init__(
+        self, part: Callable[[], str], who: Callable[[], Mapping[str, Any]], modules: Callable[[], Iterable[Any]]
+    ) -> None:
+        self.part, self.who, self.modules = part, who, modules
+        self.names: set[str] = set()  # of optimizers
+        self.ends = 0
+        self.due = True
+        self.begun = ""  # the optimizer after whose step the look began
+        self.mode: Any = None  # while it lasts
+        self.touched = False  # it began, or went on, in what runs now
+        self.counts: Counts | None = None
+        self.replaced: list[tuple[Any, str, Any]] = []
+        self.found: dict[str, Any] = {}
+        self.why = TOO_SHORT
+        self.seconds = 0.0  # spent in `end`: no step's
+        self.resident: int | None = None  # the peak when the first step had ended
+
+    def end(self, name: str, steps: int) -> bool:
+        """The optimizer of this name has stepped, which ends a step or a part of one, after so many whole steps.
+
+        Begins or ends the look. True: what has ended was looked at.
+        """
+        looked_at, began = self.touched, time.perf_counter()
+        try:
+            self._end(name, steps)
+        except Exception as error:
+            self.leave()
+            self.due, self.why = False, f"{type(error).__name__}: {error}"
+        self.touched = self.mode is not None
+        self.seconds += time.perf_counter() - began
+        return looked_at
+
+    def _end(self, name: str, steps: int) -> None:
+        self.ends += 1
+        self.resident = self.resident or peak_resident_bytes()
+        fresh = name not in self.names
+        self.names.add(name)
+        if self.mode is not None and name == self.begun:
+            self.leave()
+            self._take()
+        elif fresh:  # a look without this optimizer's work is not of a whole step
+            self.leave()
+            self.due = True
+        if self.due and self.mode is None and self.ends >= AFTER and steps < BEFORE:
+            self._begin(name)
+
+    def _begin(self, name: str) -> None:
+        modes = importlib.import_module("torch.utils._python_dispatch")
+        flops = importlib.import_module("torch.utils.flop_counter")
+        hindrance = COMPILED if compiled(modes) else OTHER_MODE if modes._get_current_dispatch_mode() else ""
+        if hindrance:
+            self.due, self.why = False, hindrance
+            return
+        self.begun = name
+        formulas = getattr(flops, "flop_registry", None) or flops.flop_mapping  # the second: torch 2.1
+        self.counts = Counts(formulas, self.part)
+        self._watch_horovod(self.counts)
+        self.mode = counting(modes, self.counts)
+        self.mode.__enter__()
+
+    def _take(self) -> None:
+        """Keep what was counted."""
+        assert self.counts
+        counts, self.due = self.counts, False
+        modes = importlib.import_module("torch.utils._python_dispatch")
+        unknown: dict[str, str] = {}
+        flops = sum(counts.flops.values())
+        why = counts.fault or (COMPILED if compiled(modes) else "")
+        if counts.unknown:
+            why = why or f"torch has no formula for {', '.join(sorted(counts.unknown))}"
+        if not flops:
+            why = why or NO_PRODUCT
+        if why:
+            unknown["flops"] = unknown["forward_flops"] = why
+        elif counts.cut:
+            unknown["forward_flops"] = A_PART
+        sent, backend = self._sent(counts, unknown)
+        self.found = {
+            "of": self.begun,
+            "flops": None if "flops" in unknown else flops,
+            "forward_flops": None if unknown.get("forward_flops") else counts.flops["forward"] + counts.flops["rest"],
+            "communication_bytes": sent,
+            "allreduce_bytes": None if sent is None else sum(sent.get(kind, 0) for kind in REDUCTIONS),
+            "parameters": parameters(self.modules()),
+            "part_of_model": counts.cut,
+            "backend": backend,
+            "unknown": unknown,
+        }
+
+    def _sent(self, counts: Counts, unknown: dict[str, str]) -> tuple[dict[str, int] | None, str]:
+        """(bytes by kind of collective, the backend of torch.distributed)."""
+        who, backend = self.who(), ""
+        by = str(who["by"])
+        if by == "torch.distributed":
+            backend = str(sys.modules["torch.distributed"].get_backend())
+        why = counts.fault or (NOT_TORCHS.get(by, NOTHING_SENT) if (who["world"] or 1) > 1 and not counts.bytes else "")
+        if why:
+            unknown["communication_bytes"] = why
+            return None, backend
+        return dict(counts.bytes), backend
+
+    def _watch_horovod(self, counts: Counts) -> None:
+        optimizers = sys.modules.get("horovod.torch.optimizer")
+        for name in HAND_OVER:
+            original = getattr(optimizers, name, None)
+            if original is not None:
+                self.replaced.append((optimizers, name, original))
+                setattr(optimizers, name, handing_over(original, counts))
+
+    def put_off(self) -> None:
+        """An evaluation begins: the step that is looked at is no usual one. The next may be."""
+        if self.mode is not None:
+            self.leave()
+            self.why = EVALUATED
+
+    def leave(self) -> None:
+        """End the look, if one lasts; never raises. Also in a process that was forked meanwhile."""
+        mode, self.mode = self.mode, None
+        for owner, name, original in self.replaced:
+            setattr(owner, name, original)
+        self.replaced = []
+        if mode is not None:
+            modes = sys.modules["torch.utils._python_dispatch"]
+            mode.counts = None  # where another mode lies above it, it stays, and counts no more
+            if modes._get_current_dispatch_mode() is mode:
+                mode.__exit__(None, None, None)
+
+    def summary(self, step_of: str | None, ended: Mapping[str, int]) -> dict[str, Any]:
+        """What a step holds. `step_of`: the optimizer that ends a step; `ended`: how often each has stepped."""
+        found = self.found
+        if found and ended.get(found["of"], 0) <= ended.get(step_of or "", 0) + 1:
+            return {name: value for name, value in found.items() if name != "of"}
+        why = NOT_ONE_STEP if found else self.why
+        return {"unknown": dict.fromkeys(("flops", "forward_flops", "communication_bytes"), why)}
+
+
+def counting(modes: Any, counts: Counts) -> Any:
+    """A mode of torch's dispatcher that tells `counts` of every operator, those of backward's threads included."""
+
+    class Counting(modes.TorchDispatchMode):
+        supports_higher_order_operators = True
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            return True  # else what is first compiled meanwhile would not be
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen = self.counts
+            if any(kind.__name__ == "DTensor" for kind in types):
+                if seen is not None:
+                    seen.of_shards(func)
+                return NotImplemented
+            result = func(*args, **(kwargs or {}))
+            if seen is not None:
+                seen.saw(func, args, kwargs or {}, result)
+            return result
+
+    mode = Counting()
+    mode.counts = counts
+    return mode
+
+
+def handing_over(original: Callable[..., Any], counts: Counts) -> Callable[..., Any]:
+    """A function of Horovod that counts what it is given first as handed to an allreduce."""
+
+    def through(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        counts.bytes["allreduce"] += tensor_bytes(tensors)
+        return original(tensors, *args, **kwargs)
+
+    return through
+
+
+def compiled(modes: Any) -> bool:
+    """Whether torch.compile made kernels in this process; of an older torch, also whether it was asked to: there, code
+    that is first met while a mode is on is never compiled."""
+    frames = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {}).get("stats")
+    asked = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {}).values()
+    return bool(frames) or (
+        not hasattr(modes.TorchDispatchMode, "ignore_compile_internals") and any(map(callable, asked))
+    )
+
+
+def parameters(modules: Iterable[Any]) -> int | None:
+    """Trainable parameters of the modules, each once; None where a process sees shards of them alone."""
+    found = {id(each): each for module in modules for each in module.parameters() if each.requires_grad}
+    if any(type(each).__name__ == "FlatParameter" or hasattr(each, "_is_sharded") for each in found.values()):
+        return None
+    return sum(int(getattr(each, "ds_numel", None) or each.numel()) for each in found.values()) or None
+
+
+def peak_resident_bytes() -> int:
+    """Of this process, since its program began; ru_maxrss may be that of the process that started it."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as stream:
+            return next(int(line.split()[1]) * 1024 for line in stream if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+def peak_memory(torch: Any, at_first: int | None) -> dict[str, Any]:
+    """Peak memory and its kind. `at_first`: the resident peak when the first step had ended."""
+    cuda = torch.cuda
+    of_gpu = cuda.max_memory_allocated() if cuda.is_available() and cuda.is_initialized() else 0
+    if of_gpu:
+        return {"peak_memory_bytes": of_gpu, "peak_memory_of": "the GPU's allocator, since the process began"}
+    resident = peak_resident_bytes()
+    while_stepping = at_first is not None and resident > at_first
+    since = "while it stepped" if while_stepping else "of its whole life: no step took more than what came before"
+    return {"peak_memory_bytes": resident, "peak_memory_of": f"the process, resident, {since}"}

@@ -1,0 +1,197 @@
+"""One step is looked into, once, early, and whole; where it cannot be, the training is as ever and the reason is said.
+
+What steps of each kind of script hold is held to theory in test_kinds.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from observe import scripts
+from observe.test_kinds import Run, run  # noqa: F401  a fixture
+from scaling_study import observe
+from scaling_study.launch.observed import reports
+from scaling_study.observe.inside import Counts, Look
+from scaling_study.records.schema import waited_for
+from scaling_study.trial import Trial, Window
+
+
+class Planned(Look):
+    """A look at nothing: which optimizer steps it would have seen."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: "rest", lambda: {"by": "", "world": None}, list)
+
+    def _begin(self, name: str) -> None:
+        self.mode = self.begun = name
+
+    def _take(self) -> None:
+        self.found, self.due = {"of": self.begun}, False
+
+    def leave(self) -> None:
+        self.mode = None
+
+
+@pytest.mark.parametrize(
+    ("order", "seen", "of"),
+    [
+        ("AAAAAAAA", [3], "A"),
+        ("DGDGDGDG", [3, 4], "G"),
+        ("ABCABCABC", [3, 4, 5, 6], "C"),  # the first began before there was a C
+        ("AAABAAABAAAB", [3, 5, 6, 7, 8], "B"),  # the first look was of a part of the step
+        ("AA", [], None),
+        ("AAAAAAAAAAB", [3], "A"),  # B comes too late: of its step nothing is said
+    ],
+)
+def test_what_is_looked_at_is_one_whole_turn_of_all_optimizers(order: str, seen: list[int], of: str | None) -> None:
+    look = Planned()
+    each = enumerate(order, start=1)
+    assert [at for at, name in each if look.end(name, (at - 1) // len({*order[:at]}))] == seen
+    assert look.found.get("of") == of
+    rarest = min(sorted(set(order), reverse=True), key=order.count)
+    known = "unknown" not in look.summary(rarest, {name: order.count(name) for name in order})
+    assert known == (bool(seen) and order.count(of or "") <= order.count(rarest) + 1)
+
+
+class Operator:
+    """One of torch's, by its name alone."""
+
+    def __init__(self, name: str) -> None:
+        self.called = name
+        self._overloadpacket = name
+
+    def name(self) -> str:
+        return self.called
+
+
+class Tensor:
+    def __init__(self, numbers: int) -> None:
+        self.numbers = numbers
+
+    def numel(self) -> int:
+        return self.numbers
+
+    def element_size(self) -> int:
+        return 4
+
+
+def test_the_whole_of_a_collective_counts_and_products_without_a_formula_are_named() -> None:
+    counts = Counts({"aten::mm": lambda a, b, out_val: a * b}, lambda: "forward")
+    counts.saw(Operator("aten::mm"), (3, 5), {}, None)
+    counts.saw(Operator("aten::add.Tensor"), (3, 5), {}, None)
+    counts.saw(Operator("c10d::_allgather_base_"), (Tensor(8), Tensor(4), object()), {}, None)
+    counts.saw(Operator("c10d::reduce_scatter_"), ([Tensor(4)], [[Tensor(4), Tensor(4)]]), {}, None)
+    counts.saw(Operator("c10d::barrier"), (Tensor(1),), {}, None)
+    assert (counts.flops, counts.bytes) == ({"forward": 15}, {"all_gather": 32, "reduce_scatter": 32})
+    assert not counts.unknown and not counts.cut
+    for name in ("flash_attn::_flash_attn_forward", "aten::_grouped_mm", "aten::mkldnn_rnn_layer"):
+        counts.saw(Operator(name), (), {}, None)
+    counts.saw(Operator("aten::_thnn_fused_lstm_cell"), (), {}, None)
+    counts.saw(Operator("c10d::send"), ([Tensor(2)],), {}, None)
+    assert counts.unknown == {"_flash_attn_forward", "_grouped_mm", "mkldnn_rnn_layer"} and counts.cut
+
+
+def test_no_peak_of_the_process_that_started_a_command_is_taken_for_its_own() -> None:
+    """As ru_maxrss would be, which lives on when a launcher becomes the training."""
+    small = "from scaling_study.observe.inside import peak_resident_bytes as peak; print(peak())"
+    large = f"import os, sys; held = b'x' * (150 << 20); os.execv(sys.executable, [sys.executable, '-c', {small!r}])"
+    done = subprocess.run([sys.executable, "-c", large], capture_output=True, text=True, check=True)
+    assert 1 << 20 < int(done.stdout) < 100 << 20
+
+
+def test_the_observer_is_written_for_python_3_9() -> None:
+    """In its syntax, and in what is written most without thinking of 3.9."""
+    sources = sorted(Path(observe.SITE).parent.rglob("*.py"))
+    assert len(sources) >= 6
+    for path in sources:
+        tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
+        future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+        assert future, f"{path}: X | None in annotations"
+        for node in ast.walk(tree):
+            newer = isinstance(node, ast.Call) and {word.arg for word in node.keywords} & {"strict", "slots", "kw_only"}
+            assert not newer, f"{path}:{getattr(node, 'lineno', 0)}"
+            united = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass")
+            assert not (united and isinstance(node.args[1], ast.BinOp)), f"{path}: isinstance(x, A | B)"
+
+
+WATCHED = """
+class Watched(torch.utils.data.Dataset):
+    def __len__(self):
+        return 32
+    def __getitem__(self, index):
+        from torch.utils._python_dispatch import _get_current_dispatch_mode
+        return *data[index], _get_current_dispatch_mode() is not None
+for epoch in range(3):
+    for x, y, watched in DataLoader(Watched(), 16, num_workers=1):
+        step(x, y)
+        print("watched", bool(watched.any()), flush=True)
+"""
+BROKEN = """
+from torch.utils import flop_counter
+formulas = flop_counter.flop_registry
+formulas[torch.ops.aten.addmm] = lambda *args, **named: {}["planted"]
+"""
+OWN_MODE = """
+from torch.utils.flop_counter import FlopCounterMode
+with FlopCounterMode(display=False) as counter:
+    for x, y in DataLoader(data, 16):
+        step(x, y)
+print(counter.get_total_flops())
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_are_forked_meanwhile_are_not_looked_into(run: Run) -> None:  # noqa: F811
+    done, [[_, *steps, end]] = run(WATCHED, 1, "watched")
+    assert [step["looked_at"] for step in steps] == [False, False, True, False, False, False]
+    assert done.stdout.count("watched False") == 6 and end["inside"]["flops"] == 11264
+
+
+@pytest.mark.slow
+def test_an_evaluation_puts_the_look_off(run: Run) -> None:  # noqa: F811
+    _, [[_, *steps, end]] = run(scripts.EVALUATION.replace("index == 2", "index == 1"), 1, "off")
+    assert [step["looked_at"] for step in steps] == [False, False, True, True, False, False]
+    assert end["inside"]["flops"] == 11264, "of the fourth step alone"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (BROKEN + scripts.PLAIN, "KeyError: 'planted'"),
+        (OWN_MODE, "a mode of torch's dispatcher of its own"),
+        (scripts.PLAIN.replace("data, 16", "data, 48"), "fewer than three steps"),
+    ],
+)
+def test_where_nothing_can_be_counted_the_reason_is_said_and_losses_are_as_ever(
+    script: str,
+    why: str,
+    run: Run,  # noqa: F811
+) -> None:
+    plain, _ = run(script)
+    done, [[_, *_, end]] = run(script, 1, "seen")
+    assert done.stdout == plain.stdout
+    assert end["why"] == "the script ended"
+    assert end["inside"].get("flops") is None and why in end["inside"]["unknown"]["flops"]
+
+
+@pytest.mark.slow
+def test_the_rank_that_the_others_wait_for_is_found_with_how_long(run: Run) -> None:  # noqa: F811
+    """Its loader takes 5 ms longer: DDP's backward equalises both ranks, so their steps take as long."""
+    _, processes = run(scripts.SLOW_RANK, 2, "slow")
+    trial = Trial(
+        framework="command", command="x", device="cpu", workers=2, batch_per_worker=16, window=Window(5, 10, 0.0)
+    )
+    both: list[Any] = reports(trial, processes, ())
+    last = waited_for(both)
+    assert last and last.rank == 1
+    assert 0 < last.late.low < last.late.seconds < last.late.high and 3e-3 < last.late.seconds < 20e-3
+    assert both[0].window_seconds == pytest.approx(both[1].window_seconds, rel=0.1)
+    assert both[0].allreduce_bytes == both[0].parameters * 4 == 712
+    assert both[0].forward_flops_per_sample == 320
