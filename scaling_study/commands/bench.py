@@ -80,9 +80,6 @@ METRIC = "With --whole: reads the best (highest) metric from the output, e.g. 'a
 EXPORT = "Copy the results there, with tables and figures; every command of the analysis reads the copy."
 NAME = "Results go to DIR/bench-NAME; default: digits made from the commands."
 MINE = "Show how often each command would start, and start nothing."
-# What a shell would read, outside quotes.
-QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""")
-FOR_A_SHELL = re.compile(r"\|\|?|&&|;|[<>]|`|\$[{(]?\w+|(?<=\s)&(?=\s|$)|^\w+=\S*")
 
 
 @dataclass(frozen=True)
@@ -221,13 +218,13 @@ def expanded(
     first: dict[int, str] = {}
     for label, (place, each, values) in zip(LABELS, found, strict=False):
         candidate = Candidate(label, each, values, by_shell, first.setdefault(place, label))
+        if not by_shell and (word := placeholders.for_a_shell(each)):
+            what = "write `env` before it" if "=" in word else "quote it"
+            why = "which only a shell reads, and bench starts commands without one"
+            raise StudyError([f"{each!r} has {word}, {why}: give --shell, or {what}"])
         keys = {"command": candidate.started(each), **values, **dict.fromkeys(AXES, 1)}
         if wrong := [message for _, message in placeholders.problems(keys)]:
             raise StudyError(wrong)
-        if not by_shell and (for_a_shell := FOR_A_SHELL.search(QUOTED.sub("_", each).strip())):
-            what = "write `env` before it" if "=" in for_a_shell[0] else "quote it"
-            why = "which only a shell reads, and bench starts commands without one"
-            raise StudyError([f"{each!r} has {for_a_shell[0]}, {why}: give --shell, or {what}"])
         yield candidate
 
 

@@ -44,6 +44,9 @@ NO_PLACEHOLDERS = ("command", "arguments", "env")
 CARRYING = ("mpirun", "mpiexec", "horovodrun", "srun")  # launchers that take the observer's variables to other hosts
 INTERPRETED = re.compile(r".*\.(py|sh)$")
 DEFAULT_NAME = "command"
+# What a shell would read, outside quotes.
+QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""")
+FOR_A_SHELL = re.compile(r"\|\|?|&&|;|[<>]|`|\$[{(]?\w+|(?<=\s)&(?=\s|$)|^\w+=\S*")
 
 
 def placeholders(command: str) -> list[str]:
@@ -136,6 +139,9 @@ def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         return
     if not words:
         yield "command", "command is empty"
+    if word := for_a_shell(command):
+        instead = "name it in `env`" if "=" in word else "quote it, or write sh -c '...' around it all"
+        yield "command", f"command has {word}, which only a shell reads, and no shell runs it: {instead}"
     known = [name for name in (*FRAMEWORKS[COMMAND].axes, "global_batch") if name not in NO_PLACEHOLDERS]
     from_start, always = (*OF_A_START, *OVER_HOSTS), ("workers", "seed", "global_batch", "batch_per_worker")
     texts = {key: placeholders(keys.get(key) or "") for key in ("command", "env")}
@@ -179,6 +185,12 @@ def no_start(trial: Trial, over_hosts: bool, in_job: bool, defined: Container[st
     if program == "horovodrun" and (secret := next(filter(may_be_secret, own), "")):
         return f"horovodrun would write {secret} on the command line of ssh, where each user of both hosts can read it"
     return ""
+
+
+def for_a_shell(command: str) -> str:
+    """The first word of a command that only a shell would read; empty where there is none."""
+    found = FOR_A_SHELL.search(QUOTED.sub("_", command).strip())
+    return found[0] if found else ""
 
 
 def words(trial: Trial, port: str, run_dir: str) -> list[str]:

@@ -71,12 +71,12 @@ GIVEN: dict[str, Any] = {
 def test_every_key_of_a_command_is_a_placeholder(tmp_path: Path) -> None:
     names = [name for name in FRAMEWORKS[COMMAND].axes if name not in command.NO_PLACEHOLDERS]
     assert sorted(GIVEN) == sorted(names), "a new key is tried here too"
-    text = " ".join(f"{name}={{{name}}}" for name in (*names, "global_batch"))
+    text = "python " + " ".join(f"{name}={{{name}}}" for name in (*names, "global_batch"))
     (trial,) = planned(tmp_path, command=text, **GIVEN)
     expected = {**GIVEN, "hosts": "h1:2,h2:2", "global_batch": 64}
     made = launchers.command(trial, cluster=TWO)
-    assert made.argv[:3] == ("env", "-C", "/w")
-    assert dict(word.split("=") for word in made.argv[3:]) == {name: str(value) for name, value in expected.items()}
+    assert made.argv[:4] == ("env", "-C", "/w", "python")
+    assert dict(word.split("=") for word in made.argv[4:]) == {name: str(value) for name, value in expected.items()}
 
 
 def test_a_value_is_never_a_second_command() -> None:
@@ -96,6 +96,12 @@ def test_braces_of_other_languages_stay() -> None:
     [
         ({"command": None}, "needs a command"),
         ({"command": "python 'train.py"}, "No closing quotation"),
+        ({"command": "python train.py | tee log"}, "command has |, which only a shell reads"),
+        ({"command": "python train.py > log"}, "quote it, or write sh -c '...' around it all"),
+        (
+            {"command": "RATE=0.1 python train.py"},
+            "command has RATE=0.1, which only a shell reads",
+        ),
         ({"command": "python {train}"}, "{train}"),
         ({"command": "python {launcher}"}, "{launcher}"),
         ({"command": "python t.py {learning_rate}"}, "give learning_rate"),
