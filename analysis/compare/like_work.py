@@ -23,6 +23,7 @@ from analysis.frames.rows import as_rows
 
 ROUNDING = 1e-4  # of a loss: another order of additions in 32 bits, over some steps
 COARSE = 1e-2  # likewise, in 16 bits
+SAMPLES_NAMED = "samples of a step are those that the study names"  # a note that bench says in its own words
 SAME_RATE = 1e-6  # of a learning rate
 Values = Sequence[float | None]
 
@@ -59,7 +60,8 @@ def first_steps(details: Details, configuration: str) -> FirstSteps:
     facts = sorted(rows(details.facts), key=lambda fact: int(fact["repeat"]))
     losses = tuple(fact["first_losses"] for fact in facts if fact["first_losses"])
     rates = next((fact["first_learning_rates"] for fact in facts), ())
-    return FirstSteps(losses, rates, tuple(dict.fromkeys(str(row["note"]) for row in rows(details.notes))))
+    notes = dict.fromkeys(str(row["note"]) for row in rows(details.notes))
+    return FirstSteps(losses, rates, tuple(note for note in notes if not note.startswith(SAMPLES_NAMED)))
 
 
 def unlike(first: Work, second: Work) -> bool:

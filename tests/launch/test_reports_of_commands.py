@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.compare.like_work import SAMPLES_NAMED
 from scaling_study.launch.launchers import command
 from scaling_study.launch.observed import NotObserved, Turn, judge, lateness, reports, watched, write_reports
 from scaling_study.observe import FOLDER, SITE
@@ -92,6 +93,7 @@ def test_other_samples_than_the_study_says_are_a_contradiction() -> None:
 
 def test_samples_that_cannot_be_told_are_those_of_the_study_and_said_so() -> None:
     seen = reports(TRIAL, [process(0, samples=None), process(1)], ())
+    assert seen[0].notes[0].startswith(SAMPLES_NAMED)
     assert seen[0].samples_per_step == 4 and "two rates" in seen[0].notes[0] and not seen[1].notes
 
 
