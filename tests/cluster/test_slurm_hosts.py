@@ -89,9 +89,12 @@ def runs_over_both(study: Study, count: int) -> None:
 
 
 def test_a_whole_study_over_the_hosts_of_its_job(network, study):
-    of_users = sweeps_of_commands(network.shared, ["torchrun", "mpirun", "srun"])
-    runs_over_both(study("whole", [*WITHOUT_SSH.values(), *of_users]), len(WITHOUT_SSH) + len(of_users))
+    runs_over_both(study("whole", list(WITHOUT_SSH.values())), len(WITHOUT_SSH))
     until(lambda: all(process.name().startswith("slurm") for host in network for process in host.processes()), 10)
+
+
+def test_commands_of_a_user_over_the_hosts_of_their_job(network, study):
+    runs_over_both(study("commands", sweeps_of_commands(network.shared, ["torchrun", "mpirun", "srun"])), 3)
 
 
 @pytest.mark.skipif(bool(NO_PMIX), reason=NO_PMIX)
