@@ -35,7 +35,7 @@ from analysis.text import duration, flop_rate, number, percent
 from analysis.views import bottleneck, memory, roofline, steps
 from analysis.views.attribution import Attribution, Part
 from analysis.views.bottleneck import COMMUNICATE, COMPUTE, INPUT, MEMORY, OTHER, UNKNOWN, Bottleneck
-from scaling_study.records.schema import RankReport, Record
+from scaling_study.records.schema import LEAST_LATENESS, RankReport, Record
 from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, between_repeats, student_t
 
 NOT_KNOWN = "not known"
@@ -105,7 +105,7 @@ class Seen:
 
     @cached_property
     def gathers(self) -> bool:
-        """True where weights were seen to be gathered, by the bytes: forward waits for other ranks."""
+        """True where weights were seen to be gathered, by the bytes: forward waits for collectives."""
         each = (rank for ranks in self.ranks for rank in ranks)
         return any(rank.communication_bytes.get("all_gather", 0) > 2 * rank.parameters for rank in each)
 
@@ -213,37 +213,36 @@ def beyond_one(ranks: Sequence[RankReport], one: RankReport) -> float:
 
 def equal_ranks(seen: Seen) -> Found:
     rank, late = last_rank(seen)
-    return gained(late, seen, f"rank {rank} ends forward " + "{} of a step after the mean of the others")
+    return gained(late, seen, f"rank {rank} comes to backward " + "{} of a step after the last of the others")
 
 
 def slowest_rank(seen: Seen) -> Found:
     rank, late = last_rank(seen)
     host, by = seen.ranks[0][rank].host, f"by {bounded(late, 1e3 * seen.step_seconds)} ms a step"
-    if not is_resolved(late):
-        return "none", f"rank {rank} on {host} is the last, {by}, which is within chance", {"rank": None}
-    compared = ", ".join(
-        f"{part} {duration(fmean(seconds(ranks[rank], part) for ranks in seen.ranks))} against "
-        f"{duration(fmean(seconds(each, part) for ranks in seen.ranks for each in ranks if each.rank != rank))}"
-        for part in ("data", "forward")
-    )
-    evidence = f"{compared} of the others{f', {OF_A_HOST}' if seen.on_gpu else ''}"
-    return f"rank {rank} on {host}, {by}", evidence, {"rank": rank, "host": host}
+    if not is_resolved(late) or late.mean < LEAST_LATENESS:
+        why = f"which is within chance or below {percent(LEAST_LATENESS)} of a step"
+        return "none", f"rank {rank} on {host} comes last to backward, {by}, {why}", {"rank": None}
+    compared = []
+    for part, name in (("data", "data"), ("forward", "forward"), ("unattributed", "the rest")):
+        own = fmean(seconds(ranks[rank], part) for ranks in seen.ranks)
+        others = fmean(seconds(each, part) for ranks in seen.ranks for each in ranks if each.rank != rank)
+        compared.append(f"{name} {duration(own)} against {duration(others)}")
+    return f"rank {rank} on {host}, {by}", f"{', '.join(compared)} of the others", {"rank": rank, "host": host}
 
 
 def last_rank(seen: Seen) -> tuple[int, Interval]:
-    """(the rank that ends forward last, how much later than the mean of the others, as a share of a step).
+    """(the rank that comes last to backward, how much later than the last of the others, as a share of a step).
 
-    Where no weights are gathered, data and forward wait for no other rank. The interval holds for all ranks at once
-    (Bonferroni), as the last is chosen among them. Raises NotKnown.
+    The interval holds for all ranks at once (Bonferroni), as the last is chosen among them. Raises NotKnown.
     """
     if seen.workers == 1:
         raise NotKnown("one process trains: there is none to wait for")
-    if seen.gathers:
-        raise NotKnown("ranks wait for each other in forward too, where weights are gathered")
     if (count := len(seen.ranks)) < FEWEST_REPEATS:
         raise NotKnown(f"{count} launches do not tell chance from a rank that is always slow")
-    own = np.array([[(seconds(r, "data") + seconds(r, "forward")) / seconds(r) for r in ranks] for ranks in seen.ranks])
-    late = own - (own.sum(axis=1, keepdims=True) - own) / (seen.workers - 1)
+    behind = [[rank.late.seconds / seconds(rank) for rank in ranks if rank.late] for ranks in seen.ranks]
+    if {len(each) for each in behind} != {seen.workers}:
+        raise NotKnown("the records do not say when each rank came to its backward pass, or ranks hold stages")
+    late = np.array(behind)
     last = int(late.mean(axis=0).argmax())
     mean, error = float(late[:, last].mean()), float(late[:, last].std(ddof=1)) / math.sqrt(count)
     half = student_t(1 - 0.05 / seen.workers, count - 1) * error

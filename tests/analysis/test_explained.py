@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,20 @@ def two(phases: Mapping[str, float], **more: Any) -> Phased:
     return Phased(command(2), phases, noise=0.01, **more)
 
 
+def late(folder: Path, phased: Sequence[Phased], seconds: float, part: str = "forward_seconds") -> Explained:
+    """Of two ranks the second is late in this part of a step, in its forward until now."""
+    plant_phased(folder, phased, baseline=BASELINE, machine=ROOM)
+    for path in folder.glob("trials/*w2*/record.json"):
+        record = json.loads(path.read_text())
+        for rank, by in zip(record["ranks"], (-seconds, seconds), strict=True):
+            rank["late"] = {"seconds": by, "low": by, "high": by}
+        phases = record["ranks"][1]["phases"]
+        phases["forward_seconds"] -= seconds
+        phases[part] += seconds
+        path.write_text(json.dumps(record))
+    return explained.read(folder)
+
+
 ONE = Phased(command(), STEP, noise=0.01)
 
 
@@ -59,15 +73,7 @@ def test_a_slow_loader_is_what_to_change_first(tmp_path: Path) -> None:
 
 def test_the_loader_of_one_rank_keeps_all_of_them_waiting(tmp_path: Path) -> None:
     """A mean over ranks would say that half of it is to be had."""
-    reports = two({**STEP, "data": 0.0}, lags=(0.0, 0.05), waits_in="backward")
-    plant_phased(tmp_path, [reports], baseline=BASELINE, machine=ROOM)
-    for path in tmp_path.glob("trials/*/record.json"):  # what lags is its loader, and not its forward
-        record = json.loads(path.read_text())
-        phases = record["ranks"][1]["phases"]
-        phases["forward_seconds"] -= 0.05
-        phases["data_seconds"] = 0.05
-        path.write_text(json.dumps(record))
-    said = explained.read(tmp_path)
+    said = late(tmp_path, [two({**STEP, "data": 0.0}, lags=(0.0, 0.05), waits_in="backward")], 0.05, "data_seconds")
     assert answer(said, LOADER)[2]["gain_at_most"] == pytest.approx(0.148 / 0.098 - 1, rel=0.05)
     assert "data 50" in answer(said, SLOWEST)[1] and answer(said, SLOWEST)[2]["rank"] == 1
 
@@ -93,15 +99,17 @@ def test_where_forward_is_no_clock_the_network_is_all_that_is_beyond_one_process
 
 
 def test_a_slow_rank_is_named_with_its_host_and_like_ranks_name_nobody(tmp_path: Path) -> None:
-    said = page(tmp_path, ONE, two(STEP, lags=(0.0, 0.01), waits_in="backward"))
+    said = late(tmp_path, [ONE, two(STEP, lags=(0.0, 0.01), waits_in="backward")], 0.01)
     text, evidence, numbers = answer(said, SLOWEST)
     assert text.startswith(("rank 1 on planted, by 10", "rank 1 on planted, by 9.9")) and "forward" in evidence
     assert numbers == {"rank": 1, "host": "planted"}
     assert answer(said, EQUAL)[2]["gain_at_most"] == pytest.approx(0.1, rel=0.05)
     assert abs(answer(said, NETWORK)[2]["share"]) < 0.02, "waiting for a slow rank is not the network's"
-    like = page(tmp_path / "like", ONE, two(STEP))
+    like = late(tmp_path / "like", [ONE, two(STEP)], 0.0)
     assert answer(like, SLOWEST)[0] == "none" and answer(like, SLOWEST)[2] == {"rank": None}
     assert answer(like, EQUAL)[0].startswith("nothing")
+    stages = page(tmp_path / "stages", ONE, two(STEP))  # without `late`
+    assert answer(stages, SLOWEST)[0] == NOT_KNOWN and "stages" in answer(stages, SLOWEST)[1]
 
 
 def test_two_batches_tell_which_one_fits(tmp_path: Path) -> None:
