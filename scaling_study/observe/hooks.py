@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import inspect
 import os
 import socket
 import sys
@@ -380,6 +381,8 @@ def attach(torch: Any, folder: str) -> None:
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         observer.after_step(observer.guarded(observer.step_ends, optimizer))
 
+    with contextlib.suppress(OSError):
+        keep_hooks(optimizers.Optimizer, os.path.join(os.path.dirname(torch.__file__), "_dynamo", "eval_frame.py"))
     optimizers.register_optimizer_step_pre_hook(before)
     optimizers.register_optimizer_step_post_hook(after)
     replace_call(torch.nn.Module, observer)
@@ -389,6 +392,23 @@ def attach(torch: Any, folder: str) -> None:
     replace(torch.autograd, "backward", observer.backward)
     replace(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", observer.batch)
     replace(torch, "save", observer.saved)
+
+
+def keep_hooks(optimizer: Any, compiler: str) -> None:
+    """An older torch takes the hooks off its optimizers once it compiles: it puts what their hooked `step` wraps in its
+    place, as `__wrapped__` says. So it must not say. `compiler`: the source of the part that does."""
+    with open(compiler, encoding="utf-8") as stream:
+        if "unwrapped_step" not in stream.read():
+            return
+    original = optimizer.profile_hook_step
+
+    def hooked(step: Any) -> Any:
+        result = original(step)
+        result.__signature__ = inspect.signature(step)
+        vars(result).pop("__wrapped__", None)
+        return result
+
+    optimizer.profile_hook_step = staticmethod(hooked)
 
 
 def replace(owner: Any, name: str, seen: Callable[..., Any]) -> None:

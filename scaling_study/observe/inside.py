@@ -93,7 +93,7 @@ class Counts:
         part = self.part()
         formula = self.formulas.get(getattr(operator, "_overloadpacket", operator)) if part in PARTS else None
         if formula is not None:
-            self.flops[part] += flops_of(formula, args, kwargs, result)
+            self.flops[part] += int(formula(*args, **kwargs, out_val=result))
         elif part in PARTS and PRODUCT.search(name) and not name.endswith("_cell"):  # whose products are apart
             self.unknown.add(name)
 
@@ -102,11 +102,20 @@ class Counts:
         self.cut |= getattr(operator, "_overloadpacket", operator) in self.formulas
 
 
-def flops_of(formula: Any, args: Any, kwargs: Any, result: Any) -> int:
-    try:
-        return int(formula(*args, **kwargs, out_val=result))
-    except TypeError:
-        return int(formula(*args, **kwargs, out=result))  # torch 2.1
+def of_shapes(formula: Callable[..., int]) -> Callable[..., int]:
+    """A formula of torch 2.1, which is given shapes, as those of later ones, which are given tensors."""
+
+    def of_tensors(*args: Any, out_val: Any, **kwargs: Any) -> int:
+        return formula(*shapes(args), out_shape=shapes(out_val), **kwargs)
+
+    return of_tensors
+
+
+def shapes(value: Any) -> Any:
+    """The shape of a tensor, or a tuple of those of the tensors in it; anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(shapes, value))
+    return value.shape if hasattr(value, "element_size") else value
 
 
 def tensor_bytes(value: Any) -> int:
@@ -176,7 +185,8 @@ class Look:
             self.due, self.why = False, hindrance
             return
         self.begun = name
-        formulas = getattr(flops, "flop_registry", None) or flops.flop_mapping  # the second: torch 2.1
+        formulas = getattr(flops, "flop_registry", None)
+        formulas = formulas or {each: of_shapes(formula) for each, formula in flops.flop_mapping.items()}
         self.counts = Counts(formulas, self.part)
         self._watch_horovod(self.counts)
         self.mode = counting(modes, self.counts)

@@ -6,6 +6,8 @@ What steps of each kind of script hold is held to theory in test_kinds.py.
 from __future__ import annotations
 
 import ast
+import functools
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +19,8 @@ from observe import scripts
 from observe.test_kinds import Run, run  # noqa: F401  a fixture
 from scaling_study import observe
 from scaling_study.launch.observed import reports
-from scaling_study.observe.inside import Counts, Look
+from scaling_study.observe.hooks import keep_hooks
+from scaling_study.observe.inside import Counts, Look, of_shapes
 from scaling_study.records.schema import waited_for
 from scaling_study.trial import Trial, Window
 
@@ -95,6 +98,39 @@ def test_the_whole_of_a_collective_counts_and_products_without_a_formula_are_nam
     counts.saw(Operator("aten::_thnn_fused_lstm_cell"), (), {}, None)
     counts.saw(Operator("c10d::send"), ([Tensor(2)],), {}, None)
     assert counts.unknown == {"_flash_attn_forward", "_grouped_mm", "mkldnn_rnn_layer"} and counts.cut
+
+
+def test_formulas_of_torch_2_1_are_given_shapes() -> None:
+    small, large = Tensor(2), Tensor(6)
+    small.shape, large.shape = (1, 2), (2, 3)  # type: ignore[attr-defined]
+    formula = of_shapes(lambda a, b, bias, out_shape, **named: (a, b, bias, out_shape, named))  # type: ignore[arg-type]
+    given = formula(small, [large, large], None, out_val=(small, 3), stride=[1])
+    assert given == ((1, 2), ((2, 3), (2, 3)), None, ((1, 2), 3), {"stride": [1]})
+
+
+class Optimizer:
+    """As torch 2.1 has it: a step with hooks wraps the one without."""
+
+    def step(self, closure: Any = None) -> str:
+        return "stepped"
+
+    @staticmethod
+    def profile_hook_step(step: Any) -> Any:
+        @functools.wraps(step)
+        def hooked(*given: Any) -> str:
+            return f"{step(*given)}, hooked"
+
+        return hooked
+
+
+@pytest.mark.parametrize("source", ["unwrapped_step = opt.step.__wrapped__", "nothing of the kind"])
+def test_an_older_torch_that_compiles_cannot_take_hooks_off_optimizers(source: str, tmp_path: Path) -> None:
+    (tmp_path / "eval_frame.py").write_text(source)
+    own = type("Own", (Optimizer,), {"profile_hook_step": staticmethod(Optimizer.profile_hook_step)})
+    keep_hooks(own, str(tmp_path / "eval_frame.py"))
+    step = own.profile_hook_step(Optimizer.step)  # type: ignore[attr-defined]
+    assert step(own()) == "stepped, hooked" and list(inspect.signature(step).parameters) == ["self", "closure"]
+    assert hasattr(step, "__wrapped__") == source.startswith("nothing")
 
 
 def test_no_peak_of_the_process_that_started_a_command_is_taken_for_its_own() -> None:
