@@ -172,8 +172,16 @@ class Observer:
         if go_on is not None:
             self.guarded(self.note, go_on)
             if go_on is False:
-                self.leave_gloo()
+                self.at_end(self.leave_gloo)
                 raise SystemExit(0)
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Have this called once the script's own endings ran: on the way out it may average, and leave its group."""
+        finalize = getattr(sys.modules.get("multiprocessing.util"), "Finalize", None)
+        if finalize is None:
+            atexit.register(call)
+        else:  # processes of multiprocessing end without atexit
+            finalize(None, call, exitpriority=0)
 
     def leave_gloo(self) -> None:
         """Its threads abort a process that ends while they hold a tensor (pytorch/pytorch#117762): they end first."""

@@ -165,6 +165,16 @@ for x, y in DataLoader(data, 16, sampler=torch.utils.data.DistributedSampler(dat
     step(x, y)
 dist.barrier()
 """
+AVERAGED_ON_ITS_WAY_OUT = """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+try:
+    for x, y in DataLoader(data, 16, sampler=torch.utils.data.DistributedSampler(data)):
+        step(x, y)
+finally:  # as accelerate's LocalSGD does
+    dist.all_reduce(model[0].weight.data)
+    dist.destroy_process_group()
+"""
 LEFT = """
 dist.destroy_process_group()
 for name in ("RANK", "WORLD_SIZE"):

@@ -188,6 +188,7 @@ def test_optimisers_are_named_and_the_rarest_ends_a_step(run: Run) -> None:
 
 ENDED = [kind for kind in KINDS if kind.name in ("scaler", "explicit", "no optimiser", "DDP")]
 ENDED += [Kind("a loader that is a batch ahead", scripts.FETCHES_AHEAD, 5)]
+ENDED += [Kind("models averaged on the way out", scripts.AVERAGED_ON_ITS_WAY_OUT, 3, ranks=2)]
 
 
 @pytest.mark.parametrize("kind", ENDED, ids=lambda kind: kind.name)
