@@ -154,7 +154,7 @@ def started(
             "HF_HUB_OFFLINE": "1",
         }
         if plain_seconds is None:
-            env = observe.environment(env, seen, script.steps)
+            env |= observe.environment(env, seen, script.steps)
         words = shlex.split(re.sub(r"\{(\w+)\}", lambda found: str(values[found[1]]), script.command))
         argv = ["env", "-C", str((checkouts / folder_of(script) / script.folder).resolve()), *words]
         exit = process.run(argv, env, log, plain_seconds or SECONDS, stop)
