@@ -68,7 +68,7 @@ test-export: setup
 
 # The rest, in parts of at most 45 minutes each on two cores: make test-long PART=faults-driver; without PART, all of them.
 PARTS = frameworks rest statistics benchmarks faults-driver faults-ranks faults-rounds faults-rounds-ranks faults-commands \
-        faults-commands-driver faults-environment cluster-ssh cluster-slurm floor export dali
+        faults-commands-late faults-commands-driver faults-environment cluster-ssh cluster-slurm floor export dali
 test-long: $(addprefix long-,$(or $(PART),$(PARTS)))
 .PHONY: $(addprefix long-,$(PARTS))
 
@@ -101,7 +101,9 @@ long-faults-rounds: setup
 long-faults-rounds-ranks: setup
 	$(FAULTS_LONG) tests/faults/test_faults_in_rounds.py -k "dies_in_rounds and not commands"
 long-faults-commands: setup
-	$(FAULTS_LONG) tests/faults/test_command_faults.py -k own_trial
+	$(FAULTS_LONG) tests/faults/test_command_faults.py -k "own_trial and not late"
+long-faults-commands-late: setup
+	$(FAULTS_LONG) tests/faults/test_command_faults.py -k late
 long-faults-commands-driver: setup
 	$(FAULTS_LONG) $(addprefix tests/faults/test_,command_faults.py faults_in_rounds.py) -k "ctrl_c or commands"
 long-faults-environment: setup
