@@ -45,7 +45,7 @@ for epoch in range(1000):
         optimizer.step()
     open(os.environ["OUT"] + "/epochs", "a").write("x")
 """
-SAME_DATA = "all ranks train on the same data: is a DistributedSampler missing?"
+SAME_DATA = "doubt: all ranks train on the same data: is a DistributedSampler missing?"
 WORDS = "{batch_per_worker} {width}"
 OUT = {"OUT": "{run_dir}"}
 TOKEN = "hf_s3cret"

@@ -20,10 +20,10 @@ import pandas as pd
 from analysis.findings import count
 from analysis.frames.details import Details
 from analysis.frames.rows import as_rows
+from scaling_study.records.schema import DOUBT
 
 ROUNDING = 1e-4  # of a loss: another order of additions in 32 bits, over some steps
 COARSE = 1e-2  # likewise, in 16 bits
-SAMPLES_NAMED = "samples of a step are those that the study names"  # a note that bench says in its own words
 SAME_RATE = 1e-6  # of a learning rate
 Values = Sequence[float | None]
 
@@ -61,7 +61,7 @@ def first_steps(details: Details, configuration: str) -> FirstSteps:
     losses = tuple(fact["first_losses"] for fact in facts if fact["first_losses"])
     rates = next((fact["first_learning_rates"] for fact in facts), ())
     notes = dict.fromkeys(str(row["note"]) for row in rows(details.notes))
-    return FirstSteps(losses, rates, tuple(note for note in notes if not note.startswith(SAMPLES_NAMED)))
+    return FirstSteps(losses, rates, tuple(note.removeprefix(DOUBT) for note in notes if note.startswith(DOUBT)))
 
 
 def unlike(first: Work, second: Work) -> bool:

@@ -13,10 +13,10 @@ from analysis.frames.rows import as_rows
 from analysis.frames.study import workers_text
 from analysis.frames.trials import NOT_CHECKED
 from analysis.views.same_training import RECIPE
-from analysis.views.timing import NOT_FINITE
 from analysis.views.view import View
 from scaling_study.frameworks import COMMAND
 from scaling_study.models import MODELS
+from scaling_study.records.schema import DOUBT as DOUBTED
 from scaling_study.stats.intervals import FEWEST_REPEATS
 from scaling_study.targets import ENDS
 
@@ -300,8 +300,8 @@ def doubted_commands(evidence: Evidence) -> Iterator[Finding]:
     a learning rate that a command changes with its workers."""
     by_name = {row["configuration"]: row for row in evidence.rows if row["framework"] == COMMAND}
     notes = as_rows(evidence.results.details.notes)
-    concerned = (note for note in notes if note["configuration"] in by_name and note["note"] != NOT_FINITE)
-    for text, ours in grouped(concerned, lambda note: str(note["note"])).items():
+    concerned = (note for note in notes if note["configuration"] in by_name and note["note"].startswith(DOUBTED))
+    for text, ours in grouped(concerned, lambda note: str(note["note"]).removeprefix(DOUBTED)).items():
         rows = [by_name[name] for name in dict.fromkeys(note["configuration"] for note in ours)]
         said = f'The observer of {findings.named(rows)} says: "{text}".'
         yield findings.about("unlike ranks", "A command that may not train as it seems", said, DOUBT, rows)

@@ -29,7 +29,7 @@ from scaling_study.observe import checks
 from scaling_study.processes.process import FIRST_BYTES, LAST_BYTES, Exit
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
-from scaling_study.records.schema import Block, Lateness, Phases, RankReport
+from scaling_study.records.schema import DOUBT, Block, Lateness, Phases, RankReport
 from scaling_study.stats.intervals import FEWEST_REPEATS, student_t
 from scaling_study.study import command
 from scaling_study.trial import Trial
@@ -172,7 +172,7 @@ def reports(trial: Trial, processes: Sequence[Sequence[Line]], turns: Sequence[T
         _report(trial, rank, lines, window, turns, behind)
         for rank, (lines, window, behind) in enumerate(zip(ranks, windows, late, strict=True))
     ]
-    made[0].notes.extend(checks.doubts(ranks))
+    made[0].notes.extend(f"{DOUBT}{said}" for said in checks.doubts(ranks))
     return made
 
 

@@ -15,6 +15,7 @@ from scaling_study.trial import STRICT, Trial, Window
 
 SCHEMA = 1
 STATUSES = ("ok", "oom", "timeout", "failed", "unsupported", "cancelled")
+DOUBT = "doubt: "  # prefix of a note of a rank: why a command may not train as it seems (observe/checks.py)
 IMPLIED = "implied: "  # prefix of the reason of an `oom` that was not run: a smaller batch was out of memory
 
 

@@ -272,9 +272,9 @@ CASES = {
     "ranks of a command that read the same data": Case(
         "unlike ranks",
         DOUBT,
-        [Flawed(OBSERVED, {"notes": ["all ranks train on the same data: is a DistributedSampler missing?"]})],
+        [Flawed(OBSERVED, {"notes": ["doubt: all ranks train on the same data: is a DistributedSampler missing?"]})],
         "DistributedSampler",
-        [Flawed(OBSERVED, {"notes": ["the loss is not finite"]})],
+        [Flawed(OBSERVED, {"notes": ["peak memory is of the process, resident, while it stepped"]})],
     ),
     "a command that scales its learning rate": Case(
         "F19",

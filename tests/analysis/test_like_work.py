@@ -9,7 +9,7 @@ import pytest
 from planted import Planted
 from planted_flaws import Flawed, plant_flawed
 
-from analysis.compare.like_work import SAMPLES_NAMED, FirstSteps, Work, caveats, first_steps
+from analysis.compare.like_work import FirstSteps, Work, caveats, first_steps
 
 SAME = "all ranks train on the same data: is a DistributedSampler missing?"
 LOSSES = (0.7, 0.6, 0.5)
@@ -49,7 +49,7 @@ def test_two_commands_are_held_against_each_other(second: Work, said: list[str])
 
 def test_first_steps_are_read_from_the_records_of_a_configuration(tmp_path: Path) -> None:
     observed = Planted("command", workers=2, allreduce="fp32", keys=(("command", "torchrun t.py"),))
-    said = {"first_learning_rates": [0.1], "notes": [f"{SAMPLES_NAMED}: two rates", SAME]}
+    said = {"first_learning_rates": [0.1], "notes": ["peak memory is of the process", f"doubt: {SAME}"]}
     done = plant_flawed(tmp_path, [Flawed(observed, lambda rank: {**said, "first_losses": [rank.rank, 2.0, None]})])
     (row,) = done.rows
     assert first_steps(done.details, row["configuration"]) == FirstSteps(((0.5, 2.0, None),) * 3, (0.1,), (SAME,))
