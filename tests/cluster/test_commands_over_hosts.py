@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from network import Network
 from over_hosts import COMMANDS, QUICK, Sweep, sweeps_of_commands
 
@@ -31,6 +32,7 @@ def test_commands_over_hosts_by_every_launcher(network: Network) -> None:
     assert {len(rank.step_seconds) for record in records for rank in record.ranks} == {3}
 
 
+@pytest.mark.long
 def test_commands_over_hosts_take_turns(network: Network) -> None:
     records = ran(network, "in-turns", ["torchrun", "horovodrun"], IN_TURNS)
     assert {record.launch.partition("/")[0] for record in records} == {"1"}

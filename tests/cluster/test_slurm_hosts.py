@@ -93,6 +93,7 @@ def test_a_whole_study_over_the_hosts_of_its_job(network, study):
     until(lambda: all(process.name().startswith("slurm") for host in network for process in host.processes()), 10)
 
 
+@pytest.mark.long
 def test_commands_of_a_user_over_the_hosts_of_their_job(network, study):
     runs_over_both(study("commands", sweeps_of_commands(network.shared, ["torchrun", "mpirun", "srun"])), 3)
 

@@ -81,6 +81,7 @@ ACTS = [
 # In the long form each is a part of its own: most of a late one's time is its time-out.
 LATE = [act for act in ACTS if act.status == "timeout"]
 STUDIES = {"in time": [act for act in ACTS if act not in LATE], "late": [*ACTS[:2], *LATE]}
+WAITS = [pytest.param(acts, marks=[pytest.mark.long] * (name == "late"), id=name) for name, acts in STUDIES.items()]
 
 
 def sweep_with(sweep_of: SweepOf, acts: list[Act], repeats: int) -> Sweep:
@@ -94,7 +95,7 @@ def sweep_with(sweep_of: SweepOf, acts: list[Act], repeats: int) -> Sweep:
     return sweep
 
 
-@pytest.mark.parametrize("acts", STUDIES.values(), ids=STUDIES)
+@pytest.mark.parametrize("acts", WAITS)
 def test_what_a_command_does_is_the_outcome_of_its_own_trial(
     acts: list[Act], sweep_of: SweepOf, inject: Inject
 ) -> None:
@@ -143,6 +144,7 @@ def judge(hit: Injection, act: Act, record: Record, why: str) -> None:
 PHASES = [("starting", 1), ("starting", 2), ("turns", 1), ("alone", 1), ("alone", 2), ("turns", 2)]
 
 
+@pytest.mark.long
 def test_ctrl_c_at_each_phase_ends_all_and_keeps_what_is_measured(sweep_of: SweepOf, inject: Inject) -> None:
     acts, last, repeats = [Act("have_loaders"), Act("train", command=BY_MPIRUN), Act("say_nothing")], 0, 2 * TIMES
     sweep = sweep_with(sweep_of, acts, repeats)
