@@ -21,7 +21,7 @@ from scaling_study.records import maps
 from scaling_study.records.maps import CAMS, HIDDEN, METHODS, OWN, PICTURE, RIGHT
 from scaling_study.records.store import write_record
 from scaling_study.stats import scores as localisation
-from scaling_study.stats.scores import Place
+from scaling_study.stats.scores import Region
 
 MODEL = "tripnet_efficientnet_lite0"
 GRID, SIZE = (6, 11), (96, 176)
@@ -97,7 +97,7 @@ def plant_maps(trial: Path, arm: Arm, seed: int) -> None:
     for number, video in enumerate(np.repeat(VIDEOS, OF_A_VIDEO).tolist()):
         instrument, x, y = number % 6, *scenes.uniform((30, 25), (146, 70))
         image, mask = scene(x, y, instrument)
-        place = Place(mask, ((float(x), float(y)),), GRID)
+        place = Region(mask, ((float(x), float(y)),), GRID)
         made = {method: _map(place, luck.random() < share) for method, share in _shares(arm).items()}
         scores = [_score(place, method, made) for method in METHODS]
         probability = np.full(6, 0.1, np.float32)
@@ -136,7 +136,7 @@ def _shares(arm: Arm) -> dict[str, float]:
     return {OWN: own, "grad_cam": 0.9 * own, "hires_cam": 0.8 * own, "eigen_cam": 0.3, HIDDEN: 0.05}
 
 
-def _map(place: Place, hit: bool) -> np.ndarray:
+def _map(place: Region, hit: bool) -> np.ndarray:
     """Highest at the disc, or far from it."""
     x, y = place.tips[0]
     if not hit:
@@ -145,7 +145,7 @@ def _map(place: Place, hit: bool) -> np.ndarray:
     return np.exp(-((across[None] - x) ** 2 + (down[:, None] - y) ** 2) / (2 * 18**2))
 
 
-def _score(place: Place, method: str, made: Mapping[str, np.ndarray]) -> tuple[float, float, float]:
+def _score(place: Region, method: str, made: Mapping[str, np.ndarray]) -> tuple[float, float, float]:
     without = {"chance": localisation.chance, "centre": localisation.centre}
     score = without[method](place) if method in without else place.score(made[method])
     return score.mask, score.tip, score.energy
