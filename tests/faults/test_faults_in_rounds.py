@@ -147,7 +147,7 @@ def hung(sweep: Sweep, rank: psutil.Process) -> bool:
     return sweep.until(ended, 120)
 
 
-@pytest.mark.parametrize("later", KINDS)
+@pytest.mark.parametrize("later", [LATER, pytest.param(f"{LATER} of commands", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "what", ["rank", *(pytest.param(what, marks=pytest.mark.long) for what in ("launcher", "supervisor", "hang"))]
 )
