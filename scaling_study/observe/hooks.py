@@ -144,7 +144,7 @@ class Observer:
     def summary(self) -> dict[str, Any]:
         steps = self.steps
         inside = self.look.summary(steps.anchor, steps.counts)
-        own = self.own_seconds - steps.goal.waited_seconds - self.look.seconds
+        own = self.own_seconds - steps.goal.waited_seconds - self.look.seconds - steps.aside_seconds
         memory = peak_memory(self.torch, self.look.resident)
         return {**steps.summary(), **memory, "inside": inside, "own_seconds": own}
 

@@ -14,7 +14,7 @@ Evaluation begins with a forward pass that does not train and lasts until the ne
     {"kind": "not observed", "why"}
     {"kind": "end", "why", "steps", "samples_per_step", "samples_unknown", "optimizers", "peak_memory_bytes", ...,
      "inside",          what one step held: FLOPs, bytes of collectives (inside.py)
-     "own_seconds"}     in which the observer itself ran
+     "own_seconds"}     of the steps, in which the observer itself ran
     {"kind": "so far", ...}     the same of a run that a driver holds
 
 `before_backward`: the seconds of a step before its last backward pass, without backward passes. A rank of data-parallel
@@ -133,6 +133,7 @@ class Steps:
         self.entered: list[str] = []  # parts, the innermost last
         self.mark = clock()
         self.piece, self.pending = Piece(), []  # type: ignore[var-annotated]
+        self.aside_seconds = 0.0  # in looks that are no part of a step
         self.evaluating = self.worked = self.is_explicit = False
         self.sequence_first = False  # the rows of a trained module's input are no samples
         self.anchor: str | None = None
@@ -164,8 +165,10 @@ class Steps:
     def aside(self, look: Callable[..., dict[str, Any]], *seen: Any) -> None:
         """Keep what `look` finds, with the step that is under way, whose time it does not take."""
         self._pass(self.clock())
+        began = self.mark
         self.piece.checks.update(look(sum(self.counts.values()), *seen))
         self.mark = self.clock()
+        self.aside_seconds += self.mark - began
 
     def fetch(self, loader: int, rows: int) -> None:
         """A loader gave a batch. Whether it feeds the training is known at the next forward."""
