@@ -115,10 +115,11 @@ class Observer:
 
     def note(self, go_on: bool) -> None:
         """After a step; leaves the process where the run shall end here."""
-        finalize = getattr(sys.modules.get("multiprocessing.util"), "Finalize", None)
-        if not self.watched and finalize is not None:  # processes of multiprocessing end without atexit
-            finalize(None, self.finish, exitpriority=100)
-            self.watched = True
+        if not self.watched:  # processes of multiprocessing end without atexit
+            finalize = getattr(sys.modules.get("multiprocessing.util"), "Finalize", None)
+            if finalize is not None:
+                finalize(None, self.finish, exitpriority=100)
+                self.watched = True
         self.identity = self.identity or self.who()  # at a step: by its end a script may have left its ranks
         self.record.take(self.steps, at_once=not go_on or self.record.file is None)
         if not go_on:
@@ -220,11 +221,12 @@ class Observer:
 
     def name(self, optimizer: Any) -> str:
         """`SGD`, and of the next of that class `SGD 2`."""
-        if optimizer not in self.names:
+        name: str | None = self.names.get(optimizer)
+        if name is None:
             kind = type(optimizer).__name__
             others = sum(name.split()[0] == kind for name in self.names.values())
-            self.names[optimizer] = f"{kind} {others + 1}" if others else kind
-        return str(self.names[optimizer])
+            name = self.names[optimizer] = f"{kind} {others + 1}" if others else kind
+        return name
 
     def attempt(self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """A scaler's step, in which the optimiser's own is nested, or left out."""
@@ -289,13 +291,16 @@ class Observer:
         return bool(module.training) or self._has(self.training, module, module.modules, "training")
 
     def _sequence_first(self, module: Any) -> bool:
-        if module not in self.sequence_first:
-            self.sequence_first[module] = any(getattr(part, "batch_first", True) is False for part in module.modules())
-        return bool(self.sequence_first[module])
+        is_so: bool | None = self.sequence_first.get(module)
+        if is_so is None:
+            is_so = any(getattr(part, "batch_first", True) is False for part in module.modules())
+            self.sequence_first[module] = is_so
+        return is_so
 
     def _has(self, known: Any, module: Any, parts: Callable[[], Any], what: str) -> bool:
         """Whether one of the parts is so. The one that was, is looked at first; it is not kept alive."""
-        last = known[module]() if module in known else None
+        kept = known.get(module)
+        last = kept() if kept else None
         if last is None or not getattr(last, what):
             last = next((part for part in parts() if getattr(part, what)), None)
             if last is not None:

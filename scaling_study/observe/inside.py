@@ -153,6 +153,8 @@ class Look:
 
         Begins or ends the look. True: what has ended was looked at.
         """
+        if not (self.due or self.touched) and name in self.names:
+            return False  # it was seen
         looked_at, began = self.touched, time.perf_counter()
         try:
             self._end(name, steps)

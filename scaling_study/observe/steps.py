@@ -33,7 +33,6 @@ from collections.abc import Callable
 from typing import Any
 
 PARTS = ("data", "forward", "backward", "optimizer", "evaluation", "saving", "rest")
-PAUSES = ("evaluation", "saving")
 FLUSH_SECONDS = 2.0
 LEARNING = 32  # optimiser steps after which it is settled whose are the training's, where several take turns
 SETTLED_ALONE = 8  # likewise, where there is one optimiser
@@ -61,16 +60,17 @@ class UpTo:
 class Piece:
     """What was seen since the last optimiser step that counts."""
 
+    loader_rows = forward_rows = backwards = 0
+    before_backward = 0.0  # seconds before its last backward pass, without backward passes and pauses
+    looked_at = False  # it took longer for it (inside.py)
+    explicit: int | None = None
+    loss: Any = None  # a tensor until it is written
+    learning_rate: float | None = None
+    skipped: bool | None = False
+    optimizer, ended = "", 0.0
+
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        self.loader_rows = self.forward_rows = self.backwards = 0
-        self.before_backward = 0.0  # seconds before its last backward pass, without backward passes and pauses
-        self.looked_at = False  # it took longer for it (inside.py)
-        self.explicit: int | None = None
-        self.loss: Any = None  # a tensor until it is written
-        self.learning_rate: float | None = None
-        self.skipped: bool | None = False
-        self.optimizer, self.ended = "", 0.0
+        self.seconds = dict.fromkeys(PARTS, 0.0)
         self.checks: dict[str, Any] = {}  # checks.py
 
     def add(self, other: Piece) -> None:
@@ -87,7 +87,7 @@ class Piece:
             setattr(self, name, getattr(other, name))
 
     def pause_seconds(self) -> float:
-        return sum(self.seconds[part] for part in PAUSES)
+        return self.seconds["evaluation"] + self.seconds["saving"]
 
     def step_seconds(self) -> float:
         """Without pauses."""
@@ -114,6 +114,13 @@ class Piece:
             "skipped": self.skipped,
             **self.checks,
         }
+
+
+def together(pieces: list[Piece]) -> Piece:
+    whole = Piece()
+    for piece in pieces:
+        whole.add(piece)
+    return whole
 
 
 class Steps:
@@ -206,7 +213,8 @@ class Steps:
     def backward(self, loss: Any) -> None:
         """A backward pass begins."""
         self._pass(self.clock())
-        self.piece.before_backward = self.piece.step_seconds() - self.piece.seconds["backward"]
+        spent = self.piece.seconds
+        self.piece.before_backward = spent["data"] + spent["forward"] + spent["optimizer"] + spent["rest"]
         self.piece.backwards += 1
         self.backwards += 1
         self.piece.loss = loss
@@ -272,17 +280,13 @@ class Steps:
         self.anchor = min(names, key=lambda name: (self.counts[name], -names.index(name)))
 
     def _fold(self) -> None:
-        whole: Piece | None = None
-        left = []
+        begun: list[Piece] = []
         for piece in self.pending:
-            left.append(piece)
-            if whole is None:
-                whole = Piece()
-            whole.add(piece)
+            begun.append(piece)
             if piece.optimizer == self.anchor or self.is_explicit:
-                self._done(whole)
-                whole, left = None, []
-        self.pending = left
+                self._done(begun[0] if len(begun) == 1 else together(begun))
+                begun = []
+        self.pending = begun
 
     def _done(self, whole: Piece) -> None:
         self.done += 1

@@ -90,7 +90,7 @@ KINDS = [
 ]  # fmt: skip
 LONG = ("DeepSpeed", "Accelerate", "HF Trainer")
 TIMED = ("[20", "{'train_runtime'")
-OTHER_LOSS = ("accumulation", "sequence first", "compiled", "pipeline", "Accelerate")  # is given to backward
+OTHER_LOSS = ("accumulation", "sequence first", "compiled", "pipeline", "Accelerate", "DeepSpeed")  # backward gets
 Run = Callable[..., tuple[subprocess.CompletedProcess[str], list[list[dict[str, Any]]]]]
 
 
