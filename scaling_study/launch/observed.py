@@ -26,6 +26,7 @@ from scaling_study import observe
 from scaling_study.errors import shortened
 from scaling_study.launch.launchers import ENV_LIST
 from scaling_study.observe import checks
+from scaling_study.observe.inside import BEFORE
 from scaling_study.processes.process import FIRST_BYTES, LAST_BYTES, Exit
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
@@ -85,9 +86,15 @@ def observing(
 
 
 def steps_told(trial: Trial) -> int:
-    """The steps after which a command that runs alone ends itself: of its warm-up, and the most of its window, or three
-    times the least. All of its processes must end at the same one, so it is told before the start."""
-    return trial.window.warmup_steps + (trial.window.max_steps or 3 * trial.window.min_steps)
+    """The steps after which a command that runs alone ends itself: of its warm-up, the most of its window, and one more
+    where one of them may be looked into, which is not timed. All of its processes must end at the same one, so it is
+    told before the start."""
+    return trial.window.warmup_steps + _most(trial) + (trial.window.warmup_steps <= BEFORE)
+
+
+def _most(trial: Trial) -> int:
+    """The most steps that are timed of a command that runs alone: three times the least where a study does not say."""
+    return trial.window.max_steps or 3 * trial.window.min_steps
 
 
 def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
@@ -96,10 +103,22 @@ def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
         write_reports(trial, folder / SEEN, folder, exit=exit)
     except NotObserved as why:
         result, log = outcome.judge(trial, folder, exit), outcome.tail(folder / "log.txt", WHOLE_LOG)
-        if isinstance(why, NothingSeen) and (said := SAID.findall(log)):
-            why = NotObserved(f"not observed: {said[-1]}")
-        return dataclasses.replace(result, reason=_reason(result, why, exit, log))
+        return dataclasses.replace(result, reason=_reason(result, reason_behind(why, exit, log), exit, log))
     return outcome.judge(trial, folder, exit)
+
+
+def reason_behind(why: NotObserved, exit: Exit, log: str) -> NotObserved:
+    """The reason behind `why`: a process that could write no record said so in the log, or the command did not wait for
+    the processes that it started. `why` itself where there is none."""
+    if isinstance(why, NothingSeen) and (said := SAID.findall(log)):
+        return NotObserved(f"not observed: {said[-1]}")
+    if exit.code == 0 and exit.left_behind:
+        left = f"{exit.left_behind} process{'es' * (exit.left_behind > 1)}"
+        how = (
+            f"it left {left} behind, which were ended: a command must wait for those that train, without & or a daemon"
+        )
+        return NotObserved(how if isinstance(why, NothingSeen) else f"{why}; {how}")
+    return why
 
 
 def _reason(result: Outcome, why: NotObserved, exit: Exit, log: str) -> str:
@@ -125,11 +144,12 @@ def write_reports(trial: Trial, seen: Path, folder: Path, turns: Sequence[Turn] 
     if not seen.is_dir():
         raise NotObserved(f"the command deleted the folder in which its processes write what is seen of them: {seen}")
     try:
-        made = reports(trial, observe.read(seen), turns)
+        processes = observe.read(seen)
+        made = reports(trial, processes, turns)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise NotObserved(f"a record in {seen} is none of ours: {type(error).__name__}: {error}") from error
     if exit and not exit.timed_out and (exit.code != 0 or exit.interrupted):
-        told, steps = steps_told(trial), min(len(each.warmup_seconds) + len(each.step_seconds) for each in made)
+        told, steps = steps_told(trial), min(len(_steps(lines)) for lines in trained(processes))
         if steps < told:
             raise NotObserved(f"it ended after {steps} of {told} steps")
     for report in made:
@@ -210,12 +230,13 @@ def _warm(trial: Trial, steps: Sequence[Line], turns: Sequence[Turn]) -> int:
 def _window(
     trial: Trial, rank: int, steps: Sequence[Line], turns: Sequence[Turn], looked_at: Collection[int]
 ) -> list[Line]:
-    """The steps that are timed. One that was looked at is none, where the warm-up was too short for it and others are
-    left. Raises NotObserved."""
+    """The steps that are timed, no more than were asked for. One that was looked at is none, where the warm-up was too
+    short for it and others are left. Raises NotObserved."""
     warm = _warm(trial, steps, turns)
     timed = [step for turn in turns for step in steps[turn.after : turn.after + turn.steps]]
     if not turns:
-        timed = [step for step in steps[warm:] if step["step"] not in looked_at] or list(steps[warm:])
+        later = list(steps[warm:])
+        timed = ([step for step in later if step["step"] not in looked_at] or later)[: _most(trial)]
     if not timed:
         raise NotObserved(f"rank {rank} made {len(steps)} steps: none is left after {warm} that warm up")
     return timed

@@ -101,6 +101,7 @@ class Exit:
     error: str = ""  # why it never started
     lost: str = ""  # how the supervisor ended, if that ended first
     node: str = ""  # the host that failed meanwhile, and how
+    left_behind: int = 0  # processes that were still alive when it had ended by itself, and were ended
 
 
 class Stop(Protocol):
@@ -190,13 +191,14 @@ def run(
         if ended in ready:
             child.wait()
         seconds = time.monotonic() - start
-        end_descendants(child, not_ours)
+        left = end_descendants(child, not_ours)
     return Exit(
         child.wait(),
         seconds,
         timed_out=not ready,
         interrupted=ended not in ready and bool(ready),
         killed_for_memory=memory_kills() > kills_before,
+        left_behind=left if ended in ready else 0,
     )
 
 
@@ -246,13 +248,13 @@ def signal_trees(pids: Iterable[int], number: int, more_likely: int) -> None:
                     os.kill(each.pid, number)
 
 
-def end_descendants(child: subprocess.Popen[bytes] | None = None, not_ours: Set[int] = frozenset()) -> None:
+def end_descendants(child: subprocess.Popen[bytes] | None = None, not_ours: Set[int] = frozenset()) -> int:
     """End every process that descends from `child`: TERM, a moment to obey, then KILL until none is left.
 
     All descendants of this process but `not_ours` count as such: of an orphan it is no longer known. The code of
-    `child` itself is left to whoever started it.
+    `child` itself is left to whoever started it. Returns how many were alive.
     """
-    descendants = _descendants(child, not_ours)
+    descendants = first = _descendants(child, not_ours)
     for process in descendants:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
@@ -263,6 +265,7 @@ def end_descendants(child: subprocess.Popen[bytes] | None = None, not_ours: Set[
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         _wait_until_ended(descendants, GRACE_SECONDS)
+    return len(first)
 
 
 def _descendants(child: subprocess.Popen[bytes] | None, not_ours: Set[int]) -> list[psutil.Process]:

@@ -110,8 +110,9 @@ def test_horovodrun_asks_for_ssh_whatever_starts_its_ranks(study, launcher):
     assert record.status == "failed" and "could not connect to some hosts via ssh" in one.said()
 
 
-def test_a_trial_over_two_hosts_in_a_job_of_its_own(study):
-    one = study("own", [WITHOUT_SSH["torchrun"], WITHOUT_SSH["mpirun"]])
+def test_a_trial_over_two_hosts_in_a_job_of_its_own(network, study):
+    commands = sweeps_of_commands(network.shared, ["torchrun", "srun"])
+    one = study("own", [WITHOUT_SSH["torchrun"], WITHOUT_SSH["mpirun"], *commands])
     script = one.run("--slurm", "", "--per-trial", "--slurm-print").stdout
     assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=1\n" in script
     for record in ran(one, "", "--per-trial"):

@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import resource
+import shlex
 import shutil
 import signal
 import socket
@@ -204,6 +205,29 @@ def have_no_room() -> None:
     print("trained to its end")
 
 
+def find_its_records_read_only() -> None:
+    """The folder is read-only for this process alone: root trains in a mount namespace of its own."""
+    seen = shlex.quote(os.environ["SCALING_STUDY_OBSERVE"])
+    if os.geteuid() == 0 and "MOUNTED" not in os.environ:
+        mounts = f"mount --bind {seen} {seen} && mount -o remount,bind,ro {seen}"
+        again = ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh", sys.executable, *sys.argv]
+        os.execvpe(again[0], again, {**os.environ, "MOUNTED": "1"})
+    if os.geteuid():
+        os.chmod(os.environ["SCALING_STUDY_OBSERVE"], 0o555)
+    train(FEW)
+    print("trained to its end")
+
+
+def become_a_daemon() -> None:
+    """The process that was started ends at once; one below it reads its data for a while, and would train."""
+    for _ in range(2):
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+    time.sleep(2)
+    train()
+
+
 ACTS: dict[str, Callable[[], object]] = {
     f.__name__: f
     for f in (
@@ -211,6 +235,7 @@ ACTS: dict[str, Callable[[], object]] = {
         ignore_sigterm, ignore_sigterm_and_hang, delete_its_output, delete_records, change_folder,
         delete_records_at_once, take_words, read_input, need_terminal, drop_environment, unset_path,
         have_a_site_of_its_own, disagree, lose_patience, be_killed, call_the_driver, have_no_room,
+        find_its_records_read_only, become_a_daemon,
     )
 }  # fmt: skip
 

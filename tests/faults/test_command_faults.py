@@ -69,6 +69,8 @@ ACTS = [
     Act("delete_records", "failed", "deleted the folder", among="deleted the folder"),
     Act("delete_records_at_once", "timeout", "deleted the folder", among="not observed: FileNotFoundError"),
     Act("have_no_room", "failed", "not observed: OSError: ", among="rank 0: not observed: ", printed="to its end"),
+    Act("find_its_records_read_only", "failed", "not observed: ", among="rank 0: not observed: ", printed="to its end"),
+    Act("become_a_daemon", "failed", "it left 1 process behind", among="the launch ended before its ranks had joined"),
     Act("lose_patience", "failed", "in a launch with others: block: a rank ended", among="a rank ended"),
     Act("say_nothing", "timeout", OVERDUE),
     Act("ignore_sigterm_and_hang", "timeout", OVERDUE),

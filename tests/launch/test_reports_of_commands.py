@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 
 from scaling_study.launch.launchers import command
-from scaling_study.launch.observed import NotObserved, Turn, judge, lateness, reports, watched, write_reports
+from scaling_study.launch.observed import (
+    NotObserved,
+    Turn,
+    judge,
+    lateness,
+    reports,
+    steps_told,
+    watched,
+    write_reports,
+)
 from scaling_study.observe import FOLDER, SITE
 from scaling_study.processes.process import Exit
 from scaling_study.records import store
@@ -26,7 +35,9 @@ TRIAL = Trial(
 )
 
 
-def process(rank: int, world: int = 2, steps: int = 8, samples: int | None = 4, **end: Any) -> list[dict[str, Any]]:
+def process(
+    rank: int, world: int = 2, steps: int = 8, samples: int | None = 4, looked_at: int = 0, **end: Any
+) -> list[dict[str, Any]]:
     about = {"kind": "process", "rank": rank, "world": world, "pid": 10 + rank, "host": "h", "device": "cpu"}
     parts = {"data": 0.1, "forward": 0.2, "backward": 0.3, "optimizer": 0.1, "evaluation": 0, "saving": 0, "rest": 0.3}
     lines = [
@@ -38,6 +49,7 @@ def process(rank: int, world: int = 2, steps: int = 8, samples: int | None = 4, 
             "parts": parts,
             "loss": 1 / n,
             "learning_rate": 0.1,
+            "looked_at": n == looked_at,
         }
         for n in range(1, steps + 1)
     ]
@@ -115,7 +127,7 @@ def test_no_report_is_made_of_what_was_not_seen(processes: Any, fact: str) -> No
     "processes, facts",
     [
         ([process(0, steps=3), process(1, steps=3)], ["3 steps were seen", "ask for 4"]),
-        ([process(0, steps=8), process(1, steps=5)], ["rank 0 was ended after 8 steps, and 5 were seen of rank 1"]),
+        ([process(0, steps=9), process(1, steps=5)], ["rank 0 was ended after 9 steps, and 5 were seen of rank 1"]),
         ([[*process(0), {"kind": "not observed", "why": "OSError: no room"}], process(1)], ["OSError: no room"]),
     ],
 )
@@ -126,7 +138,7 @@ def test_a_command_alone_made_all_of_its_steps_on_every_rank(processes: Any, fac
 
 
 ALONE = dataclasses.replace(TRIAL, workers=1)
-LEFT = [process(0, world=1, steps=6)]  # of 8 that were asked for; 4 are the least
+LEFT = [process(0, world=1, steps=6)]  # of 9 that were asked for; 4 are the least
 
 
 @pytest.mark.parametrize(
@@ -134,14 +146,15 @@ LEFT = [process(0, world=1, steps=6)]  # of 8 that were asked for; 4 are the lea
     [
         (LEFT, Exit(0, 9.0), "", "ok", []),
         (LEFT, Exit(-15, 9.0, timed_out=True), "", "ok", []),
-        (LEFT, Exit(1, 9.0), "ValueError: bad\n", "failed", ["exit code 1: ValueError: bad; it ended after 6 of 8"]),
+        (LEFT, Exit(1, 9.0), "ValueError: bad\n", "failed", ["exit code 1: ValueError: bad; it ended after 6 of 9"]),
         (LEFT, Exit(-15, 9.0, interrupted=True), "", "cancelled", ["interrupted"]),
-        ([process(0, world=1)], Exit(1, 9.0), "at exit\n", "ok", []),
+        ([process(0, world=1, steps=9, looked_at=4)], Exit(1, 9.0), "at exit\n", "ok", []),
         ([], Exit(-9, 9.0), "", "failed", ["signal 9: it printed nothing"]),
         ([], Exit(3, 9.0), "one\nno such file\n", "failed", ["exit code 3: no such file"]),
         ([], Exit(1, 9.0), "EOFError: EOF when reading a line", "failed", ["/dev/null as its input"]),
         ([], Exit(-15, 9.0, timed_out=True), "", "timeout", ["not finished after 9 s", "PYTHONPATH"]),
         ([], Exit(0, 9.0), "scaling-study: not observed: OSError: full\nb\n", "failed", ["observed: OSError: full"]),
+        ([], Exit(0, 9.0, left_behind=1), "", "failed", ["left 1 process behind", "daemon"]),
         ([], Exit(None, 0.0, error="x: not found"), "", "failed", ["could not be started"]),
         (["garbage\n"], Exit(0, 9.0), "", "failed", ["line 1 of 0.jsonl is none of ours"]),
         (['[]\n{"kind": "step"}\n'], Exit(0, 9.0), "", "failed", ["line 1"]),
@@ -173,7 +186,8 @@ def test_a_loss_that_is_no_number_has_a_note_and_no_value(tmp_path: Path) -> Non
 
 
 def test_first_losses_and_learning_rates_are_kept_and_what_is_no_number_is_none(tmp_path: Path) -> None:
-    alone, lines = dataclasses.replace(TRIAL, workers=1), process(0, world=1, steps=12)
+    alone = dataclasses.replace(TRIAL, workers=1, window=Window(2, 2, 0.0, max_steps=10))
+    lines = process(0, world=1, steps=12)
     first = reports(alone, [lines], ())[0]
     assert first.first_losses == [1 / n for n in range(1, 9)] and first.first_learning_rates == [0.1] * 8
     lines[2]["loss"] = lines[-2]["loss"] = float("nan")
@@ -235,8 +249,16 @@ def test_a_step_that_a_rank_looked_into_is_timed_on_none() -> None:
     seen = reports(TRIAL, both, ())
     assert [report.step_seconds for report in seen] == [[3, 5, 6, 7, 8]] * 2
     assert first_problem(TRIAL, seen) == ""
+    one_more = [process(0, steps=9), process(1, steps=9, looked_at=4)]
+    assert [report.step_seconds for report in reports(TRIAL, one_more, ())] == [[3, 5, 6, 7, 8, 9]] * 2
     held = reports(TRIAL, both, [Turn(0, 2, 3, 50.0)])  # where turns are, none is looked into
     assert held[0].step_seconds == [3, 4, 5]
+
+
+def test_one_step_more_is_made_where_one_may_be_looked_into() -> None:
+    windows = {warm: Window(warm, 2, 0.0, max_steps=3) for warm in (0, 1, 4, 5)}
+    told = {warm: steps_told(replace(TRIAL, window=window)) for warm, window in windows.items()}
+    assert told == {0: 4, 1: 5, 4: 8, 5: 8}
 
 
 def before(ranks: int, steps: int, seed: int, late: Mapping[int, float], correlated: float = 0.5) -> Any:
@@ -297,4 +319,4 @@ def test_stages_of_a_pipeline_are_not_late() -> None:
     assert [report.late for report in reports(TRIAL, both, ())] == [None, None]
     for lines in both:
         lines[-1]["inside"]["part_of_model"] = False
-    assert waited_for(reports(TRIAL, both, ())) == WaitedFor(1, "h", Lateness(1.0, 1.0, 1.0), 21.5)
+    assert waited_for(reports(TRIAL, both, ())) == WaitedFor(1, "h", Lateness(1.0, 1.0, 1.0), 5.5)
