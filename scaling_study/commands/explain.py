@@ -1,6 +1,6 @@
 """`scaling-study explain 'COMMAND'`: ten questions about one training command, without edits, on one page.
 
-It stands on bench: the same look, the same study, the same launches in turns, in results/explain-NAME. The answers are
+The look, the study and the launches in turns are those of bench (compared.py), in results/explain-NAME. The answers are
 the analysis's (analysis/compare/explained.py).
 """
 
@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from scaling_study.commands import bench, options
+from scaling_study.commands import compared, options
 from scaling_study.commands.options import INTERRUPTED, OK, SOME_FAILED, exit_code
 from scaling_study.errors import HostError
 from scaling_study.machine import gpu_memory_bytes
@@ -36,8 +36,8 @@ def explain(
     workers: Annotated[str, options.option("N,…", WORKERS, options.TRIALS)] = "",
     batch_per_worker: Annotated[str, options.option("N,…", BATCHES, options.TRIALS)] = "",
     samples_per_step: Annotated[str, options.option("N", SAMPLES, options.TRIALS)] = "",
-    shell: Annotated[bool, options.flag("--shell", help=bench.SHELL, group=options.TRIALS)] = False,
-    dry_run: Annotated[bool, options.flag("--dry-run", help=bench.MINE, group=options.TRIALS)] = False,
+    shell: Annotated[bool, options.flag("--shell", help=compared.SHELL, group=options.TRIALS)] = False,
+    dry_run: Annotated[bool, options.flag("--dry-run", help=compared.MINE, group=options.TRIALS)] = False,
     peak_tflops: Annotated[float | None, options.option("X", PEAK, options.OUTPUT, min=0.001)] = None,
     name: Annotated[str, options.option("NAME", NAME, options.OUTPUT)] = "",
     out: Annotated[Path | None, options.option("FILE", OUT, options.OUTPUT)] = None,
@@ -52,23 +52,25 @@ def explain(
 
     def asked() -> int:
         axes = {"workers": workers, "batch_per_worker": batch_per_worker}
-        candidates = list(bench.expanded([command], axes, fewest=1, by_shell=shell))
-        given = bench.samples_of(samples_per_step, [each.label for each in candidates])
-        folder = results / f"explain-{name or bench.digits(candidates)}"
+        candidates = list(compared.expanded("explain", [command], axes, shell))
+        given = compared.samples_of(samples_per_step, [each.label for each in candidates])
+        folder = results / f"explain-{name or compared.digits(candidates)}"
         console = Console(stderr=as_json, highlight=False, soft_wrap=True)
-        bench.announce(console, candidates, folder)
+        compared.announce(console, candidates, folder)
         if dry_run:
             return OK
-        chosen = {**axes, "samples-per-step": samples_per_step, "name": name, "results": str(results)}
-        words = [word for key, text in chosen.items() if text for word in (f"--{key.replace('_', '-')}", text)]
-        again = shlex.join(["scaling-study", "explain", command, *words, *["--shell"] * shell])
+        given_too = {"samples_per_step": samples_per_step, "peak_tflops": peak_tflops, "name": name, "out": out}
+        chosen = {key: str(value) for key, value in {**axes, **given_too, "results": results}.items() if value}
+        words = [word for key, text in chosen.items() for word in (f"--{key.replace('_', '-')}", text)]
+        words += [*["--shell"] * shell, *["--json"] * as_json]
+        again = shlex.join(["scaling-study", "explain", command, *words])
         try:
-            looks = bench.looked_at(candidates, folder, console, given)
+            looks = compared.looked_at(candidates, folder, console, given)
             for label, look in looks.items():
                 if not look.samples:
                     why = f"{label}: the samples of its step were not seen ({look.unknown})"
                     raise HostError(f"{why}: give --samples-per-step, of one process")
-            code = bench.in_turns(candidates, looks, folder, MARGIN, console, again)
+            code = compared.in_turns(candidates, looks, folder, MARGIN, console, again)
         except KeyboardInterrupt:
             console.print(f"Stopped; what is measured is kept. To resume: {escape(again)}")
             return INTERRUPTED

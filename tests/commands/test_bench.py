@@ -21,8 +21,8 @@ from rich.console import Console
 
 from analysis.compare.side_by_side import Pair, Side, SideBySide, Whole, read_whole
 from scaling_study import cli, observe
-from scaling_study.commands import bench
-from scaling_study.commands.bench import Candidate, Look
+from scaling_study.commands import bench, compared
+from scaling_study.commands.compared import Candidate, Look
 from scaling_study.commands.progress import Turns
 from scaling_study.errors import HostError, StudyError
 from scaling_study.estimate import Estimate
@@ -58,7 +58,7 @@ SEEN = Look(1, 32, step_seconds=0.01, start_seconds=3.0)
 
 def test_every_command_is_compared_with_every_value_that_it_names() -> None:
     asked = {"workers": "1,2,2", "batch_per_worker": "32"}
-    found = list(bench.expanded(["a {workers} {batch_per_worker} {port}", "b {batch_per_worker}"], asked))
+    found = list(compared.expanded("bench", ["a {workers} {batch_per_worker} {port}", "b {batch_per_worker}"], asked))
     assert [(each.label, each.text) for each in found] == [
         ("A", "a 1 32 {port}"),
         ("B", "a 2 32 {port}"),
@@ -75,7 +75,6 @@ def test_braces_that_are_no_placeholders_stay(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     "commands, asked, fact",
     [
-        (["python t.py"], {}, "two commands"),
         (["a {workers}", "b"], {}, "--workers"),
         (["a {width}", "b"], {}, "{width}"),
         (["a 'b", "c"], {}, "No closing quotation"),
@@ -90,15 +89,23 @@ def test_braces_that_are_no_placeholders_stay(capsys: Capture) -> None:
 )
 def test_what_is_wrong_is_said_before_anything_starts(commands: list[str], asked: dict[str, str], fact: str) -> None:
     with pytest.raises(StudyError) as refused:
-        list(bench.expanded(commands, {"workers": "", "batch_per_worker": "", **asked}))
+        list(compared.expanded("bench", commands, {"workers": "", "batch_per_worker": "", **asked}))
     assert fact in refused.value.problems[0]
+
+
+@pytest.mark.parametrize("words", [["a {width}", "b"], ["python t.py | tee log", "b"], ["a", "b"] * 20])
+def test_what_is_wrong_names_the_command_that_was_called(words: list[str]) -> None:
+    for called, other in (("bench", "explain"), ("explain", "bench")):
+        with pytest.raises(StudyError) as refused:
+            list(compared.expanded(called, words, {"workers": "", "batch_per_worker": ""}))
+        assert f"{called} " in str(refused.value) and other not in str(refused.value)
 
 
 def test_a_shell_reads_a_pipeline_where_it_is_asked_for_and_quotes_keep_one_from_it() -> None:
     axes = {"workers": "", "batch_per_worker": ""}
     quoted = [r"""python t.py 'a | b' "c > \"d\"" e\;f --x=1""", "b"]
-    assert [each.started(each.text) for each in bench.expanded(quoted, axes)] == quoted
-    first, _ = bench.expanded(["python t.py --port {port} | tee log", "b"], axes, by_shell=True)
+    assert [each.started(each.text) for each in compared.expanded("bench", quoted, axes)] == quoted
+    first, _ = compared.expanded("bench", ["python t.py --port {port} | tee log", "b"], axes, by_shell=True)
     assert first.started(first.text) == "sh -c 'python t.py --port {port} | tee log'"
 
 
@@ -112,11 +119,11 @@ def test_a_margin_is_a_share(text: str, share: float | None) -> None:
 
 
 def test_samples_are_of_all_commands_or_of_those_that_are_named() -> None:
-    assert bench.samples_of("", "AB") == {} and bench.samples_of("32", "AB") == {"A": 32, "B": 32}
-    assert bench.samples_of("A=32, B=64", "AB") == {"A": 32, "B": 64}
+    assert compared.samples_of("", "AB") == {} and compared.samples_of("32", "AB") == {"A": 32, "B": 32}
+    assert compared.samples_of("A=32, B=64", "AB") == {"A": 32, "B": 64}
     for wrong in ("C=3", "A=x", "0"):
         with pytest.raises(StudyError):
-            bench.samples_of(wrong, "AB")
+            compared.samples_of(wrong, "AB")
 
 
 @pytest.mark.parametrize(
@@ -137,11 +144,15 @@ def test_options_that_say_nothing_are_refused(
     assert cli.main(["bench", "a", "b", *options]) == 2 and fact in capsys.readouterr().err
 
 
+def test_one_command_is_compared_with_nothing(capsys: Capture) -> None:
+    assert cli.main(["bench", "python t.py"]) == 2 and "two commands or more" in capsys.readouterr().err
+
+
 def test_a_command_that_takes_other_samples_than_expected_is_refused() -> None:
-    candidates = list(bench.expanded(["a {workers}", "b"], {"workers": "2", "batch_per_worker": ""}))
-    looks = {"A": bench.Look(2, 16), "B": bench.Look(1, 32)}
+    candidates = list(compared.expanded("bench", ["a {workers}", "b"], {"workers": "2", "batch_per_worker": ""}))
+    looks = {"A": compared.Look(2, 16), "B": compared.Look(1, 32)}
     bench.refuse_other_samples("32", candidates, looks)
-    bench.refuse_other_samples("{workers} * 8", candidates, {"A": bench.Look(2, 8), "B": bench.Look(1, None)})
+    bench.refuse_other_samples("{workers} * 8", candidates, {"A": compared.Look(2, 8), "B": compared.Look(1, None)})
     with pytest.raises(HostError, match="B: 16 samples a step are expected, and 1 x 32 = 32 were seen: b"):
         bench.refuse_other_samples("{workers} * 16", candidates, looks)
     for text, fact in (("{workers} ** 2", "no arithmetic"), ("{batch_per_worker}", "neither a key")):
@@ -187,7 +198,7 @@ class Supervisor:
 
 
 def look(supervisor: Any, tmp_path: Path, candidate: Candidate = A) -> Look:
-    return bench.look_at(candidate, tmp_path / "looks" / candidate.label, supervisor)
+    return compared.look_at(candidate, tmp_path / "looks" / candidate.label, supervisor)
 
 
 def test_a_look_finds_processes_samples_and_seconds(tmp_path: Path) -> None:
@@ -197,9 +208,9 @@ def test_a_look_finds_processes_samples_and_seconds(tmp_path: Path) -> None:
     assert (found.processes, found.samples, found.apart) == (2, 32, "") and found.step_seconds == 1.1
     assert supervisor.argv[-4:-2] == ["python", "a.py"] and supervisor.argv[-2].isdecimal()
     own = tmp_path / "looks" / "A"
-    store.write_json(own / bench.LOOK, vars(found))
-    assert bench.remembered(candidate, own) == found
-    assert bench.remembered(A, own) is None, "that was another command"
+    store.write_json(own / compared.LOOK, vars(found))
+    assert compared.remembered(candidate, own) == found
+    assert compared.remembered(A, own) is None, "that was another command"
 
 
 def test_what_cannot_be_held_is_seen_at_once(tmp_path: Path) -> None:
@@ -214,6 +225,11 @@ def test_what_cannot_be_held_is_seen_at_once(tmp_path: Path) -> None:
         (Supervisor(6), ["ended with 0 after 6 steps", "--whole"]),
         (Supervisor(exit=Exit(-15, 600.0, timed_out=True)), ["took too long", "it printed nothing"]),
         (Supervisor(exit=Exit(0, 1.0)), ["PYTHONPATH", "scaling_study.observe.step(samples)"]),
+        (
+            Supervisor(exit=Exit(0, 1.0), log="scaling-study: not observed: OSError: full\n"),
+            ["observed (not observed: OSError"],
+        ),
+        (Supervisor(exit=Exit(0, 1.0, left_behind=2)), ["left 2 processes behind", "daemon"]),
         (Supervisor(exit=Exit(None, 0.0, error="nope: no such file")), ["nope: no such file"]),
     ],
 )
@@ -234,8 +250,8 @@ def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., di
             (tmp_path / "looks" / each.label).mkdir(parents=True, exist_ok=True)
             return replace(SEEN, command=each.text, **(seen if each is A else {}))
 
-        monkeypatch.setattr(bench, "look_at", look_at)
-        return bench.looked_at([A, B], tmp_path, Console(file=io.StringIO()), given)
+        monkeypatch.setattr(compared, "look_at", look_at)
+        return compared.looked_at([A, B], tmp_path, Console(file=io.StringIO()), given)
 
     return looks
 
@@ -252,7 +268,7 @@ def test_samples_that_cannot_be_told_may_be_said_and_those_seen_are_not_overrule
 
 def test_a_file_that_two_commands_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = {"A": replace(SEEN, wrote=["/x/log", "/x/a"]), "B": replace(SEEN, wrote=["/x/log"])}
-    (line,) = bench.shared_files(looks)
+    (line,) = compared.shared_files(looks)
     assert "A and B write the same file, /x/log" in line and "{run_dir}" in line
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
@@ -275,26 +291,26 @@ def test_a_file_that_two_commands_write_is_named(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("step, blocks, seconds", [(0.002, 6, 0.5), (0.125, 6, 0.5), (0.38, 4, 1.52), (5.0, 4, 20.0)])
 def test_a_block_has_several_steps(step: float, blocks: int, seconds: float) -> None:
     looks = {"A": SEEN, "B": replace(SEEN, step_seconds=step)}
-    assert bench.blocks_of(looks) == (blocks, pytest.approx(seconds))
+    assert compared.blocks_of(looks) == (blocks, pytest.approx(seconds))
 
 
 def written(candidates: list[Candidate], looks: dict[str, Look], folder: Path) -> plan.Plan:
-    file = bench.write_study(candidates, looks, folder, 0.02)
+    file = compared.write_study(candidates, looks, folder, 0.02)
     return plan.make(study.load(file), MACHINE)
 
 
 def test_a_resnet_of_380_ms_is_planned_within_three_minutes(tmp_path: Path) -> None:
     looks = dict.fromkeys("AB", Look(2, 32, step_seconds=0.38, start_seconds=8.0))
-    seconds = sum(bench.launch_seconds(look, *bench.blocks_of(looks)) for look in looks.values())
-    of_looks = sum(look.start_seconds + bench.LOOK_STEPS * look.step_seconds for look in looks.values())
-    assert bench.LAUNCHES * seconds + of_looks < 180
+    seconds = sum(compared.launch_seconds(look, *compared.blocks_of(looks)) for look in looks.values())
+    of_looks = sum(look.start_seconds + compared.LOOK_STEPS * look.step_seconds for look in looks.values())
+    assert compared.LAUNCHES * seconds + of_looks < 180
     planned = written([A, B], looks, tmp_path)
     assert {p.trial.window.steps_in_block(0.38) for p in planned.configurations} == {4}
-    assert planned.configurations[0].trial.warm and planned.configurations[0].measure.repeats == bench.LAUNCHES
+    assert planned.configurations[0].trial.warm and planned.configurations[0].measure.repeats == compared.LAUNCHES
 
 
 def test_the_study_compares_with_the_first_and_analyses_see_one_command_with_several_workers(tmp_path: Path) -> None:
-    found = list(bench.expanded(["a {workers}", "b"], {"workers": "1,2", "batch_per_worker": ""}))
+    found = list(compared.expanded("bench", ["a {workers}", "b"], {"workers": "1,2", "batch_per_worker": ""}))
     looks = {"A": SEEN, "B": replace(SEEN, processes=2), "C": SEEN}
     planned = written(found, looks, tmp_path)
     trials = [p.trial for p in planned.configurations]
@@ -304,12 +320,12 @@ def test_the_study_compares_with_the_first_and_analyses_see_one_command_with_sev
         ("b", "command=C", 1),
     ]
     assert planned.baseline == [trials[0]]
-    assert [bench.keys_of(found, looks)[bench.key_of(trial)] for trial in trials] == ["A", "B", "C"]
+    assert [compared.keys_of(found, looks)[compared.key_of(trial)] for trial in trials] == ["A", "B", "C"]
 
 
 def test_a_batch_that_is_not_what_is_seen_is_filled_in(tmp_path: Path) -> None:
     """Of accumulation: {batch_per_worker} is 32, and a step takes 64 samples."""
-    found = list(bench.expanded(["a {batch_per_worker}"], {"workers": "", "batch_per_worker": "16,32"}))
+    found = list(compared.expanded("bench", ["a {batch_per_worker}"], {"workers": "", "batch_per_worker": "16,32"}))
     looks = {"A": replace(SEEN, samples=32), "B": replace(SEEN, samples=64)}
     trials = [p.trial for p in written(found, looks, tmp_path).configurations]
     assert [(t.command, t.batch_per_worker) for t in trials] == [("a 16", 32), ("a 32", 64)]
@@ -319,7 +335,7 @@ def test_where_one_cannot_be_held_all_alternate(tmp_path: Path) -> None:
     looks = {"A": SEEN, "B": replace(SEEN, apart="its processes made 7 and 10 steps")}
     assert not any(p.trial.warm for p in written([A, B], looks, tmp_path).configurations)
     screen = io.StringIO()
-    bench.say_how_long(Console(file=screen, width=500), looks, 0.02)
+    compared.say_how_long(Console(file=screen, width=500), looks, 0.02)
     assert "alternate" in screen.getvalue() and "B: its processes made 7 and 10 steps" in screen.getvalue()
     assert "4 launches of each, which alternate; up to" in screen.getvalue()
 
@@ -329,9 +345,9 @@ def test_where_one_cannot_be_held_all_alternate(tmp_path: Path) -> None:
 
 def test_one_line_says_the_launch_the_command_the_margin_and_the_time_left(tmp_path: Path) -> None:
     looks, screen = dict.fromkeys("AB", SEEN), io.StringIO()
-    planned, keys = written([A, B], looks, tmp_path), bench.keys_of([A, B], looks)
+    planned, keys = written([A, B], looks, tmp_path), compared.keys_of([A, B], looks)
     console = Console(file=screen, width=500)
-    of = {"label_of": bench.label_of(keys), "expected": {"A": 9.0, "B": 9.0}, "later": 2}
+    of = {"label_of": compared.label_of(keys), "expected": {"A": 9.0, "B": 9.0}, "later": 2}
     shown = Turns(console, planned, planned.trials(), Estimate(), True, tmp_path, **of)
     first, second = (p.trial for p in planned.configurations)
     shown.starts(planned.configurations[0])
@@ -455,13 +471,13 @@ def test_commands_run_to_their_end_in_alternation_and_what_has_run_is_kept(
     program = """import sys, time; print("acc=0.%s" % sys.argv[1]); time.sleep(float(sys.argv[2]))"""
     Path("run.py").write_text(program)
     order: list[str] = []
-    start = bench.start
+    start = compared.start
 
     def noted(each: Candidate, *how: Any) -> Exit:
         order.append(each.label)
         return start(each, *how)
 
-    monkeypatch.setattr(bench, "start", noted)
+    monkeypatch.setattr(compared, "start", noted)
     words = ["bench", "python run.py 7 0", "python run.py 8 0.2", "--whole", "--metric", "acc=(.*)", "--name", "x"]
     assert cli.main(words) in (0, 3) and "".join(order) == "ABBAAB"
     assert "best metric 0.8" in capsys.readouterr().out
@@ -478,9 +494,9 @@ def test_commands_run_to_their_end_in_alternation_and_what_has_run_is_kept(
 @pytest.fixture
 def benched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bench, "LAUNCHES", 2)
-    monkeypatch.setattr(bench, "MOST_LAUNCHES", 2)
-    monkeypatch.setattr(bench, "BLOCK_SECONDS", 0.1)
+    monkeypatch.setattr(compared, "LAUNCHES", 2)
+    monkeypatch.setattr(compared, "MOST_LAUNCHES", 2)
+    monkeypatch.setattr(compared, "BLOCK_SECONDS", 0.1)
     Path("train.py").write_text(TRAIN)
     return lambda *words: cli.main(["bench", *words, "--name", "x"])
 
@@ -509,7 +525,7 @@ def test_a_command_that_stops_others_waiting_is_measured_in_launches_that_altern
     benched: Callable[..., int], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that ends after 30 steps is gone in the middle of its turns."""
-    monkeypatch.setattr(bench, "LAUNCHES", 1)
+    monkeypatch.setattr(compared, "LAUNCHES", 1)
     Path("short.py").write_text(TRAIN.replace("range(1000)", "range(1)").replace("4096", "480"))
     assert benched("python train.py 16 0.004", "python short.py 16 0.004") == 3, "one launch claims no interval"
     out = " ".join(capsys.readouterr().out.split())

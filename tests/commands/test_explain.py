@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scaling_study import cli
-from scaling_study.commands import bench
+from scaling_study.commands import compared
 
 Capture = pytest.CaptureFixture[str]
 TRAIN = """
@@ -45,9 +45,9 @@ def test_a_loader_that_sleeps_is_what_to_change_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bench, "LAUNCHES", 2)
-    monkeypatch.setattr(bench, "MOST_LAUNCHES", 2)
-    monkeypatch.setattr(bench, "BLOCK_SECONDS", 0.1)
+    monkeypatch.setattr(compared, "LAUNCHES", 2)
+    monkeypatch.setattr(compared, "MOST_LAUNCHES", 2)
+    monkeypatch.setattr(compared, "BLOCK_SECONDS", 0.1)
     Path("train.py").write_text(TRAIN)
     words = ["explain", TORCHRUN, "--workers", "2", "--batch-per-worker", "8", "--name", "x", "--out", "page.md"]
     assert cli.main([*words, "--json"]) == 0

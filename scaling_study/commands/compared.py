@@ -1,0 +1,437 @@
+"""Commands that are measured side by side: which they are, what each was seen to do, and how they take turns.
+
+    expanded    each command with each of its values: A, B, ...
+    looked_at   each is started once, for a few steps: processes, samples and seconds of a step, files it writes
+    in_turns    launches of all, as a study of `framework: command` (bench.yaml), until the margin is met
+
+`bench` and `explain` stand on it. All that is written lies in one folder, so the same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import itertools
+import json
+import math
+import os
+import shlex
+import shutil
+import string
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.markup import escape
+
+from scaling_study import observe, variables
+from scaling_study.commands import progress, run
+from scaling_study.commands.options import OK, SOME_FAILED, Selection, Trials
+from scaling_study.errors import HostError, StudyError
+from scaling_study.launch import observed
+from scaling_study.launch.launchers import PORT, PORTS
+from scaling_study.launch.shared_launch import AMONG_OTHERS
+from scaling_study.launch.supervisor import SupervisorClient
+from scaling_study.machine import this_machine
+from scaling_study.observe.held import WARM_STEPS
+from scaling_study.processes import leftovers, process
+from scaling_study.processes.process import Exit
+from scaling_study.records import outcome, store
+from scaling_study.records import results as results_folder
+from scaling_study.study import command as placeholders
+from scaling_study.study.support import ALONE
+from scaling_study.trial import Trial
+
+LOOK_STEPS, LOOK_SECONDS = 10, 600.0
+LAUNCHES, MOST_LAUNCHES = 4, 10  # of three the spread would be so little known that the margin often took all ten
+BLOCKS, BLOCK_SECONDS = 6, 0.5
+LONG_BLOCKS, FEWEST_STEPS = 4, 4  # of a launch, where FEWEST_STEPS steps take longer than BLOCK_SECONDS; of a block
+LEAST_TIMEOUT = 120.0
+LABELS = string.ascii_uppercase
+AXES = ("workers", "batch_per_worker")
+LOOK = "look.json"
+AGAIN = "failed,timeout,oom"  # what is measured again by the same command: the script may be another now
+QUIET = run.Output(quiet=True, no_report=True)
+SHELL = "Start each command by `sh -c`: for pipes, redirections and variables."
+MINE = "Show how often each command would start, and start nothing."
+Key = tuple[str, int, int]  # of a candidate's trials: arguments, workers, batch_per_worker
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One command with its values: what is compared."""
+
+    label: str  # A, B, ...
+    command: str
+    values: Mapping[str, int]
+    by_shell: bool = False
+    of: str = ""  # the label of the first candidate of the same command
+
+    @property
+    def text(self) -> str:
+        """The command with its values filled in, as it is shown."""
+        return placeholders.substituted(self.command, self.values)
+
+    def started(self, text: str) -> str:
+        """The command that starts `text`."""
+        return f"sh -c {shlex.quote(text)}" if self.by_shell else text
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a command was seen to do. Samples are of one process and step; None: not known, for the reason `unknown`."""
+
+    processes: int
+    samples: int | None
+    step_seconds: float = 0.0
+    start_seconds: float = 0.0  # to the end of the first step
+    command: str = ""
+    unknown: str = ""
+    apart: str = ""  # why its processes cannot be held between two steps
+    wrote: Sequence[str] = ()  # files outside {run_dir}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Workers and samples of its trials; of samples that nobody knows, 1."""
+        return self.processes, self.samples or 1
+
+
+# --- what is asked ---
+
+
+def expanded(by: str, commands: Sequence[str], asked: Mapping[str, str], by_shell: bool = False) -> Iterator[Candidate]:
+    """Every command with every value of the axes that it names. `by`: the command that was called, which errors name.
+
+    Raises StudyError.
+    """
+    axes = {name: numbers(name, text) for name, text in asked.items()}
+    found: list[tuple[int, str, dict[str, int]]] = []
+    for place, each in enumerate(commands):
+        names = placeholders.placeholders(each)
+        for unknown in set(names) - {*AXES, *placeholders.OF_A_START}:
+            known = ", ".join(f"{{{name}}}" for name in (*AXES, *placeholders.OF_A_START))
+            raise StudyError([f"{each!r} has {{{unknown}}}: {by} fills in {known}"])
+        own = [name for name in AXES if name in names]
+        for name in own:
+            if not axes[name]:
+                raise StudyError([f"{each!r} has {{{name}}}: give --{name.replace('_', '-')}, like 1,2"])
+        rows = itertools.product(*(axes[name] for name in own))
+        found += [(place, each, dict(zip(own, row, strict=True))) for row in rows]
+    if len(found) > len(LABELS):
+        raise StudyError([f"{len(found)} commands with their values; {by} takes at most {len(LABELS)}"])
+    first: dict[int, str] = {}
+    for label, (place, each, values) in zip(LABELS, found, strict=False):
+        candidate = Candidate(label, each, values, by_shell, first.setdefault(place, label))
+        if not by_shell and (word := placeholders.for_a_shell(each)):
+            what = "write `env` before it" if "=" in word else "quote it"
+            why = f"which only a shell reads, and {by} starts commands without one"
+            raise StudyError([f"{each!r} has {word}, {why}: give --shell, or {what}"])
+        keys = {"command": candidate.started(each), **values, **dict.fromkeys(AXES, 1)}
+        if wrong := [message for _, message in placeholders.problems(keys)]:
+            raise StudyError(wrong)
+        yield candidate
+
+
+def numbers(name: str, text: str) -> list[int]:
+    """`1,2` -> [1, 2], each once. Raises StudyError."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if wrong := [word for word in words if not word.isdecimal() or int(word) < 1]:
+        raise StudyError([f"--{name.replace('_', '-')} {text}: {wrong[0]!r} is no whole number above 0"])
+    return list(dict.fromkeys(map(int, words)))
+
+
+def samples_of(text: str, labels: Sequence[str]) -> dict[str, int]:
+    """`32`, or `A=32,B=64` -> samples of a process and step, by label. Raises StudyError."""
+    found: dict[str, int] = {}
+    for word in (word.strip() for word in text.split(",") if word.strip()):
+        label, equals, number = word.rpartition("=")
+        if not number.isdecimal() or int(number) < 1 or (equals and label not in labels):
+            raise StudyError(
+                [f"--samples-per-step {text}: {word!r} is neither 32 nor like A=32, of {', '.join(labels)}"]
+            )
+        found |= dict.fromkeys([label] if equals else labels, int(number))
+    return found
+
+
+def digits(candidates: Sequence[Candidate]) -> str:
+    """The same for the same commands started in the same folder."""
+    asked = json.dumps([os.getcwd(), [[each.started(each.command), dict(each.values)] for each in candidates]])
+    return hashlib.sha256(asked.encode()).hexdigest()[:8]
+
+
+def announce(console: Console, candidates: Sequence[Candidate], folder: Path, often: str = "") -> None:
+    """Print what will be started, how often, for how long, and where. `often`: in words, where it is not in turns."""
+    for each in candidates:
+        console.print(f"[bold]{each.label}[/]  {escape(each.text)}")
+    look = f"once for a look ({LOOK_STEPS} steps, at most {progress.clock(LOOK_SECONDS)})"
+    often = often or f"{look}, then {LAUNCHES} to {MOST_LAUNCHES} times for some seconds of training"
+    console.print(
+        f"Each is started {often}, in {escape(os.getcwd())}, with your rights, as typed. Results: {escape(str(folder))}"
+    )
+
+
+# --- the look ---
+
+
+def looked_at(
+    candidates: Sequence[Candidate], folder: Path, console: Console, given: Mapping[str, int] | None = None
+) -> dict[str, Look]:
+    """What each command does, from a start of its own or from an earlier one, by label.
+
+    `given`: samples of a process and step by label, where they could not be seen. Raises HostError for a command that
+    fails or does what was not asked for, KeyboardInterrupt where a signal ends it.
+    """
+    found: dict[str, Look] = {}
+    with started_here(folder) as supervisor:
+        for each in candidates:
+            own = folder / "looks" / each.label
+            if not (look := remembered(each, own)):
+                console.print(f"looking at {each.label} ...")
+                look = look_at(each, own, supervisor)
+                store.write_json(own / LOOK, asdict(look))
+            said = (given or {}).get(each.label)
+            if said and look.samples not in (None, said):
+                raise HostError(
+                    f"{each.label}: --samples-per-step says {said}, and {look.samples} were seen. Where these are not "
+                    f"its samples, the script may say them: scaling_study.observe.step({said})"
+                )
+            samples = look.samples or said or each.values.get("batch_per_worker")
+            found[each.label] = look = replace(look, samples=samples)
+            if (asked := each.values.get("workers", look.processes)) != look.processes:
+                count = f"{look.processes} processes trained"
+                raise HostError(f"{each.label}: asked for {asked} workers, {count}: {each.text}")
+    for line in shared_files(found):
+        console.print(f"[yellow]Warning:[/] {escape(line)}")
+    return found
+
+
+@contextlib.contextmanager
+def started_here(folder: Path) -> Iterator[SupervisorClient]:
+    """The one that starts commands whose records go to `folder`; a signal ends what it runs."""
+    with (
+        results_folder.locked(folder),
+        process.Interruption() as interruption,
+        SupervisorClient(folder, interruption) as supervisor,
+    ):
+        yield supervisor
+
+
+def remembered(each: Candidate, own: Path) -> Look | None:
+    """An earlier look at the same command."""
+    with contextlib.suppress(TypeError, store.UnreadableRecord):
+        look = Look(**store.load(own / LOOK))
+        return look if look.command == each.started(each.text) else None
+    return None
+
+
+def look_at(each: Candidate, own: Path, supervisor: SupervisorClient) -> Look:
+    """Start a command for a few steps. Raises HostError with its last words where it makes none."""
+    began = time.time()
+    with leftovers.files_written(own.parent.parent) as wrote:
+        exit = start(each, own, supervisor, LOOK_STEPS, LOOK_SECONDS)
+    trained, why = list[Sequence[Mapping[str, Any]]](), ""
+    try:
+        trained = observed.trained(observe.read(own / observed.SEEN))
+    except observed.NotObserved as error:
+        said = observed.reason_behind(error, exit, outcome.tail(own / "log.txt", observed.WHOLE_LOG))
+        why = f" and no training step of it was observed{f' ({said})' if exit.code == 0 else ''}"
+    steps = [[line for line in lines if line["kind"] == "step"] for lines in trained]
+    fewest, most = min(map(len, steps), default=0), max(map(len, steps), default=0)
+    if why or (fewest < LOOK_STEPS and (exit.code or fewest == most)):
+        how = "took too long" if exit.timed_out else f"ended with {exit.code}"
+        hint = "" if exit.code else ", too few to take turns (scaling-study bench --whole compares whole runs)"
+        raise HostError(
+            f"{each.label} {how}{why or f' after {fewest} steps{hint}'}: {each.text}", *last_words(exit, own)
+        )
+    end = trained[0][-1]
+    seen = end.get("samples_per_step")
+    return Look(
+        processes=len(trained),
+        samples=round(seen) if seen else None,
+        step_seconds=max(median(step["seconds"] for step in (rank[WARM_STEPS:] or rank)) for rank in steps),
+        start_seconds=max(0.0, max(rank[0]["ended"] for rank in steps) - began),
+        command=each.started(each.text),
+        unknown=end.get("samples_unknown") or "it was ended from outside",
+        apart=f"its processes made {fewest} and {most} steps" if fewest < most else "",
+        wrote=sorted(wrote),
+    )
+
+
+def start(each: Candidate, own: Path, supervisor: SupervisorClient, steps: int | None, seconds: float) -> Exit:
+    """Run a command, observed, in an empty folder `own`; `steps`: that end it.
+
+    Raises KeyboardInterrupt where a signal ends it.
+    """
+    shutil.rmtree(own, ignore_errors=True)  # of a start that was interrupted
+    seen, run_dir = own / observed.SEEN, own / "run"
+    for made in (seen, run_dir):
+        made.mkdir(parents=True)
+    port, _ = leftovers.choose_port(PORTS[0], PORTS, supervisor)
+    values = {**each.values, "run_dir": str(run_dir.resolve())}
+    argv = [word.replace(PORT, str(port)) for word in placeholders.filled(each.started(each.command), values, {})]
+    stale = variables.env_without(variables.removed(os.environ, {}))
+    more = observe.environment(os.environ, seen.resolve(), steps)
+    exit = supervisor.run([*stale, *argv], more, own / "log.txt", seconds)
+    if exit.interrupted:
+        raise KeyboardInterrupt
+    return exit
+
+
+def last_words(exit: Exit, own: Path) -> list[str]:
+    """The last lines that a command printed, or why it did not start."""
+    return (exit.error or outcome.tail(own / "log.txt", 600) or "it printed nothing").splitlines()[-6:]
+
+
+def shared_files(looks: Mapping[str, Look]) -> Iterator[str]:
+    """A warning for each file that two commands or more were seen to write."""
+    writers: dict[str, list[str]] = {}
+    for label, look in looks.items():
+        for name in look.wrote:
+            writers.setdefault(name, []).append(label)
+    for name, labels in writers.items():
+        if len(labels) > 1:
+            yield f"{' and '.join(labels)} write the same file, {name}; {{run_dir}} is a fresh folder of each start"
+
+
+# --- in turns ---
+
+
+def in_turns(
+    candidates: Sequence[Candidate], looks: dict[str, Look], folder: Path, share: float, console: Console, again: str
+) -> int:
+    """Measure all commands; the exit code of the sweep.
+
+    One that cannot be held between two steps shows in the first launch: then `looks` says so, and all commands are
+    measured in alternating launches.
+    """
+    known = results_folder.finished(folder)
+    say_how_long(console, looks, share)
+    for where, later in (("repeat=1", LAUNCHES - 1), ("", 0)):
+        file, keys, before = write_study(candidates, looks, folder, share), keys_of(candidates, looks), dict(looks)
+        expected = {label: launch_seconds(look, *blocks_of(looks)) for label, look in looks.items()}
+        shown = functools.partial(progress.Turns, label_of=label_of(keys), expected=expected, later=later)
+        selection = Selection(file, Trials(where=where, retry=AGAIN), folder.parent)
+        code = run.start_sweep(selection, ALONE, again, run.How(), QUIET, shown, console)
+        if code not in (OK, SOME_FAILED):
+            return code
+        finished = results_folder.finished(folder)
+        failed = [each for each in finished.values() if each.status == "failed" and each.trial.repeat == 1 and where]
+        for trial, reason in ((each.trial, each.reason) for each in failed):
+            if (label := keys.get(key_of(trial))) and reason.startswith(AMONG_OTHERS) and not why_apart(looks):
+                looks[label] = replace(looks[label], apart=reason.removeprefix(AMONG_OTHERS))
+                place = folder / "looks" / label / LOOK
+                store.write_json(place, {**store.load(place), "apart": looks[label].apart})
+        if looks != before:
+            say_how_long(console, looks, share)
+        elif code == SOME_FAILED:
+            return code
+    if finished == known:
+        console.print(escape(f"Nothing was left to measure: --name NEW measures again, or remove {folder} first."))
+    return code
+
+
+def why_apart(looks: Mapping[str, Look]) -> dict[str, str]:
+    """Label -> why a command cannot take turns with others."""
+    cores = this_machine().cores
+    crowd = {name: f"its {each.processes} processes are more than {cores} cores" for name, each in looks.items()}
+    why = {name: each.apart or crowd[name] * (each.processes > cores) for name, each in looks.items()}
+    return {name: text for name, text in why.items() if text}
+
+
+def key_of(trial: Trial) -> Key:
+    return trial.arguments or "", trial.workers, trial.batch_per_worker
+
+
+def keys_of(candidates: Sequence[Candidate], looks: Mapping[str, Look]) -> dict[Key, str]:
+    """The keys of each candidate's trials -> its label."""
+    return {(spelled[1], *looks[label].shape): label for label, spelled in spellings(candidates, looks).items()}
+
+
+def label_of(keys: Mapping[Key, str]) -> Callable[[Trial], str]:
+    """How the command of a trial is called."""
+    return lambda trial: keys[key_of(trial)]
+
+
+def spellings(candidates: Sequence[Candidate], looks: Mapping[str, Look]) -> dict[str, tuple[str, str]]:
+    """Label -> (command, arguments) in the study.
+
+    Candidates of one command share both, braces and all, so that analyses see one command with several numbers of
+    workers; where it takes other samples than its {batch_per_worker} says, each is filled in.
+    """
+    found = {}
+    for _, group in itertools.groupby(candidates, key=lambda each: each.of or each.label):
+        same = list(group)
+        told = all(looks[c.label].samples == c.values.get("batch_per_worker", looks[c.label].samples) for c in same)
+        together = told and len({looks[c.label].shape for c in same}) == len(same)
+        for each in same:
+            text, label = (each.command, same[0].label) if together else (each.text, each.label)
+            found[each.label] = (each.started(text), placeholders.written({"command": label}))
+    return found
+
+
+def blocks_of(looks: Mapping[str, Look]) -> tuple[int, float]:
+    """(blocks of a launch, seconds of a block): so long that the slowest command makes several steps in a block."""
+    seconds = FEWEST_STEPS * max(look.step_seconds for look in looks.values())
+    return (BLOCKS, BLOCK_SECONDS) if seconds <= BLOCK_SECONDS else (LONG_BLOCKS, round(seconds, 3))
+
+
+def launch_seconds(look: Look, blocks: int, block_seconds: float) -> float:
+    """About what a command takes of one launch."""
+    step = look.step_seconds or block_seconds
+    steps = WARM_STEPS + blocks * (1 + max(FEWEST_STEPS, round(block_seconds / step)))
+    return look.start_seconds + steps * step
+
+
+def say_how_long(console: Console, looks: Mapping[str, Look], share: float) -> None:
+    """Print how the commands are measured, and about how long that takes."""
+    blocks, seconds = blocks_of(looks)
+    each = sum(launch_seconds(look, blocks, seconds) for look in looks.values())
+    what = "each, which alternate" if why_apart(looks) else f"{blocks} blocks of {seconds:g} s each"
+    for label, why in why_apart(looks).items():
+        console.print(escape(f"All alternate, launch by launch, in place of turns within one: {label}: {why}."))
+    console.print(
+        f"About {progress.clock(LAUNCHES * each)}: {LAUNCHES} launches of {what}; up to "
+        f"{progress.clock(MOST_LAUNCHES * each)} where ±{100 * share:g} % takes more."
+    )
+
+
+def study_of(candidates: Sequence[Candidate], looks: Mapping[str, Look], folder: Path, share: float) -> dict[str, Any]:
+    """The study of these commands; its results lie in `folder`."""
+    blocks, seconds = blocks_of(looks)
+    spelled, cores = spellings(candidates, looks), this_machine().cores
+    sweeps: list[dict[str, Any]] = [
+        {
+            "framework": "command",
+            "model": "script:bench",
+            "command": spelled[each.label][0],
+            "arguments": spelled[each.label][1],
+            "workers": looks[each.label].processes,
+            "batch_per_worker": looks[each.label].shape[1],
+            "workdir": os.getcwd(),
+            **({"oversubscribe": True} if looks[each.label].processes > cores else {}),
+        }
+        for each in candidates
+    ]
+    longest = max(launch_seconds(look, blocks, seconds) for look in looks.values())
+    measure: dict[str, Any] = {
+        "warm": not why_apart(looks),
+        **{"rounds": blocks, "block_seconds": seconds, "min_steps": FEWEST_STEPS * blocks, "min_seconds": 0.0},
+        **{"repeats": LAUNCHES, "max_repeats": MOST_LAUNCHES, "target_interval": share, "settled_by": "sign"},
+        **{"timeout_seconds": float(max(LEAST_TIMEOUT, math.ceil(5 * longest))), "retries": 1},
+    }
+    baseline = {name: sweeps[0][name] for name in ("framework", "arguments", "workers", "batch_per_worker")}
+    return {"study": folder.name, "baseline": baseline, "parity": False, "measure": measure, "sweeps": sweeps}
+
+
+def write_study(candidates: Sequence[Candidate], looks: Mapping[str, Look], folder: Path, share: float) -> Path:
+    """The study of these commands, as a file that a person can read and change."""
+    file = folder / "bench.yaml"
+    study = study_of(candidates, looks, folder, share)
+    file.write_text(yaml.safe_dump(study, sort_keys=False), encoding="utf-8")
+    return file
