@@ -35,7 +35,7 @@ from analysis.text import duration, flop_rate, number, percent
 from analysis.views import bottleneck, memory, roofline, steps
 from analysis.views.attribution import Attribution, Part
 from analysis.views.bottleneck import COMMUNICATE, COMPUTE, INPUT, MEMORY, OTHER, UNKNOWN, Bottleneck
-from scaling_study.records.schema import LEAST_LATENESS, RankReport, Record
+from scaling_study.records.schema import DOUBT, LEAST_LATENESS, RankReport, Record
 from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, between_repeats, student_t
 
 NOT_KNOWN = "not known"
@@ -417,17 +417,24 @@ def keys_of(row: ConfigurationRow) -> str:
 
 @dataclass(frozen=True)
 class Explained:
-    """`about`: the command with the values that are explained. `failed`: configurations without a throughput -> why."""
+    """`about`: the command with the values that are explained. `failed`: configurations without a throughput -> why.
+    `doubts`: why its processes may not train as it seems (scaling_study/observe/checks.py)."""
 
     about: str
     answers: Sequence[Answer]
     failed: Mapping[str, str]
+    doubts: Sequence[str] = ()
 
     def lines(self) -> Iterator[str]:
         """For a terminal."""
         yield self.about
+        yield from self._before()
         for place, answer in enumerate(self.answers, start=1):
             yield from (f"{place:>2}  {answer.question}", f"    {answer.text}", f"    ({answer.evidence})")
+
+    def _before(self) -> Iterator[str]:
+        """Sentences without which the answers may mislead."""
+        yield from (f"Doubt: {said}" for said in self.doubts)
         yield from (f"{keys}: {why}" for keys, why in self.failed.items())
 
     def to_markdown(self) -> str:
@@ -435,11 +442,11 @@ class Explained:
             f"## {place}. {answer.question}\n\n**{answer.text}**\n\n{answer.evidence}\n"
             for place, answer in enumerate(self.answers, start=1)
         ]
-        return "\n".join([f"# `{self.about}`\n", *answers, *(f"{keys}: {why}\n" for keys, why in self.failed.items())])
+        return "\n".join([f"# `{self.about}`\n", *(f"{said}\n" for said in self._before()), *answers])
 
     def to_dict(self) -> dict[str, Any]:
         answers = [{**vars(answer), "known": answer.text != NOT_KNOWN} for answer in self.answers]
-        return {"about": self.about, "answers": answers, "failed": self.failed}
+        return {"about": self.about, "answers": answers, "failed": self.failed, "doubts": list(self.doubts)}
 
 
 def read(folder: Path, peak_flops: float | None = None, device_bytes: int | None = None) -> Explained:
@@ -458,7 +465,16 @@ def read(folder: Path, peak_flops: float | None = None, device_bytes: int | None
             launches.setdefault(record.configuration, {})[record.trial.repeat] = ranks
     row = max(good, key=lambda row: (int(row["workers"]), -int(row["batch_per_worker"])))
     seen = Seen(study, row, launches, peak_flops, device_bytes)
-    return Explained(f"{row['command']}, {keys_of(row)}", [answered(seen, *asked) for asked in QUESTIONS], failed)
+    about, answers = f"{row['command']}, {keys_of(row)}", [answered(seen, *asked) for asked in QUESTIONS]
+    return Explained(about, answers, failed, list(doubts_of(good, records)))
+
+
+def doubts_of(rows: Sequence[ConfigurationRow], records: Sequence[Record]) -> Iterator[str]:
+    """What the observer doubts of the ranks of these configurations, each once, with the values that it is of."""
+    keys = {str(row["configuration"]): keys_of(row) for row in rows}
+    ranks = [(keys[each.configuration], rank) for each in records if each.configuration in keys for rank in each.ranks]
+    notes = dict.fromkeys((of, note) for of, rank in ranks for note in rank.notes if note.startswith(DOUBT))
+    yield from (f"{of}: {note.removeprefix(DOUBT)}" for of, note in notes)
 
 
 def answered(seen: Seen, question: str, answer: Callable[[Seen], Found]) -> Answer:

@@ -234,3 +234,11 @@ def test_the_page_says_the_same_in_each_of_its_forms(tmp_path: Path) -> None:
 def test_hints_are_of_changes_that_exist() -> None:
     named = {name for name, _ in bottleneck.ways({"framework": "command", "allreduce": "fp32"}, {}, 0.0)}
     assert set(HOW) <= named
+
+
+def test_a_doubt_about_its_ranks_stands_before_the_answers(tmp_path: Path) -> None:
+    same = "all ranks train on the same data: is a DistributedSampler missing?"
+    said = page(tmp_path, ONE, two(STEP, report={"notes": [f"doubt: {same}", "peak memory is of the process"]}))
+    whole = f"workers=2, batch_per_worker=32: {same}"
+    assert list(said.lines())[1] == f"Doubt: {whole}" and said.to_dict()["doubts"] == [whole]
+    assert said.to_markdown().index(same) < said.to_markdown().index("## 1.")
