@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import inspect
 import os
 import socket
@@ -49,7 +50,7 @@ class Observer:
         goal = Held(driver, self.who, self.tell) if driver else UpTo(int(wanted) if wanted else None)
         self.look.leave()
         self.look = self.looking()
-        self.steps = Steps(goal=goal, look=self.look.end)
+        self.steps = Steps(goal=goal, look=self.look.end, another=self.another_waits)
         self.record = Record(self.folder, self.about)
         self.checks = Checks(self.torch)
         self.dead = self.finished = False
@@ -228,6 +229,14 @@ class Observer:
             name = self.names[optimizer] = f"{kind} {others + 1}" if others else kind
         return name
 
+    def another_waits(self) -> bool:
+        """True where an optimizer that has not stepped yet updates parameters that none of the others does."""
+        kind = sys.modules["torch.optim.optimizer"].Optimizer
+        every = [each for each in gc.get_objects() if issubclass(type(each), kind)]
+        known = {id(each) for optimizer in every if optimizer in self.names for each in parameters_of(optimizer)}
+        waiting = (each for optimizer in every if optimizer not in self.names for each in parameters_of(optimizer))
+        return any(id(each) not in known for each in waiting)
+
     def attempt(self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """A scaler's step, in which the optimiser's own is nested, or left out."""
         nested = self.depth > 0
@@ -352,6 +361,10 @@ def rate_of(optimizer: Any, torch: Any) -> float | None:
     """Of its first group of parameters; None where reading it would make a GPU wait."""
     rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
     return None if rate is None or (torch.is_tensor(rate) and rate.is_cuda) else float(rate)
+
+
+def parameters_of(optimizer: Any) -> list[Any]:
+    return [each for group in getattr(optimizer, "param_groups", ()) for each in group.get("params", ())]
 
 
 def first_tensor(values: Any) -> Any:

@@ -127,7 +127,7 @@ class Steps:
     """Folds events into steps. `now` of every event is time.perf_counter()'s.
 
     `look`: is told the optimizer of each piece that ends and how many whole steps came before, and says whether the
-    piece was looked at (inside.py).
+    piece was looked at (inside.py). `another`: does an optimizer that has not stepped yet train parameters of its own?
     """
 
     def __init__(
@@ -135,8 +135,10 @@ class Steps:
         clock: Callable[[], float] = time.perf_counter,
         goal: UpTo | None = None,
         look: Callable[[str, int], bool] = lambda name, steps: False,
+        another: Callable[[], bool] = lambda: False,
     ) -> None:
         self.clock, self.goal, self.look = clock, goal or UpTo(None), look
+        self.another = another
         self.entered: list[str] = []  # parts, the innermost last
         self.mark = clock()
         self.piece, self.pending = Piece(), []  # type: ignore[var-annotated]
@@ -265,7 +267,7 @@ class Steps:
         until = self.goal.until
         if until is None:
             return True
-        if self.anchor is None and len(self.pending) >= until:  # so near that nothing more is learnt
+        if self.anchor is None and len(self.pending) >= until and self._are_all():  # nothing more is learnt
             self._settle()
             self._fold()
         if self.done < until:
@@ -273,6 +275,14 @@ class Steps:
         going = self.goal.go_on(self.done)
         self.mark = self.clock()  # the answer took a while that is no step's
         return going
+
+    def _are_all(self) -> bool:
+        """False where a critic steps several times before its generator does for the first time."""
+        began = self.clock()
+        all_seen = len(self.counts) > 1 or "" in self.counts or not self.another()
+        self.mark = self.clock()
+        self.aside_seconds += self.mark - began
+        return all_seen
 
     def _settle(self) -> None:
         """The rarest; of those that step equally often the last to come, which ends the cycle."""

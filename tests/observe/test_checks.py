@@ -17,7 +17,8 @@ from observe import scripts
 from scaling_study import observe
 from scaling_study.launch import observed
 from scaling_study.observe.checks import doubts
-from scaling_study.observe.steps import Steps
+from scaling_study.observe.held import WARM_STEPS
+from scaling_study.observe.steps import Steps, UpTo
 from scaling_study.records.schema import DOUBT
 from scaling_study.trial import Trial, Window
 
@@ -254,3 +255,21 @@ def test_looking_takes_no_time_of_a_step() -> None:
         steps.optimized("SGD", 0.1, False)
     steps.finish()
     assert steps.seconds == [3, 3] and [piece.line(0)["input"] for piece in steps.lines] == [0, 1]
+
+
+def test_ranks_are_held_after_whole_steps_of_a_critic_and_its_generator() -> None:
+    held: list[tuple[int, str]] = []
+
+    class Driver(UpTo):
+        def go_on(self, done: int) -> bool:
+            held.append((done, steps.lines[-1].optimizer))
+            self.until = done + 2
+            return True
+
+    steps = Steps(goal=Driver(WARM_STEPS), another=lambda: "generator" not in steps.counts)
+    for turn in range(10 * 6):
+        steps.forward(True, 8)
+        steps.backward(None)
+        steps.optimized("generator" if turn % 6 == 5 else "critic", 0.1, False)
+    assert held == [(done, "generator") for done in (5, 7, 9)]
+    assert {piece.backwards for piece in steps.lines} == {6}

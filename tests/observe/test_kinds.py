@@ -193,6 +193,12 @@ def test_optimisers_are_named_and_the_rarest_ends_a_step(run: Run) -> None:
     assert (end["optimizers"], end["optimizers_without_work"]) == ({"SGD": 6}, {"Adam": 6})
 
 
+def test_a_critic_that_steps_five_times_before_its_generator_ends_no_step(run: Run) -> None:
+    _, [[_, *steps, end]] = run(scripts.CRITIC, 1, "critic", steps=2)
+    assert (end["why"], end["step_of"]) == ("ended by scaling-study after 2 steps", "SGD")
+    assert [step["backwards"] for step in steps] == [6, 6]
+
+
 ENDED = [kind for kind in KINDS if kind.name in ("scaler", "explicit", "no optimiser", "DDP")]
 ENDED += [Kind("a loader that is a batch ahead", scripts.FETCHES_AHEAD, 5)]
 ENDED += [Kind("models averaged on the way out", scripts.AVERAGED_ON_ITS_WAY_OUT, 3, ranks=2)]
