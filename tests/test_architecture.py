@@ -74,7 +74,7 @@ TORCH_ROOMS = {
     "maps of a model": {"maps"},
     "worker": {"worker"},
 }
-DESCRIPTIONS = {"stats", *ROOMS["shared"], "study", "records"}
+DESCRIPTIONS = {"stats", *ROOMS["shared"], *ROOMS["observer"], "study", "records"}
 # Driver modules that a rank never loads, in rooms that it does.
 DRIVER_ONLY = {"scaling_study.study.plan", "scaling_study.study.combinations", "scaling_study.records.results"}
 

@@ -22,22 +22,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-KINDS = {  # a part of an operator's name -> the kind; the first that fits
-    "reduce_scatter": "reduce_scatter",
-    "allreduce": "allreduce",
-    "all_reduce": "allreduce",
-    "allgather": "all_gather",
-    "all_gather": "all_gather",
-    "alltoall": "all_to_all",
-    "all_to_all": "all_to_all",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "send": "send",  # of one worker to another: a pipeline's activations and their gradients
-}
-REDUCTIONS = ("allreduce", "reduce_scatter", "reduce")  # what `allreduce_bytes` adds up: gradients on their way
+from scaling_study.observe.inside import KINDS, REDUCTIONS, tensor_bytes
 
 
 class Wire:
@@ -131,13 +118,6 @@ class Dispatched(TorchDispatchMode):
                 sizes = [tensor_bytes(value) for value in args]
                 self.count(kind, max(sizes, default=0))
         return func(*args, **(kwargs or {}))
-
-
-def tensor_bytes(value: Any) -> int:
-    """Bytes of a tensor, or of the tensors in a list or tuple; 0 for anything else."""
-    if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
-    return sum(map(tensor_bytes, value)) if isinstance(value, list | tuple) else 0
 
 
 OPEN_FILES = "/proc/self/fd"
