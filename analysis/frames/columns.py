@@ -134,7 +134,7 @@ PARITY = Column(
     repeats=alike,
     listed=Listed("parity", OF_CONFIGURATIONS),
     doc="of a gate: its own verdict. Of any other trial: that of the gates behind it: `passed`, the fault, "
-    "`not checked`",
+    "`not checked`; empty of a command of your own, before which no gate can stand",
 )
 PARITY_GATES = Column("parity_gates", str, repeats=alike, doc="ids of these gates, separated by `;`")
 

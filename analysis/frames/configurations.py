@@ -18,9 +18,9 @@ import pandas as pd
 from analysis.frames import columns
 from analysis.frames.rows import ConfigurationRow, as_rows, typed
 from analysis.frames.study import StudyInfo
-from analysis.frames.trials import NOT_CHECKED, PASSED
+from analysis.frames.trials import NO_GATE, NOT_CHECKED, PASSED
 from analysis.text import first_few
-from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.frameworks import COMMAND, FRAMEWORKS
 from scaling_study.records import schema
 from scaling_study.records.schema import STATUSES
 from scaling_study.stats import launches
@@ -228,7 +228,7 @@ def own_algorithm(row: Mapping[Any, Any]) -> str:
 
 def failed(row: ConfigurationRow) -> bool:
     """True where the configuration failed parity."""
-    return row["parity"] not in (PASSED, NOT_CHECKED)
+    return known(row["parity"]) and row["parity"] not in (PASSED, NOT_CHECKED, NO_GATE)
 
 
 def sign(row: ConfigurationRow) -> str:
@@ -263,13 +263,19 @@ def names(group: pd.DataFrame, rows: pd.DataFrame) -> str:
     return first_few(names, MOST_NAMES)
 
 
+UNKNOWN_OF_COMMANDS = (
+    "Commands of your own: which data they read, and the precision of gradients on the wire where the study does not "
+    "say it, are not known; no parity gate can stand before them."
+)
+
+
 def checked(rows: pd.DataFrame) -> list[str]:
-    """At most two short lines about parity, of the measured rows that did not fail it."""
-    measured = rows[["framework", "series", "parity", "parity_gates"]][rows.n > 0]
+    """At most three short lines about parity, of the measured rows that did not fail it."""
+    measured = rows[["framework", "series", "parity", "parity_gates"]][(rows.n > 0) & (rows.framework != COMMAND)]
     good, unknown = measured[measured.parity == PASSED], measured[measured.parity == NOT_CHECKED]
+    lines = [UNKNOWN_OF_COMMANDS] if (rows.framework[rows.n > 0] == COMMAND).any() else []
     if measured.empty:
-        return []
-    lines = []
+        return lines
     if len(good):
         count = len({gate for gates in good.parity_gates for gate in str(gates).split(";")})
         others = names(good, measured) if len(unknown) else "all others"

@@ -23,15 +23,17 @@ from analysis.frames.study import StudyInfo, workers_text
 from analysis.frames.trials import SkippedRecord
 from scaling_study.datasets import SCENES
 from scaling_study.errors import printable
-from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.frameworks import COMMAND, FRAMEWORKS
 from scaling_study.models import MODELS, NO_MODEL, TEXT_KEYS
 from scaling_study.records import maps
 from scaling_study.records.maps import COLUMNS, METHODS, SCORED
 from scaling_study.records.schema import Record
 from scaling_study.records.store import UnreadableRecord
 from scaling_study.targets import ENDS
+from scaling_study.trial import Trial
 
 ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16", "int8")
+DEFAULT_ALLREDUCE = Trial.allreduce
 MAIN_KEYS = ("framework", "workers", "allreduce")
 NOT_A_SERIES = (
     "model",
@@ -157,10 +159,17 @@ def label(row: Mapping[Any, Any], names: Sequence[str], several_frameworks: bool
     parts = [str(row["framework"])] if several_frameworks or only_one else []
     if not only_one:
         parts.append(workers_text(int(row["workers"])))
-    if known(row["allreduce"]) and row["allreduce"] != "none":
-        parts.append(str(row["allreduce"]))
+    if on_wire(row):
+        parts.append(on_wire(row))
     marked = ["oversubscribed"] if row["oversubscribed"] else []
     return ", ".join([*parts, *words(row, (name for name in names if name not in MAIN_KEYS)), *marked])
+
+
+def on_wire(row: Mapping[Any, Any]) -> str:
+    """The precision of gradients on the wire. Empty with one worker, and of a user's command whose study leaves the key
+    at its default: nobody has seen it."""
+    unseen = row["framework"] == COMMAND and row["allreduce"] == DEFAULT_ALLREDUCE
+    return str(row["allreduce"]) if known(row["allreduce"]) and row["allreduce"] != "none" and not unseen else ""
 
 
 def words(row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:

@@ -32,7 +32,7 @@ from scaling_study.study import support
 # A gate (scaling_study/study/support.py) is a trial with a record of its own. It measures nothing: it is a row of
 # results.csv and of nothing else, and its verdict is a column of every trial whose numbers stand or fall with it.
 
-PASSED, NOT_CHECKED = "passed", "not checked"
+PASSED, NOT_CHECKED, NO_GATE = "passed", "not checked", ""  # NO_GATE: none can stand before it
 GATE = "parity"  # what such a trial is to `find`
 
 
@@ -49,8 +49,7 @@ def behind(record: Record, known: Mapping[str, str]) -> dict[str, Any]:
     """`parity` and `parity_gates` (ids, separated by `;`) of a trial; `known` maps a gate's id to its verdict."""
     try:
         gates = support.gate_ids(record.trial)
-        trains = gates or record.trial.command
-        verdict = support.verdict(record.trial, known) if trains else ""
+        verdict = support.verdict(record.trial, known) if gates else NO_GATE  # of a probe, of a command
         return {"parity": verdict, "parity_gates": ";".join(gates)}
     except (AttributeError, KeyError, TypeError):  # a framework or model that this version does not have
         return {"parity": NOT_CHECKED, "parity_gates": ""}

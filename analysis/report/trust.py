@@ -32,6 +32,7 @@ from analysis.statistics import ranking
 from analysis.text import first_few, first_of
 from analysis.views import catalog, noise
 from scaling_study.errors import shortened
+from scaling_study.frameworks import COMMAND
 
 MOST_NAMES, MOST_CONCERNED, MOST_SKIPPED, MOST_WORDS = 6, 40, 50, 600
 
@@ -73,10 +74,19 @@ def trials_text(results: Results) -> str:
     return " ".join(sentences) or ("Every trial that could run is ok." if len(results.runs) else "No trial was run.")
 
 
+WITHOUT_GATES = "no gate can stand before a command of your own; what its processes do is observed instead"
+
+
+def _only_commands(results: Results) -> bool:
+    frameworks = results.configurations.framework
+    return bool(len(frameworks) and (frameworks == COMMAND).all())
+
+
 def parity_text(results: Results) -> str:
     gates = results.gates
     if gates.empty:
-        return "Parity was not checked: no gate was run."
+        why = f"is not known: {WITHOUT_GATES}" if _only_commands(results) else "was not checked: no gate was run"
+        return f"Parity {why}."
     bad = gates[~gates.parity.isin((PASSED, NOT_CHECKED))]
     good = int((gates.parity == PASSED).sum())
     return f"Parity: {good} of {len(gates)} gates passed{f', {len(bad)} FAILED' if len(bad) else ''}."
@@ -112,7 +122,8 @@ def _parity(results: Results) -> Iterator[Part]:
     yield Heading("Parity: does each framework train the same as one process?")
     gates = results.gates
     if gates.empty:
-        yield missing("Not checked", "no parity gate was run; `python -m scaling_study.parity --study STUDY` runs them")
+        how = "no parity gate was run; `python -m scaling_study.parity --study STUDY` runs them"
+        yield missing("Not known", WITHOUT_GATES) if _only_commands(results) else missing("Not checked", how)
         return
     rows = [
         (str(g.framework), str(g.model), f"{g.workers}", str(g.allreduce), str(g.precision), str(g.parity))

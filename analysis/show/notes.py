@@ -15,6 +15,7 @@ from analysis.frames.rows import ConfigurationRow
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
 from analysis.text import first_few
+from scaling_study.frameworks import COMMAND
 from scaling_study.records.schema import BUSY_CORES
 from scaling_study.study.rules import MATCHMAKING_SECONDS
 
@@ -194,7 +195,8 @@ def source(results: Results) -> str:
 
 def data_names(results: Results) -> str:
     """`cifar10 data`; the records also say where it came from."""
-    sources = results.runs.data_source.dropna()
+    runs = results.runs
+    sources = runs.data_source[runs.framework != COMMAND].dropna()  # what a command reads, nobody has seen
     names = sorted({str(origin).split()[0].rstrip(":;,") for origin in sources if origin})
     return f"{' and '.join(names)} data" if names else ""
 

@@ -185,7 +185,7 @@ def families(results: Results) -> list[Family]:
         base = by_id.get(str(first["baseline"]))
         every = [*(own if base is None or not all(map(_unfit, own)) else [base]), *group]
         left_out = tuple(f"{int(row['workers'])} workers: {why}" for row in every if (why := _unfit(row)))
-        wire = [str(first["allreduce"])] if first["allreduce"] != "none" else []
+        wire = [precision] if (precision := series.on_wire(first)) else []
         batch = f"{'global ' * (held == 'global_batch')}batch {int(first[held])}"
         words = [str(first["framework"]), *wire, batch, *series.words(first, names)]
         parts = _regimes([row for row in every if not _unfit(row)])

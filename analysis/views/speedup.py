@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from analysis.frames import configurations
 from analysis.frames.configurations import is_pipeline, known
-from analysis.frames.results import ALLREDUCE_ORDER, Results, once, words
+from analysis.frames.results import ALLREDUCE_ORDER, Results, on_wire, once, words
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Table
@@ -116,7 +116,7 @@ def arrange(data: pd.DataFrame, names: Sequence[str], together: bool) -> list[Wo
         wire = [p for p in ALLREDUCE_ORDER if ((rows.allreduce == p) & (rows.workers > 1)).any()]
         precisions = tuple(wire) if together else (str(row["allreduce"]),)
         rows = rows[rows.allreduce.isin(precisions) | (rows.workers == 1)]
-        wired = [] if len(precisions) > 1 or precisions == ("none",) else [f"{precisions[0]} allreduce"]
+        wired = [f"{on_wire(row)} allreduce"] if len(precisions) == 1 and on_wire(row) else []
         rest = words(row, (name for name in others if name != "framework"))
         title = ", ".join([str(row["framework"]), *wired, *rest])
         columns.setdefault(title, WorkersColumn(title, rows, precisions))

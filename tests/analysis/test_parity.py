@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from planted import Planted, plant, plant_gates, record
+from planted_flaws import Flawed, flaws, plant_flawed
 from rich.console import Console
 
 import analysis
 from analysis.frames import configurations, results, trials
 from analysis.frames.results import Results
+from analysis.report import trust
 from analysis.show import layout
 from analysis.views import allreduce_gain, memory, speedup, throughput
 from scaling_study.records import store
@@ -207,3 +209,32 @@ def test_a_folder_of_gates_alone_renders(tmp_path: Path, faults: dict[str, str])
     assert f"no finished trial yet: {count} parity gates, nothing to draw yet" in shown
     assert f"Parity: {count - len(faults)} of {count} gates passed." in shown
     assert ("† NOT COMPARABLE: parity failed: loss" in shown) == bool(faults)
+
+
+# --- commands of a user's own, before which no gate can stand ---
+
+COMMAND = (("command", "torchrun t.py"), ("data", "auto"))
+COMMANDS = [
+    Planted("command", "script:t.py", workers=workers, allreduce=wire, keys=COMMAND)
+    for workers, wire in ((1, "none"), (2, "fp32"), (2, "fp16"))
+]
+
+
+def test_of_commands_parity_data_and_the_wire_are_empty_and_the_reason_is_said(tmp_path: Path) -> None:
+    done = plant_flawed(tmp_path, [Flawed(each, {"data_source": "the command's own"}) for each in COMMANDS])
+    assert {row["parity"] for row in done.rows} == {""} and not any(row["not_comparable"] for row in done.rows)
+    assert sorted(row["series"] for row in done.rows) == ["1 worker", "2 workers", "2 workers, fp16"]
+    text = layout.markdown(throughput.throughput(done, "script:t.py"))
+    assert "no parity gate can stand before them" in text
+    assert not [words for words in ("not checked", "SYNTHETIC", " data;") if words in text]
+    assert trust.parity_text(done).startswith("Parity is not known: no gate can stand before a command of your own")
+    assert "parity" not in flaws(done)
+
+
+def test_commands_beside_frameworks_take_nothing_from_what_is_said_of_these(tmp_path: Path) -> None:
+    plant(tmp_path, [SINGLE, DDP, replace(COMMANDS[1], model="resnet18")])
+    plant_gates(tmp_path, [SINGLE, DDP])
+    done = results.read(tmp_path)
+    text = layout.markdown(throughput.throughput(done, "resnet18"))
+    assert "Parity: all frameworks passed" in text and "Commands of your own: " in text
+    assert trust.parity_text(done) == "Parity: 2 of 2 gates passed."
