@@ -1,24 +1,30 @@
 """`python -m benchmarks [NAME ...] [--quick]`: measure what this project claims about itself, and print one table.
 
-Each benchmark runs in a process of its own, since some pin themselves to cores. A figure is worth something only
-on a machine that does nothing else meanwhile: the load before each is kept with it.
+Each benchmark runs in a process of its own, since some pin themselves to cores. Whatever ends it, nothing that it
+started lives on. A figure is worth something only on a machine that does nothing else meanwhile: the load before each
+is kept with it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 
 from benchmarks import gpu, publish
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Finding
+from scaling_study.processes import process
 from scaling_study.settings import CHECKOUT
 from scaling_study.stats.intervals import Interval
 
@@ -29,13 +35,15 @@ NAMES = (
     *("bench_verdicts", "observer_overhead", "public_scripts"),
 )
 INTERRUPTED = 130
+ENDING_SECONDS = 60.0  # for a benchmark to end what it started, and to say how to go on
 
 
 def main(argv: list[str] | None = None) -> int:
     """0: all ran, whatever the verdicts; 1: one could not run."""
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == ["gpu"]:  # steps rather than findings, with options of its own
-        return gpu.main(words[1:])
+        with nothing_left():
+            return gpu.main(words[1:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="a tiny form of each: does it run? Claims nothing")
@@ -80,14 +88,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"== {name}", flush=True)
         child = [sys.executable, "-m", "benchmarks", name, *flags, "--inside"]
         path = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        with subprocess.Popen(child, env={**os.environ, "PYTHONPATH": path}) as running:
-            try:
-                status |= running.wait()
-            except KeyboardInterrupt:  # it has had the signal too: let it end what it started
-                running.wait()
-                return INTERRUPTED
-        if running.returncode == INTERRUPTED:
+        code = run_to_its_end(child, {**os.environ, "PYTHONPATH": path})
+        if code == INTERRUPTED:
             return INTERRUPTED
+        status |= code
     publish.show(Console(highlight=False), [folder / f"{name}.json" for name in names])
     return int(status != 0)
 
@@ -109,5 +113,46 @@ def one(name: str, options: Options, folder: Path) -> int:
     return status
 
 
+class Ended(KeyboardInterrupt):
+    """TERM or HUP. Ctrl-C in a terminal comes to all of its processes, these to one."""
+
+
+def as_ctrl_c() -> None:
+    """Have TERM and HUP interrupt this process as Ctrl-C does, but for one that ignores them (nohup)."""
+
+    def interrupt(number: int, _: object) -> None:
+        raise Ended(signal.Signals(number).name)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+@contextlib.contextmanager
+def nothing_left() -> Iterator[None]:
+    """On leaving, no process that was started meanwhile is alive, nor one that such a process started."""
+    process.adopt_orphans()
+    not_ours = {each.pid for each in psutil.Process().children(recursive=True)}
+    try:
+        yield
+    finally:
+        process.end_descendants(not_ours=not_ours)
+
+
+def run_to_its_end(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """The exit code of a program; INTERRUPTED where this process is interrupted. Nothing of the program lives on."""
+    with nothing_left():
+        running = subprocess.Popen(argv, env=environment)
+        try:
+            return running.wait()
+        except KeyboardInterrupt as why:
+            if isinstance(why, Ended):
+                running.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.wait(ENDING_SECONDS)
+            return INTERRUPTED
+
+
 if __name__ == "__main__":
+    as_ctrl_c()
     sys.exit(main())

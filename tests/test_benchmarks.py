@@ -10,6 +10,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import forked
 import numpy as np
+import psutil
 import pytest
 
 from benchmarks import (
@@ -616,3 +618,33 @@ def test_every_benchmark_runs_in_its_smallest_form(name: str, tmp_path: Path) ->
     run = [f for f in findings if f["verdict"] == NO_CLAIM]
     assert all(f["figure"]["mean"] > 0 or name in COUNTING for f in run)
     assert name in (tmp_path / "README.md").read_text()
+
+
+def lives(one: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return one.is_running() and one.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def runs(one: psutil.Process, script: str) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return one.cmdline()[1:2] == [script]
+    return False
+
+
+@pytest.mark.slow
+def test_whatever_ends_a_benchmark_ends_all_that_it_started(tmp_path: Path) -> None:
+    if "cifar10" not in datasets.available():
+        pytest.skip("needs CIFAR-10 in DATA_ROOT")
+    argv = [sys.executable, "-m", "benchmarks", "bench_verdicts", "--quick", "--results", str(tmp_path)]
+    with subprocess.Popen(argv, cwd=CHECKOUT, stdout=subprocess.DEVNULL) as running:
+        deadline, there = time.monotonic() + 120, list[psutil.Process]()
+        while not any(runs(one, "accumulation.py") for one in there) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            there = psutil.Process(running.pid).children(recursive=True)
+        running.terminate()
+        assert running.wait(90) == 130
+    left = list(filter(lives, there))
+    for one in left:
+        one.kill()
+    assert len(there) >= 4 and not left, "the benchmark, bench, its supervisor, the script"
