@@ -1,5 +1,6 @@
 """The one command line, `scaling-study COMMAND`, and the doors that lead to single commands of it.
 
+    scaling-study init STUDY
     scaling-study run STUDY           python run_sweep.py STUDY
     scaling-study bench 'COMMAND' ...
     scaling-study explain 'COMMAND'
@@ -34,11 +35,12 @@ def main(words: Sequence[str] | None = None) -> int:
     """`scaling-study COMMAND`; without a command, `run`."""
 
     def app() -> typer.Typer:
-        from scaling_study.commands import bench, explain, options, pack, parity, run, slurm
+        from scaling_study.commands import bench, explain, init, options, pack, parity, run, slurm
 
         group = _group("run", "Reproducible scaling studies of distributed training.")
         group.command("bench", rich_help_panel="Measure")(bench.bench)
         group.command("explain", rich_help_panel="Measure")(explain.explain)
+        group.command("init", rich_help_panel="Measure")(init.init)
         group.command("run", rich_help_panel="Measure")(run.run)
         group.command("parity", rich_help_panel="Measure")(parity.parity)
         group.command("evaluate", rich_help_panel="Measure")(_evaluate)

@@ -12,11 +12,14 @@ import json
 import math
 import os
 import platform
+import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,13 @@ class Machine:
     gpus: tuple[str, ...] = ()
     libraries: Mapping[str, str] = field(default_factory=dict)  # distribution -> version, installed ones only
     limited_by: str = ""  # that leaves fewer cores than the machine has, in words
+    gpu_capability: float = 0.0  # the least compute capability of its GPUs, as the driver says; 0: not known
+    cannot_compile: Mapping[str, str] = field(default_factory=dict)  # device -> what torch.compile lacks; none: nothing
+
+    @cached_property
+    def capability(self) -> float:
+        """The least compute capability of its GPUs, as the driver says or by their names; 0: not known."""
+        return self.gpu_capability or min(map(capability_of, self.gpus), default=0.0)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -55,7 +65,8 @@ class Machine:
 
     def to_dict(self) -> dict[str, Any]:
         keys = asdict(self)
-        del keys["limited_by"]
+        for key in ("limited_by", "gpu_capability", "cannot_compile"):
+            del keys[key]
         return {**keys, "gpus": list(self.gpus), "fingerprint": self.fingerprint}
 
     def __str__(self) -> str:
@@ -77,6 +88,8 @@ def this_machine() -> Machine:
         gpus=tuple(visible_gpus().values()),
         libraries={name: version for name in sorted(needed) if (version := installed(name))},
         limited_by=least if limits[least] < (os.cpu_count() or 1) else "",
+        gpu_capability=gpu_capability(),
+        cannot_compile=cannot_compile(),
     )
 
 
@@ -177,3 +190,57 @@ def installed(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
+
+
+# NVIDIA's GPUs by name -> compute capability (developer.nvidia.com/cuda-gpus). A driver's name and Slurm's read alike:
+# `NVIDIA A100-SXM4-40GB`, `nvidia_a100_sxm4_40gb`, `a100`. The first pattern that is found counts.
+CAPABILITIES: Mapping[str, float] = {
+    r"RTX PRO|RTX ?50[5-9]0\w*|GB10": 12.0,
+    r"G?B[123]00\w*": 10.0,
+    r"G?H(20|100|200|800)\w*": 9.0,
+    r"L(2|4|20|40)S?|RTX ?40[5-9]0\w*|ADA": 8.9,
+    r"A(2|10|10G|10M|16|40)|A\d{4}|RTX ?30[5-9]0\w*": 8.6,
+    r"A(30|100|800)\w*": 8.0,
+    r"T4G?|T\d{3,4}|RTX ?20[5-8]0\w*|RTX ?[3-8]000|GTX ?16[56]0\w*|TITAN RTX": 7.5,
+    r"G?V100\w*|TITAN V": 7.0,
+    r"P\d{1,4}|GTX ?10[1-8]0\w*|TITAN XP?": 6.0,
+    r"[MK]\d{1,4}": 3.5,
+}
+
+
+def capability_of(gpu: str) -> float:
+    """The compute capability of a GPU by its name, or the least of its generation; 0 for a name that is not known."""
+    words = re.sub(r"[^A-Z0-9]+", " ", gpu.upper())
+    return next((number for names, number in CAPABILITIES.items() if re.search(rf"\b({names})\b", words)), 0.0)
+
+
+def gpu_capability() -> float:
+    """The least compute capability of the visible NVIDIA GPUs, as the driver says; 0: none, or it does not say."""
+    if not (uuids := list(visible_gpus())):
+        return 0.0
+    import pynvml
+
+    try:
+        handles = map(pynvml.nvmlDeviceGetHandleByUUID, uuids)
+        return min(
+            float(major + minor / 10) for major, minor in map(pynvml.nvmlDeviceGetCudaComputeCapability, handles)
+        )
+    except (AttributeError, pynvml.NVMLError):  # of an older library, or of a part of a GPU (MIG)
+        return 0.0
+
+
+def cannot_compile() -> dict[str, str]:
+    """Device -> what torch.compile lacks here to compile for it, and the remedy; nothing where it lacks nothing.
+
+    Triton builds launchers of a GPU's kernels with $CC, gcc or clang (triton/runtime/build.py); torch builds a CPU's
+    kernels with $CXX, or g++ (torch/_inductor/config.py).
+    """
+    lacks = {}
+    c, cpp = (os.environ.get(name, "").split()[:1] for name in ("CC", "CXX"))
+    if not any(map(shutil.which, c or ("gcc", "clang"))):
+        lacks["cuda"] = f"no C compiler ({' or '.join(c or ('gcc', 'clang'))}) on PATH: apt install gcc"
+    elif find_spec("triton") is None:
+        lacks["cuda"] = "triton is not installed: pip install triton"
+    if not any(map(shutil.which, cpp or ("g++",))):
+        lacks["cpu"] = f"no C++ compiler ({(cpp or ['g++'])[0]}) on PATH: apt install g++"
+    return lacks

@@ -153,3 +153,57 @@ def test_a_job_runs_where_slurm_says_so(
     slurm(monkeypatch, "slurmstepd")
     assert looking.job_runs("41"), "it has started this process"
     looking.job_runs.cache_clear()
+
+
+GPUS = {  # as drivers and Slurm's resources name them
+    12.0: ["NVIDIA GeForce RTX 5090", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx5080"],
+    10.0: ["NVIDIA B200", "NVIDIA GB200", "b300"],
+    9.0: ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H200", "NVIDIA GH200 480GB", "h100", "NVIDIA H20"],
+    8.9: ["NVIDIA L4", "NVIDIA L40S", "NVIDIA GeForce RTX 4090 D", "NVIDIA RTX 6000 Ada Generation"],
+    8.6: ["NVIDIA A10G", "NVIDIA A40", "NVIDIA RTX A6000", "NVIDIA GeForce RTX 3090 Ti", "rtx_3090", "rtx3080ti"],
+    8.0: ["NVIDIA A100-SXM4-40GB", "nvidia_a100_80gb_pcie", "a100", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA A30"],
+    7.5: ["Tesla T4", "Quadro RTX 6000", "NVIDIA TITAN RTX", "NVIDIA GeForce RTX 2080 Ti", "rtx2080ti", "gtx1660"],
+    7.0: ["Tesla V100-SXM2-16GB", "Tesla V100S-PCIE-32GB", "v100", "NVIDIA TITAN V"],
+    6.0: ["Tesla P100-PCIE-16GB", "Tesla P40", "NVIDIA GeForce GTX 1080 Ti", "NVIDIA TITAN Xp"],
+    3.5: ["Tesla K80", "Tesla M60"],
+    0.0: ["GPU", "gpu", "NVIDIA Graphics Device", "A", "AMD Instinct MI300X", ""],
+}
+
+
+def test_a_gpus_capability_is_known_by_its_name() -> None:
+    assert {number: [looking.capability_of(name) for name in names] for number, names in GPUS.items()} == {
+        number: [number] * len(names) for number, names in GPUS.items()
+    }
+    mixed = replace(LAPTOP, gpus=("NVIDIA H100 PCIe", "Tesla T4"))
+    assert (LAPTOP.capability, mixed.capability) == (0.0, 7.5)
+    assert replace(mixed, gpus=("NVIDIA H100 PCIe", "GPU")).capability == 0.0, "of one of them nothing is known"
+    assert replace(mixed, gpu_capability=8.0).capability == 8.0, "the driver's word counts"
+    assert replace(LAPTOP, gpu_capability=8.0, cannot_compile={"cpu": "no g++"}).to_dict() == LAPTOP.to_dict()
+
+
+def test_the_driver_says_the_least_capability(with_gpus: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    with_gpus(["A", "B"], None)
+    assert looking.gpu_capability() == 0.0, "an older library does not say"
+    monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetHandleByUUID", lambda uuid: int(uuid[4]), raising=False)
+    says = [(8, 6), (7, 5)]
+    monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetCudaComputeCapability", says.__getitem__, raising=False)
+    assert looking.gpu_capability() == 7.5
+
+
+def test_what_torch_compile_lacks_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("CC", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(looking, "find_spec", lambda _: None)
+    assert looking.cannot_compile() == {
+        "cuda": "no C compiler (gcc or clang) on PATH: apt install gcc",
+        "cpu": "no C++ compiler (g++) on PATH: apt install g++",
+    }
+    for program in ("clang", "my-c++"):
+        (tmp_path / program).touch(mode=0o755)
+    monkeypatch.setenv("CXX", "my-c++ -m64")
+    assert looking.cannot_compile() == {"cuda": "triton is not installed: pip install triton"}
+    monkeypatch.setattr(looking, "find_spec", lambda name: name)
+    assert looking.cannot_compile() == {}
+    monkeypatch.setenv("CC", "icc")
+    assert looking.cannot_compile() == {"cuda": "no C compiler (icc) on PATH: apt install gcc"}

@@ -34,6 +34,7 @@ from scaling_study.stats.intervals import (
     student_t,
 )
 from scaling_study.stats.launches import LaunchSpread
+from scaling_study.study import defaults
 from scaling_study.study.groups import ALIKE
 
 # The word for what came of a configuration. `oom` was measured, `oom (implied)` was not run: a smaller batch was.
@@ -162,8 +163,11 @@ def _comparable(a: Configuration, b: Configuration, batch: str) -> bool:
 
 @cache
 def _deciding(*frameworks: str) -> list[str]:
-    """Those of DECIDING_KEYS that all of these have."""
-    return [key for key in DECIDING_KEYS if all(has(name, key) for name in frameworks)]
+    """Those of DECIDING_KEYS that all of these have, or that follow the device: what cannot be compiled is not held
+    against what was. What a command of a user's own does is not known."""
+    ours = not any(FRAMEWORKS[name].foreign for name in frameworks if name in FRAMEWORKS)
+    following = defaults.KEYS if ours else ()
+    return [key for key in DECIDING_KEYS if key in following or all(has(name, key) for name in frameworks)]
 
 
 def has(framework: str, key: str) -> bool:

@@ -10,14 +10,16 @@ import pandas as pd
 from analysis.frames import configurations
 from analysis.frames.configurations import is_pipeline, known
 from analysis.frames.measured import of_peers
-from analysis.frames.results import Results, once, unit
+from analysis.frames.results import Results, once, unit, words
 from analysis.frames.rows import ConfigurationRow
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
 from analysis.text import first_few
 from scaling_study.frameworks import COMMAND
 from scaling_study.records.schema import BUSY_CORES
+from scaling_study.study import defaults
 from scaling_study.study.rules import MATCHMAKING_SECONDS
+from scaling_study.trial import Trial
 
 ABOUT = ("configuration", "model", "series", "batch", "workers")  # first columns of tables in numbers
 MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
@@ -187,10 +189,27 @@ def _pipelines(results: Results) -> bool:
 
 @once
 def source(results: Results) -> str:
-    """Study, machine, date and data: `cifar10-scaling; 2 cores of Xeon, no GPU; 2026-01-31; SYNTHETIC DATA`."""
+    """Study, machine, date, kernels, data: `cifar10-scaling; 2 cores of Xeon, no GPU; 2026-01-31; SYNTHETIC DATA`."""
     data = "" if results.synthetic else data_names(results)
-    parts = [f"Study {results.study.name}", results.study.machine_text, results.dates, data, *results.marks]
+    machine = (results.study.machine_text, results.dates, of_device(results))
+    parts = [f"Study {results.study.name}", *machine, data, *results.marks]
     return "; ".join(part for part in parts if part)
+
+
+def of_device(results: Results) -> str:
+    """Values of keys that follow a GPU, where no label has them: `precision bf16, channels_last (resnet50), compiled`.
+
+    Those that differ from a CPU's, of what was measured on a GPU; with the models that have them, unless all do.
+    """
+    rows = [row for row in results.rows if row["device"] == "cuda" and row["n"]]
+    keys = [key for key in defaults.KEYS if key not in results.series_keys and hasattr(Trial, key)]
+    said: dict[str, dict[str, None]] = {}  # value, in words -> models
+    for key in keys:
+        for row in rows:
+            if known(row[key]) and row[key] != getattr(Trial, key):
+                said.setdefault(" ".join(words(row, [key])), {})[str(row["model"])] = None
+    models = {row["model"] for row in rows}
+    return ", ".join(text if len(of) == len(models) else f"{text} ({', '.join(of)})" for text, of in said.items())
 
 
 def data_names(results: Results) -> str:

@@ -21,6 +21,7 @@ from analysis.statistics.bubble import RANK, idle_seconds
 from analysis.views import pipelines
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.stats.network import Point, fit
+from scaling_study.study import defaults
 
 # A configuration's mean step, phase by phase: what each phase is of the step, in every repeat, over all ranks.
 #
@@ -268,12 +269,10 @@ SURROUNDINGS = (
     "workers",
     "hosts",
     "batch_per_worker",
-    "precision",
     "device",
     "cores_per_worker",
     "accumulation",
-    "compile",
-    "memory_format",
+    *(key for key in KEYS if key in defaults.KEYS),
     "image_size",
     "image_width",
     "freeze",

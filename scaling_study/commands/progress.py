@@ -60,6 +60,7 @@ def plan(console: Console, run: Run, wanted: Wanted, as_json: bool) -> None:
     repeats = Counter(planned.trial.configuration for planned in wanted)
     configurations = [p for p in plan.configurations if p.trial.configuration in repeats]
     columns = _telling([planned.trial for planned in configurations])
+    columns += [name for name in plan.follows if name not in columns]
     title = escape(f"{plan.study.name}: {len(wanted)} trials in {run.folder}")
     table = Table(title=title, title_justify="left", box=None)
     for title in (*columns, "repeats", "estimate"):

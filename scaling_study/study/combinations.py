@@ -17,7 +17,7 @@ from scaling_study.errors import StudyError, quoted
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import IMAGENET, MODEL_KEYS, MODELS, NONE, OWN_KEYS, TIMM, timm_names
 from scaling_study.stats import network
-from scaling_study.study import command, rules
+from scaling_study.study import command, defaults, rules
 from scaling_study.study.study import Study, Sweep, by_line, nearest
 from scaling_study.trial import Trial
 
@@ -118,16 +118,29 @@ def worker_count(keys: Mapping[str, Any]) -> int:
     return int(keys.get("workers", 1))
 
 
+def problem(study: Study, sweep: Sweep, keys: Mapping[str, Any]) -> str:
+    """The first thing that is wrong on every machine about one combination, with its line; empty if nothing is."""
+    problems: Problem = {}
+    _find_problems(study, dict(keys), sweep, problems)
+    return next(iter(problems), "")
+
+
+def line_of(study: Study, sweep: Sweep, key: str) -> str:
+    """`file:line` of the place where a sweep gives a key, else of the sweep."""
+    train = ("train", key.removeprefix("train_"))
+    own = [(*sweep.place, "matrix", key), (*sweep.place, key), (*sweep.place, *train)]
+    places = [*own, *([train] if key.startswith("train_") else []), sweep.place]
+    return study.document.at(next(p for p in places if p in study.document.lines))
+
+
 def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) -> None:
     """Add to `problems` what is wrong on every machine about one combination."""
     table = FRAMEWORKS[sweep.framework]
+    if not table.foreign:
+        keys = defaults.named(keys)
 
     def report(key: str, message: str) -> None:
-        train = ("train", key.removeprefix("train_"))
-        own = [(*sweep.place, "matrix", key), (*sweep.place, key), (*sweep.place, *train)]
-        places = [*own, *([train] if key.startswith("train_") else []), sweep.place]
-        line = study.document.at(next(p for p in places if p in study.document.lines))
-        problems[f"{line}: {message}"] = None
+        problems[f"{line_of(study, sweep, key)}: {message}"] = None
 
     if table.foreign:
         for key, message in command.problems(keys):

@@ -11,9 +11,9 @@ of the machine falls on all alike. A sentinel (`spread`), where the study names 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from scaling_study.datasets import DataSource
@@ -21,7 +21,7 @@ from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
 from scaling_study.models import MODELS, NO_MODEL, NONE, model_named
-from scaling_study.study import combinations, groups, rules, support
+from scaling_study.study import combinations, defaults, groups, rules, support
 from scaling_study.study.combinations import data_shares, worker_count
 from scaling_study.study.study import Measure, Study, Sweep
 from scaling_study.study.support import ALONE, Cluster, unsupported
@@ -83,6 +83,7 @@ class Plan:
     gates: tuple[Planned, ...] = ()  # what must be shown about each framework first
     cluster: Cluster = ALONE
     sentinel: str = ""  # the configuration that is repeated through the sweep, if any
+    follows: tuple[str, ...] = ()  # keys that a study left to its defaults, or that follow the device
 
     @property
     def cores_per_worker(self) -> int:
@@ -133,6 +134,8 @@ class Draft:
     machine: Machine
     cluster: Cluster
     trials: tuple[tuple[Trial, Sweep], ...]  # one for each combination, some of which may mean the same
+    follows: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # on what follows the device
 
     @cached_property
     def data_named(self) -> set[str]:
@@ -149,6 +152,7 @@ class Draft:
     def plan(self, data: Mapping[str, DataSource]) -> Plan:
         """The plan with these data sets. Raises StudyError where baseline or sentinel match no trial."""
         planned: dict[str, Planned] = {}
+        wrong: dict[str, None] = {}
         alone_on_gpus = groups.alone_on_gpus(trial for trial, _ in self.trials)
         for trial, sweep in self.trials:
             own = None if trial.command else model_named(trial.model).data  # a command reads what it likes
@@ -159,8 +163,12 @@ class Draft:
             if trial.configuration not in planned:
                 why_not = unsupported(trial, self.machine, self.cluster)
                 planned[trial.configuration] = Planned(trial, sweep.measure, why_not, seeds_of(trial, sweep))
-        notes = tuple(_notes(planned, len(self.trials) - len(planned), data, self.cluster))
-        plan = Plan(self.study, self.machine, tuple(planned.values()), notes, cluster=self.cluster)
+                if (key := why_not.partition("=")[0]) in defaults.FOLLOWING:
+                    wrong[f"{combinations.line_of(self.study, sweep, key)}: {why_not}"] = None
+        notes = (*self.notes, *wrong, *_notes(planned, len(self.trials) - len(planned), data, self.cluster))
+        plan = Plan(
+            self.study, self.machine, tuple(planned.values()), notes, cluster=self.cluster, follows=self.follows
+        )
         _matching(self.study, "baseline", [configuration.trial for configuration in plan.configurations])
         plan = _with_sentinel(plan)
         return replace(plan, gates=tuple(_gates(plan))) if self.study.parity else plan
@@ -171,10 +179,34 @@ def draft(study: Study, machine: Machine, cluster: Cluster = ALONE) -> Draft:
     asked = combinations.checked(study)
     share = max(1, machine.cores // max(worker_count(keys) // keys.get("hosts", 1) for keys, _ in asked))
     fingerprint = cluster.fingerprint(machine.fingerprint)
-    trials = [(_resolve(keys, sweep, machine, fingerprint, share), sweep) for keys, sweep in asked]
+    trials: list[tuple[Trial, Sweep]] = []
+    follows, reasons = set[str](defaults.FOLLOWING if study.defaults else ()), dict[tuple[str, str], set[str]]()
+    for keys, sweep in asked:
+        resolve = partial(_resolve, sweep=sweep, machine=machine, fingerprint=fingerprint, share=share)
+        refused = partial(_refused, study, sweep, machine, cluster, resolve)
+        values, unchanged = defaults.of_device(keys, sweep.framework, machine, study.defaults, refused)
+        named = defaults.named(keys)
+        follows |= {*values, *(keys.keys() - named.keys())}
+        for reason in unchanged.items():
+            reasons.setdefault(reason, set()).add(sweep.framework)
+        trials.append((resolve({**named, **values}), sweep))
     for key in ("baseline", "sentinel"):
         _matching(study, key, [trial for trial, _ in trials], without=("data",))
-    return Draft(study, machine, cluster, tuple(trials))
+    names = ((keys, sweep.framework) for keys, sweep in asked)
+    notes = (*defaults.in_words(reasons), *([] if study.defaults else defaults.older(names, machine)))
+    return Draft(study, machine, cluster, tuple(trials), tuple(k for k in defaults.KEYS if k in follows), notes)
+
+
+def _refused(
+    study: Study,
+    sweep: Sweep,
+    machine: Machine,
+    cluster: Cluster,
+    resolve: Callable[[Mapping[str, Any]], Trial],
+    keys: Mapping[str, Any],
+) -> str:
+    """Why a combination is wrong on every machine, or unsupported on this one; empty if it is neither."""
+    return combinations.problem(study, sweep, keys) or unsupported(resolve(keys), machine, cluster)
 
 
 def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprint: str, share: int) -> Trial:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -28,6 +29,7 @@ from scaling_study.hosts import hosts
 from scaling_study.hosts.hosts import Host
 from scaling_study.models import Names
 from scaling_study.study import command
+from scaling_study.study.defaults import AUTO, FOLLOWING, YEAR
 from scaling_study.study.documents import Document, Place, read
 from scaling_study.targets import METRICS, TRAIN, Target
 from scaling_study.trial import WINDOW_FLAGS, Trial, Window
@@ -87,7 +89,12 @@ def _trial_key_types() -> dict[str, Any]:
     result: dict[str, Any] = {"global_batch": Annotated[int, Field(ge=1, le=MOST[int])]}
     for f in fields(Trial):
         if f.name not in NOT_FOR_STUDIES:
-            kind: Any = _one_of(f.metadata.get("choices") or ()) or names[str(f.type).removesuffix(" | None")]
+            choices = f.metadata.get("choices") or ()
+            if f.name in FOLLOWING and choices:
+                choices = (*choices, AUTO)
+            kind: Any = _one_of(choices) or names[str(f.type).removesuffix(" | None")]
+            if f.name in FOLLOWING and kind is bool:
+                kind = Annotated[Any, AfterValidator(_true_false_or_auto)]
             least, above, below = (f.metadata.get(limit) for limit in ("minimum", "above", "below"))
             most = MOST_BYTES if f.name.endswith("_bytes") else MOST.get(kind)
             longest = f.metadata.get("longest", LONGEST_WORD) if kind is str else None
@@ -105,6 +112,18 @@ def _one_of(choices: Iterable[Any]) -> Any:
     if not isinstance(choices, Names):
         return exact
     return Annotated[exact, WrapValidator(lambda value, listed: value if value in choices else listed(value))]
+
+
+def _true_false_or_auto(value: Any) -> Any:
+    if value != AUTO and not isinstance(value, bool):
+        raise ValueError(f"expected true, false or {AUTO}")
+    return value
+
+
+def _of_a_year(year: int) -> int:
+    if year != YEAR:
+        raise ValueError(f"the defaults are those of {YEAR}; without the key they are those of before")
+    return year
 
 
 def _not_empty(value: Any) -> Any:
@@ -167,6 +186,7 @@ class StudyModel(Strict):
 
     study: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")  # it names a folder
     description: str | None = None
+    defaults: Annotated[int, AfterValidator(_of_a_year)] | None = None  # of trial keys: those that follow the device
     scaling: Literal["weak", "strong"] = "weak"
     baseline: PartialKeys | None = None
     order_seed: int = 0  # of the order in which trials run
@@ -219,6 +239,7 @@ class Study:
     parity: bool = True  # run the gates of its frameworks first
     hosts: tuple[Host, ...] = ()  # that it may use, where no option gives others
     sentinel: Mapping[str, Any] | None = None  # matches the configuration that is repeated through the sweep
+    defaults: int | None = None  # the year of its defaults of trial keys; None: those of before there were several
 
 
 def load(path: Path, small: bool = False) -> Study:
@@ -275,6 +296,12 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         problems += wrong.problems
     if model.env and not any(sweep.framework == COMMAND for sweep in sweeps):
         problems.append(f"{document.at(('env',))}: env is for sweeps of framework command, and there is none")
+    for which in ("baseline", "sentinel"):
+        partial = getattr(model, which)
+        for name in FOLLOWING if partial else ():
+            if getattr(partial, name) == AUTO:
+                line = document.at((which, name))
+                problems.append(f"{line}: {which}: {name}=auto has a value for each machine: name one, or leave it out")
     if problems:
         raise StudyError(problems)
     baseline, sentinel = (
@@ -292,6 +319,7 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         model.parity,
         named,
         sentinel,
+        model.defaults,
     )
 
 

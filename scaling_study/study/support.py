@@ -275,6 +275,8 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         return table.needs_gpu
     if trial.find == "max_batch" and trial.device == "cpu":
         return "find: max_batch needs a GPU: a CPU swaps instead of running out of memory"
+    if why := _no_kernels(trial, machine):
+        return why
     if trial.device == "cuda" and not machine.gpus:
         return "device cuda: no GPU on this machine"
     if trial.device == "cpu" and trial.precision == "fp16":
@@ -293,4 +295,24 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         each = "" if need == workers else f" of {trial.cores_per_worker} cores each"
         limit = f" ({machine.limited_by})" if machine.limited_by and what == "cores" and over == 1 else ""
         return f"{workers} workers{each} need {need} {what}, {who} has {have}{limit}"
+    return ""
+
+
+# The least compute capability of GPUs that compute in bf16 (on older ones torch emulates it), and of those that Triton
+# makes kernels for (torch/_dynamo/device_interface.py).
+BF16_CAPABILITY, TRITON_CAPABILITY = 8.0, 7.0
+
+
+def _no_kernels(trial: Trial, machine: Machine) -> str:
+    """Why the device has no kernels in this precision, or no compiler makes any; empty where it has, or none knows."""
+    if FRAMEWORKS[trial.framework].foreign:  # precision and compile are labels of what a command does
+        return ""
+    has, on_gpu = machine.capability, trial.device == "cuda"
+    old = f"{', '.join(dict.fromkeys(machine.gpus))} has compute capability {has:.1f}"
+    if on_gpu and trial.precision == "bf16" and 0 < has < BF16_CAPABILITY:
+        return f"precision=bf16 needs a GPU of compute capability {BF16_CAPABILITY:.1f}: {old}; fp32 works"
+    if trial.compile and on_gpu and 0 < has < TRITON_CAPABILITY:
+        return f"compile=true needs a GPU of compute capability {TRITON_CAPABILITY:.1f}: {old}; compile: false"
+    if trial.compile and (lacks := machine.cannot_compile.get(trial.device)):
+        return f"compile=true: {lacks}; or compile: false"
     return ""

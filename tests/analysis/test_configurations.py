@@ -20,6 +20,8 @@ from analysis.show import notes
 from analysis.statistics import ranking
 from analysis.views import allreduce_gain, speedup
 from scaling_study.stats.intervals import between_repeats
+from scaling_study.study import defaults
+from scaling_study.study.defaults import Default
 
 SINGLE = Planted("single", speed=100.0)
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
@@ -140,6 +142,35 @@ def test_keys_that_the_baselines_framework_does_not_have_cannot_differ(tmp_path:
     row = row_of(read(tmp_path, [SINGLE, allowed], baseline=BASELINE), allowed)
     assert row.speedup == pytest.approx(1.6, rel=0.05)
     assert not row.oversubscribed  # allowed to, but 2 workers of 1 core each do fit 2 cores
+
+
+SHAPE = (("stages", 2), ("schedule", "1f1b"), ("micro_batches", 4))
+CUT = Planted("torch_pipeline", workers=2, speed=160.0, keys=SHAPE)
+
+
+@pytest.mark.parametrize("row", defaults.ON_GPUS, ids=lambda row: row.key)
+def test_what_follows_the_device_is_joined_with_nothing_that_does_not(tmp_path: Path, row: Default) -> None:
+    """Nor where a framework has no such key: a pipeline that no compiler made is not held against compiled kernels."""
+    follows = replace(SINGLE, keys=((row.key, row.value),))
+    for other in (TWO, CUT):
+        alike = replace(other, keys=(*other.keys, (row.key, row.value)))
+        seen = read(tmp_path / other.framework, [follows, other, alike], baseline=BASELINE)
+        apart = row_of(seen, other)
+        assert pd.isna(apart.speedup) and "otherwise the same was run" in apart.speedup_reason
+        assert row_of(seen, alike).speedup > 1
+
+
+def test_under_tables_stands_what_follows_the_gpu_where_no_label_says_it(tmp_path: Path) -> None:
+    gpu = (("device", "cuda"), ("precision", "bf16"), ("compile", True))
+    images = [replace(each, keys=(*gpu, ("memory_format", "channels_last"))) for each in (SINGLE, TWO)]
+    machine = {**MACHINE, "gpus": ["NVIDIA H100"] * 2}
+    assert "precision bf16, channels_last, compiled" in notes.source(read(tmp_path / "a", images, machine=machine))
+    both = read(tmp_path / "b", [*images, replace(SINGLE, model="albert_tiny", keys=gpu)], machine=machine)
+    assert "precision bf16, channels_last (resnet18), compiled" in notes.source(both)
+    eager = replace(images[1], keys=(*images[1].keys, ("compile", False)))
+    said = notes.source(read(tmp_path / "c", [*images, eager], machine=machine))
+    assert "compiled" not in said and "precision bf16" in said  # the labels say which is compiled
+    assert "precision" not in notes.source(read(tmp_path / "d", [SINGLE, TWO]))
 
 
 @pytest.mark.parametrize("machine", [MACHINE, {}])
