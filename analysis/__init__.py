@@ -20,21 +20,26 @@ def write(
     console: Console | None = None,
     out: Path | None = None,
     page: bool | None = None,
+    references: Path | None = None,
 ) -> list[Path]:
     """Write results.csv, configurations.csv, tables/ and figures/ of a results folder or a packed study.
 
     Returns their paths: in `out`, else in the folder, or in X/ beside a file X.study.zip. With a `console`, print the
     tables there too: every record is read once for all. `page`: also the report; None: of a study that is not large.
+    `references`: a file of published figures beside those shipped (analysis.published.references).
 
-    Raises analysis.frames.study.NotResults if `results` is neither, OSError where it cannot be written to.
+    Raises analysis.frames.study.NotResults if `results` is neither, StudyError for what is wrong with `references`,
+    OSError where it cannot be written to.
     Warns analysis.frames.trials.SkippedRecord, with its name, of each record that cannot be read.
     """
     from analysis import outputs, terminal
     from analysis.frames.study import opened
+    from analysis.published.references import published
 
+    published(references)  # whatever is wrong with it, before anything is written
     with opened(results, out) as source:
         read, origins = outputs.read_folder(source.folder)
-        read = replace(read, skipped=tuple(map(source.text, read.skipped)))
+        read = replace(read, skipped=tuple(map(source.text, read.skipped)), references=references)
         paths = outputs.write(source.out, page, (read, origins), str(source.named))
         if console:
             terminal.show(read, console)

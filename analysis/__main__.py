@@ -5,6 +5,7 @@ python -m analysis report RESULTS           report.html, the page that explains 
 python -m analysis compare A B              which configurations became slower or faster
 python -m analysis predict RESULTS ...      what more workers would give
 python -m analysis export RESULTS ...       the numbers for other tools
+python -m analysis references               published speeds, with their sources
 python -m analysis pack RESULTS             the records and maps as one file, which all of these take
 python -m analysis unpack X.study.zip       the folder of such a file (scaling_study/commands/pack.py)
 """

@@ -14,6 +14,7 @@ import typer
 
 from analysis.prediction import network as quantities
 from analysis.prediction.network import ALGORITHMS, CannotPredict, Link, ModelledNetwork, Rate
+from scaling_study.errors import StudyError
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -29,6 +30,8 @@ ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help=FOLDER, s
 OUT = "Write there; default: into RESULTS, or into X/ beside X.study.zip."
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help=OUT, show_default=False)]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Write the files, print no table.")]
+OWN = "Published figures of your own, a CSV file, beside those shipped (docs/report.md#references)."
+OwnReferences = Annotated[Path | None, typer.Option("--references", metavar="FILE", help=OWN, show_default=False)]
 
 
 def exit_code(
@@ -76,7 +79,7 @@ def files_written(paths: list[Path]) -> str:
     return f"{len(paths)} files in {', '.join(sorted({str(path.parent) for path in paths}))}"
 
 
-def tables(results: ResultsFolder, quiet: Quiet = False, out: Out = None) -> int:
+def tables(results: ResultsFolder, quiet: Quiet = False, references: OwnReferences = None, out: Out = None) -> int:
     """Print the tables of a study; write its tables and figures."""
 
     def command() -> int:
@@ -84,25 +87,47 @@ def tables(results: ResultsFolder, quiet: Quiet = False, out: Out = None) -> int
 
         import analysis
 
-        paths = analysis.write(results, None if quiet else Console(), out)
+        paths = analysis.write(results, None if quiet else Console(), out, references=references)
         print(files_written(paths))
         return OK
 
-    return exit_code(command, f"{out or results} cannot be written to")
+    return exit_code(command, f"{out or results} cannot be written to", (StudyError,))
 
 
-def report_command(results: ResultsFolder, out: Out = None) -> int:
+def report_command(results: ResultsFolder, references: OwnReferences = None, out: Out = None) -> int:
     """Write report.html, which needs no other file; report.md with the same text; tables, figures and samples.npz."""
 
     def command() -> int:
         import analysis
 
-        paths = analysis.write(results, out=out, page=True)
+        paths = analysis.write(results, out=out, page=True, references=references)
         page = next(path for path in paths if path.suffix == ".html")
         print(f"{page} ({page.stat().st_size / 1e6:.1f} MB), and {len(paths) - 1} files beside it")
         return OK
 
-    return exit_code(command, f"{out or results} cannot be written to")
+    return exit_code(command, f"{out or results} cannot be written to", (StudyError,))
+
+
+def references_command(
+    model: Annotated[str, typer.Option(metavar="NAME", help="Only of this model.", show_default=False)] = "",
+    device: Annotated[str, typer.Option(metavar="NAME", help="Only on it: H100, H200, A100.", show_default=False)] = "",
+    own: OwnReferences = None,
+) -> int:
+    """List published speeds with their sources: a report sets them beside measured ones of the same class of device."""
+
+    def command() -> int:
+        from analysis.published import references
+
+        every = references.published(own)
+        chosen = [one for one in every if model in ("", one.model) and references.is_on(one, device)]
+        if not chosen:
+            models, devices = (", ".join(sorted({getattr(one, name) for one in every})) for name in ("model", "device"))
+            raise StudyError([f"no reference is of model {model or 'any'} on device {device or 'any'}: there are of "
+                              f"{models}; on {devices}"])  # fmt: skip
+        print("\n".join(references.lines(chosen)))
+        return OK
+
+    return exit_code(command, "cannot read", (StudyError,))
 
 
 # python -m analysis compare results/A results/B: what became slower or faster, configuration by configuration.
@@ -424,7 +449,6 @@ def _of_a_card(rate: Rate, cards: int | None) -> float:
 
 def by_name(word: str) -> ModelledNetwork:
     """The network of a machine file's topology. Raises CannotPredict, with the file's line or key."""
-    from scaling_study.errors import StudyError
     from scaling_study.study import machine_file
 
     try:

@@ -1,13 +1,14 @@
-"""Published throughputs of ResNet-50 on 1 to 8 and on 8 to 3,584 H100s, predicted blind; published_scaling.csv.
+"""Published throughputs of ResNet-50 on 1 to 8 and on 8 to 3,584 H100s, predicted blind.
 
-A prediction sees the rows with the role `input`, data sheets and the sizes of gradients; nothing is fitted to a row
-that is predicted. Linear scaling, the rate of one GPU times the GPUs, stands beside it.
+The rows are those of STUDIES in analysis/published/references.csv. A prediction sees the rows of the fewest GPUs, data
+sheets and the sizes of gradients; nothing is fitted to a row that is predicted. Linear scaling, the rate of one GPU
+times the GPUs, stands beside it.
 
 | input | value | source |
 |---|---|---|
-| images/s on SXM5 and PCIe, batch 1,280 | rows of "1CC H100 80GB SXM5" and "H100 80GB PCIe Gen5" | the CSV's links |
+| images/s on SXM5 and PCIe, batch 1,280 | rows of "1CC H100 80GB SXM5" and "H100 80GB PCIe Gen5" | the rows' sources |
 | their framework | PyTorch DDP with AMP, fp32 gradients in buckets of 25 MiB | NVIDIA's DeepLearningExamples |
-| images/s of MLPerf | median over epochs (`tracked_stats`), then over the five logs of a result | the CSV's links |
+| images/s of MLPerf | median over epochs (`tracked_stats`), then over the five logs of a result | the rows' sources |
 | MLPerf's framework | MXNet with Horovod, fp16 gradients as one group after backward | its `config_DGXH100_*.sh` |
 | gradients: bytes, and when | torchvision's ResNet-50, backward by multiplications | published_layers.py |
 | backward / forward | 2 | two products of each layer against one |
@@ -25,11 +26,9 @@ Not modelled: switches that add up (SHARP, on 512 GPUs and more), BatchNorm over
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -37,11 +36,16 @@ from rich.table import Table
 from analysis.commands import by_name
 from analysis.prediction.network import GPU_SHARE, Link, ModelledNetwork
 from analysis.prediction.simulate import AFTERWARDS, DDP, Fusion, Step, simulate
+from analysis.published import references
 from benchmarks import paired
 from benchmarks.paired import NOT_COMPARED, Finding
 from benchmarks.published_512 import layers
 
-ROWS = Path(__file__).with_name("published_scaling.csv")
+STUDIES = {  # -> words of their source, and the device
+    "8 x H100 SXM5": ("lambdal/deeplearning-benchmark", "H100 SXM"),
+    "8 x H100 PCIe": ("lambdal/deeplearning-benchmark", "H100 PCIe"),
+    "MLPerf 3.0, H100": ("mlcommons/training_results_v3.0", "H100 SXM"),
+}
 ALGORITHM = "nccl"
 
 
@@ -123,12 +127,13 @@ def findings() -> list[Finding]:
 
 
 def rows() -> dict[str, list[Row]]:
-    """Study -> its rows."""
-    found: dict[str, list[Row]] = {}
-    with ROWS.open(encoding="utf-8") as stream:
-        for row in csv.DictReader(stream):
-            numbers = int(row["gpus"]), int(row["batch_per_gpu"]), float(row["images_per_second"])
-            found.setdefault(row["study"], []).append(Row(*numbers, row["role"] == "input"))
+    """Study -> its rows, in the order of the file. Those of its fewest GPUs are inputs."""
+    found = {}
+    for study, (whose, device) in STUDIES.items():
+        ours = [r for r in references.published() if whose in r.source and r.device == device and r.verified]
+        rates = [r for r in ours if r.unit == references.IMAGES]
+        fewest = min(r.count for r in rates)
+        found[study] = [Row(r.count, r.batch or 0, r.figure, r.count == fewest) for r in rates]
     return found
 
 

@@ -10,6 +10,7 @@
     scaling-study maps RUN            python -m scaling_study.maps RUN
     scaling-study slurm submit STUDY  python run_sweep.py STUDY --slurm ...
     scaling-study report RESULTS      python -m analysis report RESULTS
+    scaling-study references          python -m analysis references
     scaling-study pack RESULTS        python -m analysis pack RESULTS
     scaling-study command RESULTS TRIAL
 

@@ -110,7 +110,8 @@ def _price(machine_file: dict[str, Any]) -> float | None:
 
 
 # How a trial was run, in a row each. `first_step`: seconds of rank 0's first timed step over the median of its steps;
-# `cores` and `threads`: fewest and most over the ranks, 0 where nothing is pinned; `units`: of a sharded model;
+# `cores` and `threads`: fewest and most over the ranks, 0 where nothing is pinned; `device_names`: the different ones;
+# `watts`: mean that one device drew in the timed window; `units`: of a sharded model;
 # `training`: the TrainingReport of each rank; empty where there is none. `first_losses`, `first_learning_rates`: of an
 # observed command, mean of the ranks, and of rank 0; empty of any other. `waited_for`:
 # the one rank that the others wait for; None where there is none, or where nothing says so.
@@ -121,6 +122,8 @@ FACTS = dict.fromkeys(
         "first_step",
         "cores",
         "threads",
+        "device_names",
+        "watts",
         "learning_rate",
         "samples_per_epoch",
         "communicator",
@@ -147,6 +150,8 @@ def fact_rows(record: Record) -> list[Row]:
     usual = median(ranks[0].ordered_seconds) if steps else 0.0
     cores, threads = [len(rank.cores) for rank in ranks], [rank.threads for rank in ranks]
     rates = {rank.learning_rate for rank in ranks}
+    energies = [(rank.energy_joules, rank.window_seconds * max(1, len(rank.gpu_uuids))) for rank in ranks]
+    watts = [joules / seconds for joules, seconds in energies if joules is not None and seconds > 0]
     units, versions = ranks[0].backend.get("units"), sorted(ranks[0].versions.items())
     first_losses = [rank.first_losses for rank in ranks]
     return [
@@ -156,6 +161,8 @@ def fact_rows(record: Record) -> list[Row]:
             steps[0] / usual if usual else None,
             (min(cores), max(cores)),
             (min(threads), max(threads)),
+            tuple(dict.fromkeys(printable(rank.device_name) for rank in ranks)),
+            fmean(watts) if len(watts) == len(ranks) else None,
             rates.pop() if len(rates) == 1 else None,
             max(rank.steps_per_epoch for rank in ranks) * samples,
             communicator(ranks),

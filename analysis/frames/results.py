@@ -313,6 +313,7 @@ class Results:
     details: Details = field(default_factory=details.gathered)  # what the records hold beside the trials' columns
     skipped: tuple[str, ...] = ()  # a line for each record that could not be read
     maps: Maps = field(default_factory=none)  # that lie beside the records
+    references: Path | None = None  # a file of published figures, of the user's own (analysis.published.references)
 
     @cached_property
     def unseen(self) -> tuple[str, ...]:

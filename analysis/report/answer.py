@@ -18,6 +18,7 @@ from analysis.findings import DOUBT, WRONG, Finding, count
 from analysis.frames.configurations import known
 from analysis.frames.results import Results, unit
 from analysis.frames.rows import as_rows
+from analysis.published import references
 from analysis.report import page
 from analysis.report.page import Card, Cards, Material, Part, Section, Text, of_rows
 from analysis.statistics import ranking
@@ -110,8 +111,12 @@ def soonest(results: Results, model: str) -> tuple[Card, ...]:
 
 
 def fastest(results: Results, model: str) -> Card:
+    """The highest throughput of a model, and published speeds of it where there are comparable ones."""
     kind = unit(results.frame_of(model))
-    return _ranked(results, model, "fastest", "samples_per_second", number, f" {kind}/s")
+    card = _ranked(results, model, "fastest", "samples_per_second", number, f" {kind}/s")
+    top = _top(results, model, "samples_per_second")
+    published = "" if top is None else references.sentence(results, str(top["configuration"]))
+    return replace(card, note="; ".join(filter(None, (card.note, published))))
 
 
 def efficient(results: Results, model: str) -> Card:

@@ -11,7 +11,7 @@ from analysis import execution
 from analysis.execution import NOTHING, Salvage
 from analysis.findings import count
 from analysis.frames.results import Results
-from analysis.published import ratios
+from analysis.published import outcomes, ratios, references
 from analysis.report import answer, page, trust
 from analysis.report.origins import SAMPLES, STUDY_FILE, Counts, Origins
 from analysis.report.page import (
@@ -126,14 +126,17 @@ def _worth(results: Results) -> Iterator[Part]:
 
 
 def published_section(material: Material) -> Section:
-    """The ratios and outcomes that five public studies claim, and the same ones here."""
-    parts = _tables(material, "published")
-    lead = "This study measured no published configuration."
-    if verdicts := Counter(ratios.claims_table(material.results).verdict):
+    """Speeds that were published of such devices; the ratios and outcomes that five public studies claim; and the same
+    ones here."""
+    parts, results, leads = _tables(material, "published"), material.results, list[str]()
+    if held := len(references.beside(results)):
+        leads.append(f"Published speeds of the same class of device stand beside {count(held, 'configuration')}.")
+    if verdicts := Counter(ratios.claims_table(results).verdict):
         counted = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
-        lead = f"Ratios are compared, not speeds: the machines differ. {counted}."
-    elif any(isinstance(part, Grid) for part in parts):
-        lead = "What the published trainings came to, beside those here: accuracies and losses, never seconds."
+        leads.append(f"Of the five studies ratios are compared, not speeds: the machines differ. {counted}.")
+    elif outcomes.of_study(results.study.name):
+        leads.append("What the published trainings came to, beside those here: accuracies and losses, never seconds.")
+    lead = " ".join(leads) or "This study measured no published configuration."
     return Section("published", "Published beside measured", lead, tuple(parts))
 
 

@@ -8,7 +8,7 @@ from analysis.execution import Salvage
 from analysis.findings import DOUBT, Evidence, Finding, grouped, ordered
 from analysis.frames.configurations import known
 from analysis.frames.results import Results
-from analysis.published import outcomes, ratios
+from analysis.published import outcomes, ratios, references
 from analysis.views import (
     allreduce_gain,
     attribution,
@@ -65,6 +65,7 @@ VIEWS: tuple[View, ...] = (  # those without tables and figures stand where thei
     transfer.RECOGNITION,
     maps.VIEW,
     network.VIEW,
+    references.VIEW,
     outcomes.VIEW,
     ratios.VIEW,
     training_flaws.VIEW,

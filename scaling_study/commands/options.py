@@ -302,4 +302,5 @@ def commands() -> dict[str, Callable[..., int]]:
         "compare": commands.compare,
         "predict": commands.predict,
         "export": commands.export,
+        "references": commands.references_command,
     }

@@ -27,7 +27,7 @@ DOORS: dict[tuple[str, ...], tuple[Callable[[Sequence[str]], int], list[str]]] =
     ("run",): (cli.run_sweep, []),
     ("parity",): (cli.parity, []),
     ("tables",): (cli.analysis, []),
-    **{(name,): (cli.analysis, [name]) for name in ("report", "compare", "predict", "export")},
+    **{(name,): (cli.analysis, [name]) for name in ("report", "compare", "predict", "export", "references")},
 }
 COMMANDS = [*DOORS, ("explain",), ("doctor",), ("maps",), ("slurm",)]
 COMMANDS += [("slurm", name) for name in ("submit", "status", "collect")]
