@@ -69,10 +69,10 @@ def write_tables(read: Results, folder: Path, salvage: Salvage = NOTHING) -> lis
         for kind in view.tables:
             for what, make in kind.each(read):
                 shown = salvage.made(f"table: {what}", make, None)
-                if shown and shown.table is not None and "md" in kind.files:
-                    paths.append(write_text(folder / f"{shown.file}.md", layout.markdown(shown.table)))
-                if shown and shown.numbers is not None and "csv" in kind.files:
-                    paths.append(write_csv(folder / f"{shown.file}.csv", shown.numbers))
+                if shown and shown.listing is not None and "md" in kind.files:
+                    paths.append(write_text(folder / f"{shown.file}.md", layout.markdown(shown.listing)))
+                if shown and shown.table is not None and "csv" in kind.files:
+                    paths.append(write_csv(folder / f"{shown.file}.csv", shown.table))
     return paths
 
 

@@ -32,7 +32,7 @@ def show(results: Results, console: Console) -> None:
     kinds = [kind for view in catalog.VIEWS for kind in view.tables]
     legend: dict[str, None] = {}
     for model in results.models:
-        every = [kind.table(results, model) for kind in kinds if isinstance(kind, ModelTable)]
+        every = [kind.listing(results, model) for kind in kinds if isinstance(kind, ModelTable)]
         tables = [table for table in every if isinstance(table, Table)]
         fits = len(tables[0].columns) <= min(MOST_COLUMNS, (console.width - COLUMN) // COLUMN)
         for drawn in map(render, tables) if fits else [render_long(tables)]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.compare.verdicts import Pair, Row
+from analysis.compare.verdicts import MatchedPair, Row
 from analysis.frames.configurations import known
 from scaling_study.errors import printable, shortened
 from scaling_study.frameworks import FRAMEWORKS
@@ -123,7 +123,7 @@ class Difference:
         return f"{self.name}: {self.a} in A, {self.b} in B{some}"
 
 
-def differences(pairs: Sequence[Pair], a: Origins, b: Origins) -> list[Difference]:
+def differences(pairs: Sequence[MatchedPair], a: Origins, b: Origins) -> list[Difference]:
     """Every difference once, kind by kind. A fact that one side did not record does not matter: it may be the same."""
     seen: dict[tuple[Fact, str, str], int] = {}
     for pair in pairs:
@@ -142,7 +142,7 @@ def expected_by(difference: Difference, words: Iterable[str]) -> bool:
     return any(word.lower() in (difference.kind, difference.name.lower()) for word in words)
 
 
-def doubts(pairs: Sequence[Pair], a: Origins, b: Origins) -> Iterator[str]:
+def doubts(pairs: Sequence[MatchedPair], a: Origins, b: Origins) -> Iterator[str]:
     """Differences that records cannot show: one sentence each."""
     for side, known_facts, rows in (("A", a, [p.a for p in pairs]), ("B", b, [p.b for p in pairs])):
         commits = {value for row in rows for value in _facts(known_facts, row).get((COMMIT, "commit"), ())}
@@ -150,7 +150,7 @@ def doubts(pairs: Sequence[Pair], a: Origins, b: Origins) -> Iterator[str]:
             yield f"{side} was measured from a tree with uncommitted changes."
 
 
-def _of_pair(pair: Pair, a: Origins, b: Origins) -> Iterator[tuple[Fact, str, str]]:
+def _of_pair(pair: MatchedPair, a: Origins, b: Origins) -> Iterator[tuple[Fact, str, str]]:
     left, right = _facts(a, pair.a), _facts(b, pair.b)
     for fact in sorted({*left, *right}):
         kind, name = fact
@@ -167,7 +167,7 @@ def _of_pair(pair: Pair, a: Origins, b: Origins) -> Iterator[tuple[Fact, str, st
         yield (DATA, "data"), sources[0], sources[1]
 
 
-def _left_by_a_failure(pair: Pair, values: Sequence[str]) -> bool:
+def _left_by_a_failure(pair: MatchedPair, values: Sequence[str]) -> bool:
     """True where one side lacks a value because none of its runs ended well: no difference of origin."""
     return any(value == UNKNOWN and not row["n"] for value, row in zip(values, (pair.a, pair.b), strict=True))
 

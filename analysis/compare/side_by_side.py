@@ -235,7 +235,7 @@ def read(folder: Path, labels: Mapping[tuple[str, int, int], str], unknown: Mapp
 def side_of(
     label: str,
     row: ConfigurationRow,
-    known: Mapping[str, steps.Steps],
+    known: Mapping[str, steps.MeasuredSteps],
     observing: Mapping[str, Sequence[tuple[float, float]]],
     details: Details,
 ) -> Side:

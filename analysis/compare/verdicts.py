@@ -39,7 +39,7 @@ PORTABLE = tuple(key for key in KEYS if key not in OF_THE_MACHINE)
 
 
 @dataclass(frozen=True)
-class Pair:
+class MatchedPair:
     """One configuration in both results."""
 
     a: Row
@@ -55,7 +55,7 @@ class Pair:
 class Pairing:
     """Every configuration of both, in the order of A: paired, or in one of them only."""
 
-    pairs: list[Pair]
+    pairs: list[MatchedPair]
     only_a: list[Row]
     only_b: list[Row]
 
@@ -63,7 +63,7 @@ class Pairing:
 def pair(a: Sequence[Row], b: Sequence[Row], window: Callable[[Row], Hashable]) -> Pairing:
     """`window`: when the timed window of a configuration ends, as something to compare."""
     ids = {row["configuration"]: row for row in b}
-    pairs = [Pair(row, ids[row["configuration"]]) for row in a if row["configuration"] in ids]
+    pairs = [MatchedPair(row, ids[row["configuration"]]) for row in a if row["configuration"] in ids]
     left_a, left_b = _without(a, [matched.a for matched in pairs]), _without(b, [matched.b for matched in pairs])
     for keys, timed in ((COMPARED, True), (COMPARED, False), (PORTABLE, True), (PORTABLE, False)):
 
@@ -72,7 +72,7 @@ def pair(a: Sequence[Row], b: Sequence[Row], window: Callable[[Row], Hashable]) 
             return (values, window(row) if timed else None)
 
         alone_a, alone_b = _alone(left_a, place), _alone(left_b, place)
-        pairs += [Pair(row, alone_b[where]) for where, row in alone_a.items() if where in alone_b]
+        pairs += [MatchedPair(row, alone_b[where]) for where, row in alone_a.items() if where in alone_b]
         left_a = _without(left_a, [matched.a for matched in pairs])
         left_b = _without(left_b, [matched.b for matched in pairs])
     order = {row["configuration"]: index for index, row in enumerate(a)}
@@ -83,7 +83,7 @@ def nearly(left: Sequence[Row], others: Sequence[Row]) -> Counter[str]:
     """Key -> how many of these would have a counterpart but for this one key."""
     missed: Counter[str] = Counter()
     for row in left:
-        differing = [Pair(row, other).differing for other in others]
+        differing = [MatchedPair(row, other).differing for other in others]
         missed.update({keys[0] for keys in differing if len(keys) == 1})
     return missed
 
@@ -120,7 +120,7 @@ def failed_trials(runs: pd.DataFrame) -> dict[str, Trials]:
 
 
 def with_failures(
-    verdicts: Verdicts, pairs: Sequence[Pair], a: Mapping[str, Trials], b: Mapping[str, Trials]
+    verdicts: Verdicts, pairs: Sequence[MatchedPair], a: Mapping[str, Trials], b: Mapping[str, Trials]
 ) -> Verdicts:
     """Verdicts in which each pair whose runs fail in B, and did not in A, is FAILING, with the reason.
 
@@ -155,7 +155,7 @@ def _told(status: Any, reason: Any) -> str:
     return f"{status}: {reason}" if known(reason) and reason not in ("", status) else str(status)
 
 
-def _fails_now(pair: Pair, failed_a: int, failed_b: int) -> bool:
+def _fails_now(pair: MatchedPair, failed_a: int, failed_b: int) -> bool:
     """True where B has failures and A had none, or has so many that it can no longer be tested as A could.
 
     One that ran in A or B only is a verdict of its own; one that failed in A too was so before.
@@ -224,7 +224,7 @@ def _kind(configuration: str) -> str:
     return configuration.rpartition("-")[0]
 
 
-def _untested(pair: Pair, broken: Set[str]) -> bool:
+def _untested(pair: MatchedPair, broken: Set[str]) -> bool:
     """True where it could have been tested, had all of its records in B been readable."""
     return pair.a["n"] >= FEWEST_REPEATS > pair.b["n"] > 0 and pair.b["configuration"] in broken
 
@@ -292,7 +292,7 @@ class Verdicts:
         return self.table[self.table.verdict.isin(verdicts)]
 
 
-def judge(pairs: Sequence[Pair], threshold: float) -> Verdicts:
+def judge(pairs: Sequence[MatchedPair], threshold: float) -> Verdicts:
     """`threshold`: the smallest relative change that is of interest (0.01: 1 %); any, with 0."""
     rows = [_row(pair) for pair in pairs]
     fit = [(row, pair) for row, pair in zip(rows, pairs, strict=True) if not row["verdict"]]
@@ -343,7 +343,7 @@ def found_in(power: float, spread: Spread, factors: Values) -> float:
     return float(np.median(np.expm1(spread.half_widths(level, every) + spread.half_widths(2 * power - 1, every))))
 
 
-def _row(pair: Pair) -> dict[str, Any]:
+def _row(pair: MatchedPair) -> dict[str, Any]:
     """The columns of a pair before any is judged; `verdict` is empty if its ratio is to be tested."""
     a, b = pair.a, pair.b
     verdict, reason = _without_a_test(a, b)
@@ -373,7 +373,7 @@ def _without_a_test(a: Row, b: Row) -> tuple[str, str]:
     return "", ""
 
 
-def _spread(pairs: Sequence[Pair]) -> tuple[Spread, Values]:
+def _spread(pairs: Sequence[MatchedPair]) -> tuple[Spread, Values]:
     """(the spread of each pair, believed; what of its variance that of its ratio is): 1 / n of A + 1 / n of B."""
     variances, freedoms = [], []
     for pair in pairs:

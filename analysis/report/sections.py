@@ -61,12 +61,12 @@ def _tables(material: Material, section: view.Section, headings: bool = False) -
 
 def _table(kind: StudyTable, material: Material, headings: bool) -> Iterator[Part]:
     shown = kind.of(material.results)
-    if shown is None or not isinstance(shown.table, Listing):
+    if shown is None or not isinstance(shown.listing, Listing):
         yield from gap_part(kind.gap, material)
         return
     if headings:
-        yield Heading(shown.table.title.split(" (")[0])
-    yield of_listing(shown.table, shown.csv, shown.numbers)
+        yield Heading(shown.listing.title.split(" (")[0])
+    yield of_listing(shown.listing, shown.csv, shown.table)
     for drawing in drawings_of(kind.section):
         if drawing.beside == kind.name:
             yield from material.drawn(*drawing.beginnings)
@@ -169,10 +169,10 @@ def _model_table(kind: ModelTable, material: Material, model: str) -> Iterator[P
     shown = kind.of(material.results, model)
     if shown is None:
         yield from gap_part(kind.gap, material)
-    elif isinstance(shown.table, Table):
-        yield of_table(shown.table, material.results, model, kind.bars, shown.numbers, shown.csv)
-    elif shown.table is not None:
-        yield Fold(f"{kind.title.capitalize()} of {model}", (of_listing(shown.table, shown.csv, shown.numbers),))
+    elif isinstance(shown.listing, Table):
+        yield of_table(shown.listing, material.results, model, kind.bars, shown.table, shown.csv)
+    elif shown.listing is not None:
+        yield Fold(f"{kind.title.capitalize()} of {model}", (of_listing(shown.listing, shown.csv, shown.table),))
 
 
 MOST_VALUES, MOST_LETTERS = 8, 300

@@ -215,7 +215,7 @@ DASHES = {"none": "-", "fp32": "-", "fp16": "--", "bf16": "-.", "int8": ":"}
 
 
 @dataclass(frozen=True)
-class Look:
+class SeriesLook:
     """One series. `sign` stands beside its name and refers to the footnote."""
 
     colour: str
@@ -228,7 +228,7 @@ class Look:
         return bool(self.sign)
 
 
-def series_looks(rows: pd.DataFrame) -> dict[str, Look]:
+def series_looks(rows: pd.DataFrame) -> dict[str, SeriesLook]:
     """Series -> look, in the order of the series."""
     first = as_rows(rows.sort_values("series_order").drop_duplicates("series"))
     names = [str(row["series"]) for row in first]
@@ -244,13 +244,13 @@ def series_looks(rows: pd.DataFrame) -> dict[str, Look]:
     return {name: replace(look, colour=GREY, sign=signs[name]) if signs[name] else look for name, look in looks.items()}
 
 
-def _distinct(names: Sequence[str]) -> dict[str, Look]:
+def _distinct(names: Sequence[str]) -> dict[str, SeriesLook]:
     """The palette is shorter than MOST_COLOURS: its second round is dashed, and no marker comes twice."""
     colours, turn = style_colours(len(names)), len(PALETTE)
-    return {name: Look(colours[i], MARKERS[i], "-" if i < turn else "--") for i, name in enumerate(names)}
+    return {name: SeriesLook(colours[i], MARKERS[i], "-" if i < turn else "--") for i, name in enumerate(names)}
 
 
-def _shaded(first: Sequence[ConfigurationRow]) -> dict[str, Look]:
+def _shaded(first: Sequence[ConfigurationRow]) -> dict[str, SeriesLook]:
     """Too many to tell apart: shades say workers, dashes precision, markers the rest (or, with no rest, workers)."""
     workers = sorted({int(row["workers"]) for row in first})
     shade = dict(zip(workers, shades(len(workers)), strict=True))
@@ -259,7 +259,7 @@ def _shaded(first: Sequence[ConfigurationRow]) -> dict[str, Look]:
     if len(kinds) == 1:
         rests, kinds = {str(row["series"]): str(row["workers"]) for row in first}, [str(count) for count in workers]
     return {
-        str(row["series"]): Look(
+        str(row["series"]): SeriesLook(
             DARK if alone(row["framework"]) else shade[row["workers"]],
             MARKERS[kinds.index(rests[str(row["series"])]) % len(MARKERS)],
             DASHES.get(row["allreduce"], "-"),
@@ -540,7 +540,7 @@ def interval_line(
     x: NDArray[np.float64],
     rows: pd.DataFrame,
     names: tuple[str, str, str],
-    look: Look,
+    look: SeriesLook,
 ) -> None:
     """Points joined by a line, with a bar from low to high where there is an interval. `names`: mean, low, high."""
     inside, edge = ("white", look.colour) if look.hollow else (look.colour, "white")

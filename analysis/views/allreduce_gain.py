@@ -39,11 +39,11 @@ FALSE_ALARMS = 0.05  # of studies in which nothing differs
 
 @once
 def gains(results: Results) -> pd.DataFrame:
-    """table() of a study."""
-    return table(results.configurations, results.study.target_interval)
+    """gains_of() a study."""
+    return gains_of(results.configurations, results.study.target_interval)
 
 
-def table(every: pd.DataFrame, threshold: float) -> pd.DataFrame:
+def gains_of(every: pd.DataFrame, threshold: float) -> pd.DataFrame:
     """One row for each pair of configurations that differ in allreduce precision only.
 
     `gain` is the compared throughput over that of fp32, with its bounds; `n` the smaller number of repeats. The bounds
@@ -312,14 +312,15 @@ def _unlike(rows: list[Row], key: str, of: str) -> Finding | None:
     return findings.about(flaw, title, text, WRONG, [row for row in rows if row["framework"] in names])
 
 
-def _numbers(results: Results) -> pd.DataFrame | None:
+def table(results: Results) -> pd.DataFrame | None:
+    """gains(), or None where no pair differs in its allreduce alone."""
     pairs = gains(results)
     return pairs if len(pairs) else None
 
 
 VIEW = View(
     "What does a 16-bit allreduce gain?",
-    (StudyTable("allreduce-gain", None, _numbers, section=""),),
+    (StudyTable("allreduce-gain", None, table, section=""),),
     (
         Drawing(
             "allreduce-gain",

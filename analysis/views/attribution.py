@@ -51,8 +51,8 @@ from analysis.views.steps import (
     UNATTRIBUTED,
     Fixed,
     MeanStep,
+    MeasuredSteps,
     Neighbours,
-    Steps,
     Vector,
 )
 from analysis.views.view import Drawing, Gap, StudyTable, View
@@ -151,7 +151,7 @@ def attributions(results: Results) -> list[Attribution]:
     return attributed
 
 
-def attribute(ours: Steps, base: Steps, evidence: LossEvidence) -> Attribution:
+def attribute(ours: MeasuredSteps, base: MeasuredSteps, evidence: LossEvidence) -> Attribution:
     """The parts of one configuration, each with its interval where both sides have three repeats."""
     whole, before = ours.mean(), base.mean()
     lost = parts(whole, before, evidence)
@@ -209,7 +209,7 @@ def _at_once(row: ConfigurationRow) -> float:
     return float(row["batch_per_worker"]) / math.prod(parts)
 
 
-def _possible(ours: Steps, base: Steps, evidence: LossEvidence) -> set[int]:
+def _possible(ours: MeasuredSteps, base: MeasuredSteps, evidence: LossEvidence) -> set[int]:
     """Parts that are shown though nothing was lost there: their phases were measured."""
     several = int(ours.row["workers"]) > 1
     can = {KERNELS, UPDATE if OPTIMIZER not in steps.communicates_in(ours.row) else WITHIN, UNKNOWN}
@@ -222,7 +222,7 @@ def _possible(ours: Steps, base: Steps, evidence: LossEvidence) -> set[int]:
 
 
 def _bounds(
-    ours: Steps, base: Steps, evidence: LossEvidence, lost: Vector
+    ours: MeasuredSteps, base: MeasuredSteps, evidence: LossEvidence, lost: Vector
 ) -> list[tuple[float, float] | tuple[None, None]]:
     """(low, high) of each part, 95 %; (None, None) where fewer than 3 repeats of a side were looked at."""
     counts = [len(ours.rates), len(base.rates)]

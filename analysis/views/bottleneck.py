@@ -33,7 +33,7 @@ from analysis.views.steps import (
     OPTIMIZER,
     UNATTRIBUTED,
     Fixed,
-    Steps,
+    MeasuredSteps,
 )
 from analysis.views.view import Drawing, Gap, StudyTable, View
 from scaling_study.records.schema import WaitedFor
@@ -110,7 +110,7 @@ def bottlenecks(results: Results) -> list[Bottleneck]:
     return judged
 
 
-def shares(ours: Steps, lost: Attribution | None = None, line: Fixed | None = None) -> dict[str, float]:
+def shares(ours: MeasuredSteps, lost: Attribution | None = None, line: Fixed | None = None) -> dict[str, float]:
     """SHARES of the step; those that are nothing are left out.
 
     `lost` says what of computing is communication, `line` what of it is launching.
@@ -149,7 +149,7 @@ def named(shares: Mapping[str, float]) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def _judged(ours: Steps, parts: Mapping[str, float], used: Utilisation | None) -> Bottleneck:
+def _judged(ours: MeasuredSteps, parts: Mapping[str, float], used: Utilisation | None) -> Bottleneck:
     kind = named(parts)
     largest_first = sorted(parts.items(), key=lambda item: item[1], reverse=True)
     first = kind or largest_first[0][0]

@@ -21,7 +21,7 @@ from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Listing
-from analysis.show.style import EndLabel, Failure, Look
+from analysis.show.style import EndLabel, Failure, SeriesLook
 from analysis.text import megabytes, number, percent
 from analysis.views.view import Drawing, Gap, ModelTable, StudyTable, View
 from scaling_study.frameworks import FRAMEWORKS
@@ -274,7 +274,7 @@ def draw(results: Results) -> Figure | None:
 
 
 def _panel(
-    axis: Axes, layout: style.Layout, families: Sequence[BatchFamily], look: dict[str, Look], named: list[str]
+    axis: Axes, layout: style.Layout, families: Sequence[BatchFamily], look: dict[str, SeriesLook], named: list[str]
 ) -> None:
     batches = sorted({batch for family in families for batch in (*family.batches, *family.out, *family.implied)})
     span = max(math.log2(batches[-1] / batches[0]), 1.0)
@@ -335,7 +335,7 @@ def _named(families: Sequence[BatchFamily]) -> list[str]:
     return [by_peak[0][1], by_peak[-1][1]]
 
 
-def _failures(families: Sequence[BatchFamily], look: dict[str, Look]) -> list[Failure]:
+def _failures(families: Sequence[BatchFamily], look: dict[str, SeriesLook]) -> list[Failure]:
     failures = []
     for family in families:
         places = [("oom", math.log2(batch), batch) for batch in family.out]

@@ -223,7 +223,7 @@ def _labels(panel: Sequence[Utilisation]) -> list[str]:
     return names if len(names) <= MOST_LABELS else [names[0], names[-1]]
 
 
-def _panel(axis: Axes, layout: style.Layout, panel: Sequence[Utilisation], look: dict[str, style.Look]) -> None:
+def _panel(axis: Axes, layout: style.Layout, panel: Sequence[Utilisation], look: dict[str, style.SeriesLook]) -> None:
     """`panel`: those that have a roof."""
     axis.set_xscale("log")
     axis.set_yscale("log")

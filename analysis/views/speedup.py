@@ -19,7 +19,7 @@ from analysis.frames.results import ALLREDUCE_ORDER, Results, on_wire, once, wor
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Table
-from analysis.show.style import DASHES, RATIO, EndLabel, Failure, Look
+from analysis.show.style import DASHES, RATIO, EndLabel, Failure, SeriesLook
 from analysis.text import file_name
 from analysis.views.throughput import published_layout
 from analysis.views.view import Drawing, Gap, ModelTable, View
@@ -28,7 +28,7 @@ from analysis.views.view import Drawing, Gap, ModelTable, View
 
 
 @once
-def speedup(results: Results, model: str) -> Table | None:
+def listing(results: Results, model: str) -> Table | None:
     """The table of one model; None where the study declares no baseline."""
     if results.study.baseline is None:
         return None
@@ -37,7 +37,8 @@ def speedup(results: Results, model: str) -> Table | None:
     return published_layout(results, model, title, "speed-up, efficiency", _speedup_text, lines, legend)
 
 
-def _numbers(results: Results, model: str) -> pd.DataFrame:
+def table(results: Results, model: str) -> pd.DataFrame:
+    """Speed-ups and efficiencies of one model's configurations, with their bounds."""
     ours = results.frame_of(model)
     columns = [column for column in ours.columns if column.startswith(("speedup", "efficiency"))]
     return ours[["configuration", "series", "batch", *columns]]
@@ -65,7 +66,7 @@ class SpeedupLine:
     """One line of a panel: its configurations, one-worker ones included, in the order of workers."""
 
     name: str
-    look: Look
+    look: SeriesLook
     rows: pd.DataFrame
 
     @property
@@ -95,7 +96,7 @@ class WorkersColumn:
                 fits = (self.rows.allreduce == precision) | (self.rows.workers == 1)
                 rows = self.rows[fits & (self.rows.batch == batch)].sort_values("workers")
                 dashes = DASHES.get(precision, "-") if several else "-"
-                look = Look(shade, style.MARKERS[index % len(style.MARKERS)], dashes)
+                look = SeriesLook(shade, style.MARKERS[index % len(style.MARKERS)], dashes)
                 if len(rows):
                     yield SpeedupLine(f"batch {batch}" + (f", {precision}" if several else ""), look, rows)
 
@@ -263,8 +264,8 @@ VIEW = View(
     (
         ModelTable(
             "speedup",
-            speedup,
-            _numbers,
+            listing,
+            table,
             "speed-up",
             Gap("No speed-ups", "the study declares no baseline"),
             files=("md",),

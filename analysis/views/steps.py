@@ -56,7 +56,7 @@ class MeanStep:
 
 
 @dataclass(frozen=True)
-class Steps:
+class MeasuredSteps:
     """One configuration, its repeats in their order; a share is 0 where a phase is not exposed."""
 
     row: ConfigurationRow  # of results.configurations
@@ -127,7 +127,7 @@ def one_process(row: ConfigurationRow) -> bool:
 
 
 @once
-def steps(results: Results) -> dict[str, Steps]:
+def steps(results: Results) -> dict[str, MeasuredSteps]:
     """Configuration -> its steps, of all whose phases were measured in every repeat that is ok.
 
     In rounds one launch is enough: later ones are not looked at, and its shares stand for theirs.
@@ -155,7 +155,7 @@ def steps(results: Results) -> dict[str, Steps]:
     return steps_of
 
 
-def _steps(row: ConfigurationRow, numbers: Vector, repeat: NDArray[np.int64], waited: Waited | None) -> Steps:
+def _steps(row: ConfigurationRow, numbers: Vector, repeat: NDArray[np.int64], waited: Waited | None) -> MeasuredSteps:
     """`numbers`: (ranks of all repeats, 2 + phases) seconds; `repeat`: whose they are, from 0."""
     timed, instrumented, phases = numbers[:, 0], numbers[:, 1], numbers[:, 2:]
     exposed = np.asarray(~np.isnan(phases).all(axis=0))
@@ -172,7 +172,7 @@ def _steps(row: ConfigurationRow, numbers: Vector, repeat: NDArray[np.int64], wa
         return looked_at if count == len(rates) else np.repeat(looked_at.mean(axis=0, keepdims=True), len(rates), 0)
 
     shares = of_all(summed / whole[:, None])
-    return Steps(
+    return MeasuredSteps(
         row,
         rates,
         shares[:, :-1],
@@ -296,7 +296,7 @@ def slower(ours: MeanStep, base: MeanStep) -> float | None:
 class Neighbours:
     """How much slower forward became where nothing hides in it: what a framework that communicates in it borrows."""
 
-    def __init__(self, pairs: Iterable[tuple[Steps, Steps]]) -> None:
+    def __init__(self, pairs: Iterable[tuple[MeasuredSteps, MeasuredSteps]]) -> None:
         """`pairs`: configurations of several workers and their baselines."""
         self._known: defaultdict[tuple[Any, ...], list[float]] = defaultdict(list)
         for ours, base in pairs:
@@ -331,7 +331,7 @@ class Fixed:
 def lines(results: Results) -> dict[str, Fixed]:
     """Configuration -> what is fixed of its computing, for all that were measured with several batch sizes."""
     alike = tuple(key for key in KEYS if key not in BATCH_KEYS)
-    families: defaultdict[tuple[Any, ...], list[Steps]] = defaultdict(list)
+    families: defaultdict[tuple[Any, ...], list[MeasuredSteps]] = defaultdict(list)
     for timed in steps(results).values():
         if clean(timed.row) and not of_peers(str(timed.row["framework"])):  # whose round has many batches
             families[values_of(timed.row, alike)].append(timed)
@@ -342,7 +342,7 @@ def lines(results: Results) -> dict[str, Fixed]:
     return fixed
 
 
-def _line(family: Sequence[Steps]) -> Fixed | None:
+def _line(family: Sequence[MeasuredSteps]) -> Fixed | None:
     sizes = {int(timed.row["batch_per_worker"]): timed for timed in family}
     if len(sizes) < 2 or max(sizes) < LEAST_RANGE * min(sizes):
         return None
@@ -354,7 +354,7 @@ def _line(family: Sequence[Steps]) -> Fixed | None:
     return Fixed(line.alpha_seconds, line.alpha_low, line.alpha_high, tuple(sorted(sizes)), phases)
 
 
-def _point(size: int, timed: Steps, phases: Sequence[int]) -> Point:
+def _point(size: int, timed: MeasuredSteps, phases: Sequence[int]) -> Point:
     """Seconds of these phases in one step."""
     per_step = timed.step_seconds * timed.shares[:, list(phases)].sum(axis=1)
     error = float(np.std(per_step, ddof=1)) / math.sqrt(len(per_step)) if len(per_step) > 1 else None

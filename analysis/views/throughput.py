@@ -20,7 +20,7 @@ from analysis.frames.results import ALLREDUCE_ORDER, Results, once, unit
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import ALIKE, BEST, FAILED, Cell, Table
-from analysis.show.style import MEAN, EndLabel, Failure, Look
+from analysis.show.style import MEAN, EndLabel, Failure, SeriesLook
 from analysis.statistics import ranking
 from analysis.text import number
 from analysis.views.view import Drawing, ModelTable, View
@@ -31,7 +31,7 @@ SHOWN = {ranking.BEST: BEST, ranking.ALIKE: ALIKE}
 
 
 @once
-def throughput(results: Results, model: str) -> Table:
+def listing(results: Results, model: str) -> Table:
     """`712 ± 8` samples/s; the half-width is that of the 95 % interval between repeats. Beside it tokens/s, of text."""
     samples = unit(results.frame_of(model))
     title, lines = f"Throughput of {model} in {samples}/s", notes.under_throughput(results, model)
@@ -39,8 +39,8 @@ def throughput(results: Results, model: str) -> Table:
 
 
 @once
-def long(results: Results, model: str) -> pd.DataFrame:
-    """The numbers of throughput(): one row a batch size; a mean (or status), a half-width, and for text the tokens/s,
+def table(results: Results, model: str) -> pd.DataFrame:
+    """The numbers of listing(): one row a batch size; a mean (or status), a half-width, and for text the tokens/s,
     for each series."""
     rows, ours = results.rows_of(model), results.frame_of(model)
     means = [round(row["samples_per_second"], 3) if row["status"] == "ok" else configurations.word(row) for row in rows]
@@ -126,7 +126,7 @@ class ThroughputLines:
     rows: pd.DataFrame
     said: str = ""
 
-    def label(self, series: str, look: Look) -> str:
+    def label(self, series: str, look: SeriesLook) -> str:
         return f"{series.removeprefix(self.said)} {look.sign}".rstrip()
 
 
@@ -192,7 +192,7 @@ def _panels(results: Results, many: bool) -> list[ThroughputLines]:
 
 
 def _panel(
-    axis: Axes, layout: style.Layout, panel: ThroughputLines, look: dict[str, Look], model: pd.DataFrame
+    axis: Axes, layout: style.Layout, panel: ThroughputLines, look: dict[str, SeriesLook], model: pd.DataFrame
 ) -> None:
     """`model`: all of its configurations, as its panels have one scale."""
     _scale(axis, model)
@@ -237,7 +237,7 @@ def _scale(axis: Axes, rows: pd.DataFrame) -> None:
         axis.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
 
 
-def _failures(panel: ThroughputLines, look: dict[str, Look]) -> list[Failure]:
+def _failures(panel: ThroughputLines, look: dict[str, SeriesLook]) -> list[Failure]:
     bad = panel.rows[panel.rows.status != "ok"].sort_values(["series_order", "batch"])
     bad = bad.assign(word=configurations.words(bad))
     return [
@@ -334,6 +334,6 @@ def _half(row: ConfigurationRow) -> float | None:
 
 VIEW = View(
     "How fast is each configuration?",
-    (ModelTable("throughput", throughput, long, "throughput", bars="samples_per_second"),),
+    (ModelTable("throughput", listing, table, "throughput", bars="samples_per_second"),),
     (Drawing("throughput", draw), Drawing("frameworks", draw_frameworks)),
 )

@@ -36,11 +36,11 @@ class Gap:
 
 @dataclass(frozen=True)
 class Shown:
-    """A table that was made: the name of its files without an ending, the table, and the numbers behind it."""
+    """A table that was made: the name of its files without an ending, how it is printed, and what it is in numbers."""
 
     file: str
-    table: Table | Listing | None
-    numbers: pd.DataFrame | None
+    listing: Table | Listing | None
+    table: pd.DataFrame | None
 
     @property
     def csv(self) -> str:
@@ -49,15 +49,15 @@ class Shown:
 
 @dataclass(frozen=True)
 class StudyTable:
-    """A table of the whole study: tables/<name>.md, with its numbers in tables/<name>.csv.
+    """A table of the whole study: `listing` is printed, tables/<name>.md; `table` has the numbers, tables/<name>.csv.
 
-    `table` returns None where the study has nothing to show; without a `table` there are only numbers. `title` names
-    it in messages. `files`: endings of what is written. `brief`: a shorter one, for the terminal.
+    `listing` returns None where the study has nothing to show; without a `listing` there are only numbers. `title`
+    names it in messages. `files`: endings of what is written. `brief`: a shorter listing, for the terminal.
     """
 
     name: str
-    table: Callable[[Results], Listing | None] | None
-    numbers: Callable[[Results], pd.DataFrame | None] | None = None
+    listing: Callable[[Results], Listing | None] | None
+    table: Callable[[Results], pd.DataFrame | None] | None = None
     title: str = ""
     section: Section = "tables"
     gap: Gap | None = None
@@ -65,10 +65,10 @@ class StudyTable:
     brief: Callable[[Results], Listing | None] | None = None
 
     def of(self, results: Results) -> Shown | None:
-        table = self.table and self.table(results)
-        if self.table and table is None:
+        listing = self.listing and self.listing(results)
+        if self.listing and listing is None:
             return None
-        return Shown(self.name, table, self.numbers and self.numbers(results))
+        return Shown(self.name, listing, self.table and self.table(results))
 
     def each(self, results: Results) -> Iterator[tuple[str, Callable[[], Shown | None]]]:
         """(what it is called in messages, a function that makes it), once."""
@@ -81,8 +81,8 @@ class ModelTable:
     as bars behind the numbers of a Table."""
 
     name: str
-    table: Callable[[Results, str], Table | Listing | None]
-    numbers: Callable[[Results, str], pd.DataFrame]
+    listing: Callable[[Results, str], Table | Listing | None]
+    table: Callable[[Results, str], pd.DataFrame]
     title: str
     gap: Gap | None = None
     files: tuple[str, ...] = ("md", "csv")
@@ -90,8 +90,9 @@ class ModelTable:
     section: Section = "tables"
 
     def of(self, results: Results, model: str) -> Shown | None:
-        table = self.table(results, model)
-        return None if table is None else Shown(f"{self.name}-{file_name(model)}", table, self.numbers(results, model))
+        if (listing := self.listing(results, model)) is None:
+            return None
+        return Shown(f"{self.name}-{file_name(model)}", listing, self.table(results, model))
 
     def each(self, results: Results) -> Iterator[tuple[str, Callable[[], Shown | None]]]:
         """(what it is called in messages, a function that makes it), for each model."""

@@ -22,7 +22,7 @@ from analysis.show import layout
 from analysis.views import attribution, steps
 from analysis.views.attribution import Attribution, LossEvidence, attribute, attributions
 from analysis.views.bottleneck import bottlenecks
-from analysis.views.steps import Steps
+from analysis.views.steps import MeasuredSteps
 
 ONE = Planted("single")
 TWO = Planted("horovod", workers=2, allreduce="fp32")
@@ -198,7 +198,7 @@ POSITIVE = st.floats(0.001, 1.0)
 
 
 @st.composite
-def a_configuration(draw: st.DrawFn, framework: str, workers: int) -> Steps:
+def a_configuration(draw: st.DrawFn, framework: str, workers: int) -> MeasuredSteps:
     repeats = draw(st.integers(1, 4))
     shares = np.array([[draw(POSITIVE) for _ in PHASES] for _ in range(repeats)])
     row = {"framework": framework, "workers": workers, "zero_stage": None, "configuration": framework,
@@ -206,7 +206,9 @@ def a_configuration(draw: st.DrawFn, framework: str, workers: int) -> Steps:
            "buffers": "local", "buffers_bytes": 0}  # fmt: skip
     lags = np.array([draw(st.floats(0, 0.3)) for _ in range(repeats)]) if workers > 1 else np.zeros(repeats)
     rates = np.array([draw(st.floats(1.0, 1000.0)) for _ in range(repeats)])
-    return Steps(row, rates, shares / shares.sum(axis=1, keepdims=True), np.ones(len(PHASES), dtype=bool), lags, 0.0)
+    return MeasuredSteps(
+        row, rates, shares / shares.sum(axis=1, keepdims=True), np.ones(len(PHASES), dtype=bool), lags, 0.0
+    )
 
 
 @given(
@@ -216,7 +218,7 @@ def a_configuration(draw: st.DrawFn, framework: str, workers: int) -> Steps:
     ).flatmap(lambda name: a_configuration(name, 4)),
     slower=st.none() | st.floats(0.5, 2.0),
 )
-def test_parts_add_up_to_what_was_lost(base: Steps, ours: Steps, slower: float | None) -> None:
+def test_parts_add_up_to_what_was_lost(base: MeasuredSteps, ours: MeasuredSteps, slower: float | None) -> None:
     made = attribute(ours, base, LossEvidence(ours.row, slower, None, (32.0, 32.0)))
     scale = 1 + sum(abs(part.lost) for part in made.parts)
     assert sum(part.lost for part in made.parts) == pytest.approx(made.lost, abs=1e-12 * scale)
@@ -233,13 +235,13 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
            "buffers": "local", "buffers_bytes": 0}  # fmt: skip
     parts = np.array([0.002, 0.030, 0.060, 0.0, 0.0, 0.0, 0.005, 0.003])
 
-    def measured(more: float, workers: int) -> Steps:
+    def measured(more: float, workers: int) -> MeasuredSteps:
         phases = np.tile(parts, (5, 1)) * (1 + 0.01 * rng.standard_normal((5, len(PHASES))))
         phases[:, steps.COMMUNICATION] += more * (1 + 0.05 * rng.standard_normal(5))
         whole = phases.sum(axis=1)
         about = row | {"workers": workers, "global_batch": 32 * workers}
         exposed = np.ones(len(PHASES), dtype=bool)
-        return Steps(about, 32 * workers / whole, phases / whole[:, None], exposed, np.zeros(5), 0.0)
+        return MeasuredSteps(about, 32 * workers / whole, phases / whole[:, None], exposed, np.zeros(5), 0.0)
 
     count = 400
     for _ in range(count):

@@ -203,7 +203,7 @@ def test_no_difference_is_a_test_of_equivalence(tmp_path: Path) -> None:
         for one in (TWO, replace(TWO, allreduce="fp16"))
     ]
     planted[-1] = replace(planted[-1], speed=160.0)
-    table = allreduce_gain.table(read(tmp_path, planted).configurations, 0.02)
+    table = allreduce_gain.gains_of(read(tmp_path, planted).configurations, 0.02)
     verdicts = dict(zip(table.batch_per_worker, table.verdict, strict=True))
     assert verdicts == {32: "not resolved", 64: "no difference", 128: "slower"}
 
@@ -224,7 +224,7 @@ def test_of_many_equal_pairs_none_is_called_faster_or_slower_in_95_percent_of_st
             for wire in ("fp32", "fp16")
             for speeds in [100 * (1 + 0.01 * rng.standard_normal(3))]
         ]
-        verdicts = set(allreduce_gain.table(pd.DataFrame(rows, dtype=object), 0.02).verdict)
+        verdicts = set(allreduce_gain.gains_of(pd.DataFrame(rows, dtype=object), 0.02).verdict)
         alarms += bool(verdicts & {"faster", "slower"})
     assert Seen(alarms, studies).keeps(most=allreduce_gain.FALSE_ALARMS), alarms
 
@@ -236,12 +236,12 @@ def test_gain_pairs_what_differs_in_allreduce_only(tmp_path: Path) -> None:
     lost = [replace(TWO, batch_per_worker=128, status="oom", speed=None), replace(half, batch_per_worker=128)]
     few = [replace(one, batch_per_worker=256, repeats=2) for one in (TWO, half)]
     lone = replace(half, batch_per_worker=512)
-    table = allreduce_gain.table(read(tmp_path, [TWO, half, *same, *lost, *few, lone]).configurations, 0.02)
+    table = allreduce_gain.gains_of(read(tmp_path, [TWO, half, *same, *lost, *few, lone]).configurations, 0.02)
     verdicts = dict(zip(table.batch_per_worker, table.verdict, strict=True))
     assert verdicts == {32: "faster", 64: "not resolved", 128: "fp32: oom", 256: "no interval"}
     first = table[table.batch_per_worker == 32].iloc[0]
     assert first.gain_low < 1.25 < first.gain_high
-    slower = allreduce_gain.table(read(tmp_path / "slower", [TWO, replace(half, speed=120.0)]).configurations, 0.02)
+    slower = allreduce_gain.gains_of(read(tmp_path / "slower", [TWO, replace(half, speed=120.0)]).configurations, 0.02)
     assert list(slower.verdict) == ["slower"]
 
 

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from simulations import Seen, times
 
-from analysis.compare.verdicts import FASTER, POWER, SLOWER, Pair, found_in, judge, judge_ratios
+from analysis.compare.verdicts import FASTER, POWER, SLOWER, MatchedPair, found_in, judge, judge_ratios
 from analysis.statistics.ranking import holm
 from scaling_study.stats.intervals import repeats_for
 from scaling_study.stats.spread import Spread, believed
@@ -147,7 +147,7 @@ def test_what_is_simulated_here_is_what_a_comparison_does() -> None:
     counts = counted(speeds, planned)
     assert counts.min() == planned and counts.max() == MOST_REPEATS
     rows = [[row(one[:n], planned) for one, n in zip(*side, strict=True)] for side in zip(speeds, counts, strict=True)]
-    table = judge([Pair(a, b) for a, b in zip(*rows, strict=True)], THRESHOLD).table
+    table = judge([MatchedPair(a, b) for a, b in zip(*rows, strict=True)], THRESHOLD).table
     ratios, spread, factors = compared(speeds, counts, planned)
     for name in ("ratio", "ratio_low", "ratio_high", "p_value", "p_corrected"):
         here = [one[name] for one in judge_ratios(ratios, spread, factors, THRESHOLD)]

@@ -86,7 +86,7 @@ def test_a_missing_gate_is_not_a_passed_one(tmp_path: Path) -> None:
     plant_gates(tmp_path, [SINGLE, DDP])
     done = results.read(tmp_path)
     assert [row_of(done, one).parity for one in ALL] == ["passed", "passed", "not checked", "not checked"]
-    text = layout.markdown(throughput.throughput(done, "resnet18"))
+    text = layout.markdown(throughput.listing(done, "resnet18"))
     assert "Parity: single; torch_ddp, 2 workers, fp32 passed (2 gates)." in text
     assert "Parity: not checked: horovod; torch_ddp, 2 workers, fp16." in text
 
@@ -141,14 +141,14 @@ def test_a_framework_that_failed_claims_nothing_and_says_so_everywhere(tmp_path:
     assert row.not_comparable == f"NOT COMPARABLE: parity failed: {FAULT}"
     assert row.speedup_reason == row.not_comparable
     assert pd.isna(row.speedup) and pd.isna(row.efficiency)
-    table = throughput.throughput(done, "resnet18")
+    table = throughput.listing(done, "resnet18")
     cell = table.cells[32, "horovod, 2 workers, fp32"]
     assert (cell.sign, cell.mark) == ("†", "")
     assert table.cells[32, "torch_ddp, 2 workers, fp16"].mark == layout.BEST
     assert f"- † NOT COMPARABLE: parity failed: {FAULT} (horovod)." in layout.markdown(table)
     assert "† |" in layout.markdown(table)
-    assert "horovod, 2 workers, fp32 †" in throughput.long(done, "resnet18")
-    shown = speedup.speedup(done, "resnet18")
+    assert "horovod, 2 workers, fp32 †" in throughput.table(done, "resnet18")
+    shown = speedup.listing(done, "resnet18")
     assert shown.cells[32, "horovod, 2 workers, fp32"].signed == "not comparable †"
     assert not any("no speed-up: NOT" in note for note in shown.notes), "said once"
     shown = terminal(tmp_path)
@@ -166,7 +166,7 @@ def test_a_fault_of_one_precision_leaves_the_others_alone(tmp_path: Path) -> Non
     assert row_of(done, HALF).not_comparable and not row_of(done, DDP).not_comparable
     (said,) = configurations.sentences(done.configurations)
     assert said.endswith("(torch_ddp, 2 workers, fp16).")
-    pair = allreduce_gain.table(done.configurations, 0.02).iloc[0]
+    pair = allreduce_gain.gains_of(done.configurations, 0.02).iloc[0]
     assert pair.verdict == "not comparable" and pd.isna(pair.gain)
 
 
@@ -182,7 +182,7 @@ def test_speed_that_a_cpu_holds_back_is_shown_and_not_compared(tmp_path: Path) -
     row = row_of(done, SLOW)
     assert (row.parity, configurations.sign(row)) == ("passed", "‡")
     assert row.speedup_reason.startswith("speed not comparable: on a CPU all of FairScale's stages")
-    table = throughput.throughput(done, "resnet18")
+    table = throughput.listing(done, "resnet18")
     assert {cell.sign for (_, series), cell in table.cells.items() if series.startswith("fairscale_pipe")} == {"‡"}
     assert any(note.startswith("‡ speed not comparable: on a CPU all of FairScale's stages") for note in table.notes)
     assert any(note.startswith("Parity: all frameworks passed (") for note in table.notes)
@@ -224,7 +224,7 @@ def test_of_commands_parity_data_and_the_wire_are_empty_and_the_reason_is_said(t
     done = plant_flawed(tmp_path, [Flawed(each, {"data_source": "the command's own"}) for each in COMMANDS])
     assert {row["parity"] for row in done.rows} == {""} and not any(row["not_comparable"] for row in done.rows)
     assert sorted(row["series"] for row in done.rows) == ["1 worker", "2 workers", "2 workers, fp16"]
-    text = layout.markdown(throughput.throughput(done, "script:t.py"))
+    text = layout.markdown(throughput.listing(done, "script:t.py"))
     assert "no parity gate can stand before them" in text
     assert not [words for words in ("not checked", "SYNTHETIC", " data;") if words in text]
     assert trust.parity_text(done).startswith("Parity is not known: no gate can stand before a command of your own")
@@ -235,6 +235,6 @@ def test_commands_beside_frameworks_take_nothing_from_what_is_said_of_these(tmp_
     plant(tmp_path, [SINGLE, DDP, replace(COMMANDS[1], model="resnet18")])
     plant_gates(tmp_path, [SINGLE, DDP])
     done = results.read(tmp_path)
-    text = layout.markdown(throughput.throughput(done, "resnet18"))
+    text = layout.markdown(throughput.listing(done, "resnet18"))
     assert "Parity: all frameworks passed" in text and "Commands of your own: " in text
     assert trust.parity_text(done) == "Parity: 2 of 2 gates passed."

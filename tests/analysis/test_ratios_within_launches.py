@@ -114,7 +114,7 @@ def test_the_interval_of_a_gain_is_that_of_its_verdict(shared: bool) -> None:
             row |= {"repeat_values": ";".join(map(repr, values)), "samples_per_second": float(np.mean(values))}
             row |= {} if shared else {"repeat_launches": ""} | dict.fromkeys(configurations.COLUMNS)
         configurations.add(rows)
-        for gain in allreduce_gain.table(pd.DataFrame(rows, dtype=object), 0.001).itertuples():
+        for gain in allreduce_gain.gains_of(pd.DataFrame(rows, dtype=object), 0.001).itertuples():
             holds = "faster" if gain.gain_low > 1 else "slower" if gain.gain_high < 1 else "not resolved"
             assert holds == gain.verdict and 1 <= gain.tests <= 6
             seen.add(holds)
@@ -180,7 +180,7 @@ def test_of_equal_configurations_none_is_called_slower_in_95_percent_of_studies(
     for _ in range(studies):
         rows = equal(rng, more, elsewhere)
         alarms["ranking"] += bool({"worse", "worst"} & set(ranking.row_verdicts(rows).values()))  # type: ignore[arg-type]
-        gains = allreduce_gain.table(pd.DataFrame(rows, dtype=object), 0.001)
+        gains = allreduce_gain.gains_of(pd.DataFrame(rows, dtype=object), 0.001)
         alarms["gain"] += bool({"faster", "slower"} & set(gains.verdict))
     assert {name: count for name, count in alarms.items() if not Seen(count, studies).keeps(most=0.05)} == {}
 

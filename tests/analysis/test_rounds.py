@@ -114,7 +114,7 @@ def test_how_it_differs_is_one_sentence_with_this_studys_figures(tmp_path: Path)
     (said,) = notes.how_it_differs(made.configurations)
     assert "512 samples (1.06 of that" in said and "about 2 s, of which 0.5 s blocked it here" in said
     assert not notes.how_it_differs(made.configurations[made.configurations.framework == "hivemind"])
-    under = [throughput.throughput(made, "resnet18").notes, speedup.speedup(made, "resnet18").notes]
+    under = [throughput.listing(made, "resnet18").notes, speedup.listing(made, "resnet18").notes]
     under += [
         communication.listing(made, "resnet18").notes,
         *(table.notes for view in (attribution, bottleneck) if (table := view.listing(made))),
@@ -170,9 +170,9 @@ def test_other_updates_stand_apart_and_claim_no_speed_up(tmp_path: Path, how: st
     assert row["series"] == f"hivemind, 2 workers, fp32, {how}" and np.isnan(row["speedup"])
     assert row["speedup_reason"].startswith("not comparable with synchronous training: a peer steps by ")
     column = f"hivemind, 2 workers, fp32, {how}"
-    cells = throughput.throughput(made, "resnet18").cells
+    cells = throughput.listing(made, "resnet18").cells
     assert {cell.sign for (_, series), cell in cells.items() if series == column} == {"§"}
-    assert "| not comparable § |" in layout.markdown(speedup.speedup(made, "resnet18"))
+    assert "| not comparable § |" in layout.markdown(speedup.listing(made, "resnet18"))
     assert "§ not comparable" in layout.markdown(averaging_rounds.listing(made))
 
 

@@ -30,7 +30,7 @@ def markdown_rows(text: str) -> list[list[str]]:
 def test_the_fastest_is_bold_and_its_equals_are_said(tmp_path: Path) -> None:
     alike = [replace(one, batch_per_worker=64, speed=170.0, noise=0.03) for one in (TWO, HALF)]
     done = results.read(plant(tmp_path, [ONE, TWO, HALF, *alike, replace(ONE, batch_per_worker=64)]))
-    cells = throughput.throughput(done, "resnet18").cells
+    cells = throughput.listing(done, "resnet18").cells
     assert cells[32, "2 workers, fp16"].mark == throughput.BEST
     assert cells[32, "2 workers, fp32"].mark == ""
     assert {cells[64, f"2 workers, {p}"].mark for p in ("fp16", "fp32")} == {throughput.BEST, throughput.ALIKE}
@@ -42,13 +42,13 @@ def test_what_was_only_implied_is_told_from_what_was_measured(tmp_path: Path) ->
     reason = f"{IMPLIED}batch_per_worker=32 was out of memory ({oom.trial().id})"
     larger = replace(oom, batch_per_worker=64, reason=reason, repeats=3)
     done = results.read(plant(tmp_path, [ONE, oom, larger, replace(ONE, batch_per_worker=64)], baseline={"workers": 1}))
-    for table in (throughput.throughput(done, "resnet18"), speedup.speedup(done, "resnet18")):
+    for table in (throughput.listing(done, "resnet18"), speedup.listing(done, "resnet18")):
         assert table.cells[32, "2 workers, fp16"].text == "oom"
         assert table.cells[64, "2 workers, fp16"].text == "oom (implied)"
-    text = layout.markdown(throughput.throughput(done, "resnet18"))
+    text = layout.markdown(throughput.listing(done, "resnet18"))
     assert "- oom (out of memory): 2 workers, fp16, batch 32." in text
     assert f"- oom ({reason}): 2 workers, fp16, batch 64." in text
-    assert throughput.long(done, "resnet18")["2 workers, fp16"].tolist() == ["oom", "oom (implied)"]
+    assert throughput.table(done, "resnet18")["2 workers, fp16"].tolist() == ["oom", "oom (implied)"]
     row = done.configurations.set_index("configuration").loc[larger.trial().configuration]
     assert (row.status, row.failures) == ("oom", "oom (implied): 3")
     assert row.speedup_reason == "not measured: oom (implied)"
@@ -66,7 +66,7 @@ def test_a_repeat_that_was_measured_speaks_for_a_configuration_before_those_that
 def test_a_study_that_was_stopped_by_hand_says_so_in_every_title_and_on_its_page(tmp_path: Path) -> None:
     planted, about = default_study()
     done = results.read(plant(tmp_path, planted, **about, stopped="SIGINT"))
-    for table in (throughput.throughput(done, "resnet18"), speedup.speedup(done, "resnet18")):
+    for table in (throughput.listing(done, "resnet18"), speedup.listing(done, "resnet18")):
         assert table.title.endswith(", STOPPED BY HAND)")
     assert notes.source(done).endswith("; cifar10 data; STOPPED BY HAND")
     assert replace(done, study=done.study.model_copy(update={"stopped": "SIGTERM"})).marks == ["STOPPED BY SIGTERM"]
@@ -74,15 +74,15 @@ def test_a_study_that_was_stopped_by_hand_says_so_in_every_title_and_on_its_page
 
 def test_strong_scaling_has_rows_of_global_batch(tmp_path: Path) -> None:
     done = results.read(plant(tmp_path, [replace(ONE, batch_per_worker=64), TWO], scaling="strong"))
-    table = throughput.throughput(done, "resnet18")
+    table = throughput.listing(done, "resnet18")
     assert (table.row_name, table.rows) == ("global batch", (64,))
-    assert next(iter(throughput.long(done, "resnet18"))) == "global_batch"
+    assert next(iter(throughput.table(done, "resnet18"))) == "global_batch"
 
 
 def test_more_columns_than_one_could_read_become_rows(tmp_path: Path) -> None:
     seeds = [replace(ONE, repeats=1, keys=(("seed", seed),)) for seed in range(30)]
     folder = plant(tmp_path, seeds)
-    header, _, *body = markdown_rows(layout.markdown(throughput.throughput(results.read(folder), "resnet18")))
+    header, _, *body = markdown_rows(layout.markdown(throughput.listing(results.read(folder), "resnet18")))
     assert header == ["batch per worker", "configuration", "samples/s"]
     assert [row[1] for row in body[:3]] == ["1 worker, seed 0", "1 worker, seed 1", "1 worker, seed 2"]
     assert len(body) == 30
@@ -113,7 +113,7 @@ def test_the_terminal_says_when_there_is_nothing_yet(tmp_path: Path) -> None:
 def test_a_study_in_which_all_failed_still_has_its_table(tmp_path: Path, status: str) -> None:
     lost = [replace(one, status=status, speed=None, reason="no") for one in (ONE, TWO)]
     folder = plant(tmp_path, lost, baseline={"workers": 1})
-    assert f"{status} (no)" in layout.markdown(throughput.throughput(results.read(folder), "resnet18"))
+    assert f"{status} (no)" in layout.markdown(throughput.listing(results.read(folder), "resnet18"))
     assert status in shown(folder)
 
 

@@ -59,7 +59,7 @@ def test_the_fastest_is_the_fastest_of_the_same_work(read: Results) -> None:
 
 
 def test_a_table_marks_the_fastest_of_each_work(read: Results) -> None:
-    cells = {place[1]: cell for place, cell in throughput.throughput(read, "resnet18").cells.items()}
+    cells = {place[1]: cell for place, cell in throughput.listing(read, "resnet18").cells.items()}
     best = [name for name, cell in cells.items() if cell.mark == throughput.BEST]
     assert best == ["horovod, 2 workers, fp32, 224 px"]
-    assert throughput.throughput(read, "resnet18").best_row == 32
+    assert throughput.listing(read, "resnet18").best_row == 32
