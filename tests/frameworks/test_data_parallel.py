@@ -255,7 +255,7 @@ def test_dataparallel_trains_what_two_workers_would(tmp_path: Path, accumulation
 
 
 NEEDED = {library for table in (*FRAMEWORKS.values(), *OURS.values()) for library in table.needs}
-TWO_GPUS = Machine(16, "Xeon", 64 << 30, ("Tesla T4", "Tesla T4"), dict.fromkeys(NEEDED, "1"))
+TWO_GPUS = Machine(16, "Xeon", 64 << 30, ("NVIDIA A10G", "NVIDIA A10G"), dict.fromkeys(NEEDED, "1"))
 TWO_CORES = Machine(2, "Xeon", 8 << 30, (), dict.fromkeys(NEEDED, "1"))
 
 
