@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -52,6 +52,20 @@ def number(value: float, half: float | None = None) -> str:
     while half and half < 0.5 / 10**places and places < 4:  # never "± 0" of something
         places += 1
     return f"{value:,.{places}f}" + ("" if half is None else f" ± {half:,.{places}f}")
+
+
+def with_interval(
+    value: Any, low: Any, high: Any, form: Callable[[Any], str] = number, ends: tuple[str, str] = ("?", "?")
+) -> str:
+    """`412 [398, 427]`; of an unknown value ""."""
+    return "" if pd.isna(value) else form(value) + bracketed(low, high, form, ends)
+
+
+def bracketed(low: Any, high: Any, form: Callable[[Any], str] = number, ends: tuple[str, str] = ("?", "?")) -> str:
+    """` [398, 427]`, with `ends` in place of what is not known; "" where neither is."""
+    if pd.isna(low) and pd.isna(high):
+        return ""
+    return f" [{ends[0] if pd.isna(low) else form(low)}, {ends[1] if pd.isna(high) else form(high)}]"
 
 
 def percent(share: Any, places: int | None = None) -> str:

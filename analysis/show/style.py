@@ -432,12 +432,15 @@ def failure(name: str, colour: str, places: Sequence[tuple[str, float, Any]]) ->
     return Failure(tuple(x for _, x, _ in places), f"{name}: {text}", colour, implied)
 
 
-def name_rows(axis: Axes, names: Sequence[str], texts: Sequence[str], colours: Sequence[str] = ()) -> None:
-    """A row for each name, the first on top, with its text right of the panel."""
+def name_rows(
+    axis: Axes, names: Sequence[str], texts: Sequence[str], colours: Sequence[str] = (), right: float = 1.05
+) -> None:
+    """A row for each name, the first on top, with its text `right` of the panel, as a share of its width."""
     for row, text in enumerate(texts):
-        _beside(axis, row, text, colours[row] if colours else DARK)
+        _beside(axis, row, text, colours[row] if colours else DARK, right)
     axis.set_ylim(len(names) - 0.4, -0.6)
     axis.set_yticks(range(len(names)), names)
+    axis.tick_params(axis="y", length=0)
     axis.yaxis.set_minor_locator(NullLocator())
     axis.grid(False, axis="y")
 
@@ -468,10 +471,10 @@ def mark(
     )
 
 
-def _beside(axis: Axes, y: float, text: str, colour: str = DARK) -> None:
+def _beside(axis: Axes, y: float, text: str, colour: str = DARK, right: float = 1.05) -> None:
     axis.annotate(
         text,
-        xy=(1.05, y),
+        xy=(right, y),
         xycoords=("axes fraction", "data"),
         va="center",
         fontsize=SMALL,

@@ -31,7 +31,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from analysis.frames.configurations import known, values_of
 from analysis.frames.measured import of_peers
@@ -422,28 +422,10 @@ def _panel(
         axis.plot([at, at], [index - 0.31, index + 1.31], color=style.GREY, linewidth=0.6, zorder=2)
     last = len(names) - 1
     axis.plot([at, at], [last - 0.35, last + 0.35], color=style.DARK, linewidth=1.4, zorder=4)
-    named_rows(axis, names, labels, right=1.05)
+    style.name_rows(axis, names, labels)
     axis.xaxis.set_major_locator(MaxNLocator(5))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g} %"))
     axis.set_xlabel("of the ideal")
-    axis.grid(False, axis="y")
-
-
-def named_rows(axis: Axes, names: Sequence[str], texts: Sequence[str], right: float) -> None:
-    """Rows from the top with their names at the left, and texts `right` of the panel, as a share of its width."""
-    for index, text in enumerate(texts):
-        axis.annotate(
-            text,
-            xy=(right, index),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=style.SMALL,
-            annotation_clip=False,
-        )
-    axis.set_ylim(len(names) - 0.4, -0.6)
-    axis.set_yticks(range(len(names)), names)
-    axis.tick_params(axis="y", length=0)
-    axis.yaxis.set_minor_locator(NullLocator())
 
 
 def _texts(attribution: Attribution, parts: Sequence[str]) -> list[str]:

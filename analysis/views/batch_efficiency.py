@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ from analysis.statistics.batch_size import (
     recipes,
 )
 from analysis.statistics.estimates import LogEstimate
-from analysis.text import file_name, number
+from analysis.text import bracketed, file_name, number, with_interval
 from analysis.views.target import batch_axis, logarithmic_values
 from analysis.views.view import Drawing, StudyTable, View
 
@@ -238,6 +238,7 @@ def _price(one: Trained, priced: bool) -> LogEstimate:
     return estimates.exactly(float(one.row["workers"]) if priced else 1.0)
 
 
+OPEN = ("0", "∞")  # ends of an interval that is not bounded there
 SHOWN_COLUMNS = {
     "samples_per_second": "samples/s",
     "efficiency": "efficiency",
@@ -296,7 +297,7 @@ def name(recipe: BatchRecipe, results: Results) -> str:
 def critical(curve: Curve) -> str:
     """`204 samples [198, 210]`, or on which side of what it lies."""
     if curve.critical is not None:
-        return f"{number(curve.critical)} samples{_bounds(curve.low, curve.high, _text)}"
+        return f"{number(curve.critical)} samples{bracketed(curve.low, curve.high, ends=OPEN)}"
     if curve.low is not None:
         return f"above {number(curve.low)} samples (95 %)"
     return f"below {number(curve.high)} samples (95 %)" if curve.high is not None else "unknown"
@@ -310,24 +311,12 @@ def _cell(row: Mapping[Any, Any], column: str) -> str:
         return "not reached" if column in ("efficiency", "measured_steps") else ""
     if column in ("efficiency", "noise_efficiency") and row["global_batch"] == row["smallest_batch"]:
         return "1"
-    text = _signed if column == "error" else _text
-    return text(value) + _bounds(low, high, text)
-
-
-def _bounds(low: Any, high: Any, text: Callable[[float], str]) -> str:
-    """` [low, high]`, `∞` for one that is open; "" of none."""
-    if not known(low) and not known(high):
-        return ""
-    return f" [{text(low) if known(low) else '0'}, {text(high) if known(high) else '∞'}]"
-
-
-def _text(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else number(value)
+    return with_interval(value, low, high, _signed if column == "error" else number, OPEN)
 
 
 def text_of(value: float, low: float | None, high: float | None) -> str:
     """`412 [398, 427]`, with `0` or `∞` for an end that is open; the value alone where both are."""
-    return _text(value) + _bounds(low, high, _text)
+    return with_interval(value, low, high, ends=OPEN)
 
 
 def _signed(share: float) -> str:
@@ -404,7 +393,7 @@ def throughputs(recipe: BatchRecipe) -> list[str]:
         ratio = large.speed / small.speed
         verdict = ("faster" if ratio.log > 0 else "slower") if disagrees(ratio) else "not resolved"
         name = f"{small.row['framework']}, {workers_text(int(small.row['workers']))}"
-        bounds = _bounds(*ratio.bounds(), number)
+        bounds = bracketed(*ratio.bounds(), ends=OPEN)
         said.append(f"{name}: {number(ratio.value)} times{bounds} from {small.batch} to {large.batch}, {verdict}")
     return said
 

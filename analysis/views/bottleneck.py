@@ -465,7 +465,7 @@ def _panel(axis: Axes, shown: Sequence[Bottleneck], names: Sequence[str], texts:
                 )
             at += share
     axis.set_xlim(0, 100)
-    attribution.named_rows(axis, names, texts, right=1.03)
+    style.name_rows(axis, names, texts, right=1.03)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
     axis.set_xlabel("share of a step")
     axis.grid(False)

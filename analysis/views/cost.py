@@ -18,7 +18,7 @@ from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
 from analysis.statistics import ranking
-from analysis.text import number
+from analysis.text import number, with_interval
 from analysis.views.view import Drawing, Gap, StudyTable, View
 
 #     worker-hours = workers x 1e6 / samples a second / 3600        money = worker-hours x price of a worker-hour
@@ -200,7 +200,7 @@ def listing(results: Results) -> Listing | None:
             "configuration": (f"{point.row['model']}, " if len(results.models) > 1 else "") + str(point.row["series"]),
             "batch": str(point.row["batch"]),
             "time": f"{number(point.of.seconds)} s",
-            "worker-hours": _hours(point.of),
+            "worker-hours": with_interval(point.of.worker_hours, point.of.low, point.of.high),
             "money": point.of.why if point.of.money is None else number(point.of.money),
             "cost against time": f"{point.place} by {point.by}" if point.place == BEATEN else point.place,
         }
@@ -215,11 +215,6 @@ def listing(results: Results) -> Listing | None:
             "No price is set (price_per_worker_hour in a machine file): every worker is assumed to cost the same."
         )
     return notes.study_listing(results, "Cost of a million samples", rows, lines)
-
-
-def _hours(cost: Cost) -> str:
-    bounds = "" if cost.low is None or cost.high is None else f" [{number(cost.low)}, {number(cost.high)}]"
-    return f"{number(cost.worker_hours)}{bounds}"
 
 
 MOST_LABELS = 14

@@ -25,7 +25,7 @@ from analysis.frames.rows import as_rows, bounded
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.statistics.arms import NOTHING, RANDOM, begins_with, frozen, of_weights
-from analysis.text import file_name
+from analysis.text import file_name, with_interval
 from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.records.maps import CAMS, CENTRE, CHANCE, COLUMNS, HIDDEN, METHODS, OWN, PICTURE, RIGHT, SCORED
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
@@ -138,10 +138,7 @@ def backbone(freeze: str) -> str:
 
 def bounds_text(row: dict[Any, Any], name: str, sign: str = "") -> str:
     """`.465 [.412, .518]`; empty where it is not known."""
-    if not known(row[name]):
-        return ""
-    bounds = [f"{row[f'{name}{end}']:{sign}.3f}" if known(row[f"{name}{end}"]) else "?" for end in ("_low", "_high")]
-    return f"{row[name]:{sign}.3f}" + (f" [{', '.join(bounds)}]" if bounds != ["?", "?"] else "")
+    return with_interval(row[name], row[f"{name}_low"], row[f"{name}_high"], f"{{:{sign}.3f}}".format)
 
 
 def _lines(results: Results, rows: list[dict[Any, Any]]) -> Iterator[str]:

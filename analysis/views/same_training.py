@@ -17,6 +17,7 @@ from analysis.frames.training import METRICS, brackets
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.statistics.estimates import CensoredMean, censored_mean, exactly, of_censored, of_values
+from analysis.text import with_interval
 from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_needed
 
@@ -180,11 +181,7 @@ def listing(results: Results) -> Listing | None:
 
 
 def _ratio(row: Mapping[Any, Any], unit: str) -> str:
-    mean, low, high = (row[f"{unit}_ratio{bound}"] for bound in ("", "_low", "_high"))
-    if not known(mean):
-        return ""
-    bounds = (f"{bound:.2f}" if known(bound) else "?" for bound in (low, high))
-    return f"{mean:.2f} [{', '.join(bounds)}]" if known(low) or known(high) else f"{mean:.2f}"
+    return with_interval(*(row[f"{unit}_ratio{bound}"] for bound in ("", "_low", "_high")), form="{:.2f}".format)
 
 
 LEGEND = (

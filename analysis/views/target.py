@@ -24,7 +24,7 @@ from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
 from analysis.statistics import estimates
 from analysis.statistics.estimates import censored_mean, log_bounds
-from analysis.text import file_name, megabytes, number
+from analysis.text import file_name, megabytes, number, with_interval
 from analysis.views import cost
 from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
@@ -275,16 +275,8 @@ def _to_target(row: Mapping[Any, Any], unit: str) -> str:
 
 def interval(row: Mapping[Any, Any], key: str, places: int | None = None) -> str:
     """`412 [398, 427]`; empty where it is not known."""
-
-    def text(value: Any) -> str:
-        if not known(value):
-            return "?"
-        return f"{value:.{places}f}" if places is not None else f"{value:,.0f}" if value >= 100 else number(value)
-
-    if not known(row[key]):
-        return ""
-    bounds = row[f"{key}_low"], row[f"{key}_high"]
-    return text(row[key]) + (f" [{text(bounds[0])}, {text(bounds[1])}]" if any(map(known, bounds)) else "")
+    form: Callable[[Any], str] = number if places is None else f"{{:.{places}f}}".format
+    return with_interval(row[key], row[f"{key}_low"], row[f"{key}_high"], form)
 
 
 def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
