@@ -99,17 +99,17 @@ def in_words(reasons: Mapping[tuple[str, str], set[str]]) -> Iterator[str]:
         yield f"{stays} where it follows the device ({', '.join(sorted(frameworks))}): {why}"
 
 
-def older(asked: Iterable[tuple[Mapping[str, Any], str]], machine: Machine) -> list[str]:
+def older(asked: Iterable[tuple[Mapping[str, Any], str, Callable[[Keys], str]]], machine: Machine) -> list[str]:
     """A note on a study without `defaults`, where some of its combinations would follow a GPU; else none.
 
-    `asked`: each combination of the study, with its framework.
+    `asked`: each combination of the study, its framework, and the reason why others of it are refused (as of_device).
     """
-    following = {
-        key
-        for keys, framework in asked
-        for key in of_device(keys, framework, machine, YEAR, lambda _: "")[0]
-        if key not in keys
-    }
+    following, seen = set[str](), set[tuple[Any, ...]]()
+    for keys, framework, refused in asked:
+        kind = (framework, keys.get("model"), keys.get("device"), *sorted({*KEYS} & keys.keys()))
+        if kind not in seen:  # those of one kind differ in few keys, and follow alike
+            seen.add(kind)
+            following |= of_device(keys, framework, machine, YEAR, refused)[0].keys() - keys.keys()
     if not following:
         return []
     told = ", ".join(key for key in KEYS if key in following)

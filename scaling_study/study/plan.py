@@ -180,20 +180,21 @@ def draft(study: Study, machine: Machine, cluster: Cluster = ALONE) -> Draft:
     share = max(1, machine.cores // max(worker_count(keys) // keys.get("hosts", 1) for keys, _ in asked))
     fingerprint = cluster.fingerprint(machine.fingerprint)
     trials: list[tuple[Trial, Sweep]] = []
+    kinds: list[tuple[Mapping[str, Any], str, Callable[[defaults.Keys], str]]] = []
     follows, reasons = set[str](defaults.FOLLOWING if study.defaults else ()), dict[tuple[str, str], set[str]]()
     for keys, sweep in asked:
         resolve = partial(_resolve, sweep=sweep, machine=machine, fingerprint=fingerprint, share=share)
         refused = partial(_refused, study, sweep, machine, cluster, resolve)
         values, unchanged = defaults.of_device(keys, sweep.framework, machine, study.defaults, refused)
         named = defaults.named(keys)
+        kinds.append((keys, sweep.framework, refused))
         follows |= {*values, *(keys.keys() - named.keys())}
         for reason in unchanged.items():
             reasons.setdefault(reason, set()).add(sweep.framework)
         trials.append((resolve({**named, **values}), sweep))
     for key in ("baseline", "sentinel"):
         _matching(study, key, [trial for trial, _ in trials], without=("data",))
-    names = ((keys, sweep.framework) for keys, sweep in asked)
-    notes = (*defaults.in_words(reasons), *([] if study.defaults else defaults.older(names, machine)))
+    notes = (*defaults.in_words(reasons), *([] if study.defaults else defaults.older(kinds, machine)))
     return Draft(study, machine, cluster, tuple(trials), tuple(k for k in defaults.KEYS if k in follows), notes)
 
 

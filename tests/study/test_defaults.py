@@ -98,6 +98,14 @@ def test_on_a_cpu_nothing_changes_and_on_a_gpu_one_note_says_what_would(plan_of:
     (note,) = before.notes
     assert "with `defaults: 2026` precision, memory_format, compile" in note and now.notes == ()
     named = study.replace("model:", "precision: fp32, memory_format: contiguous, compile: false, model:")
+    for machine, followed in (
+        (T4, "memory_format, compile"),
+        (P100, "memory_format"),
+        (BARE, "precision, memory_format"),
+    ):
+        assert f"with `defaults: 2026` {followed}" in plan_of(study, machine).notes[0], (
+            "what cannot follow is not named"
+        )
     others = [key for key in defaults.KEYS if key not in defaults.FOLLOWING]
     assert all(any(key in note for key in others) for note in plan_of(named, H100).notes)
 
