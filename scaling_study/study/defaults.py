@@ -102,14 +102,11 @@ def in_words(reasons: Mapping[tuple[str, str], set[str]]) -> Iterator[str]:
 def older(asked: Iterable[tuple[Mapping[str, Any], str, Callable[[Keys], str]]], machine: Machine) -> list[str]:
     """A note on a study without `defaults`, where some of its combinations would follow a GPU; else none.
 
-    `asked`: each combination of the study, its framework, and the reason why others of it are refused (as of_device).
+    `asked`: combinations of the study, their frameworks, and the reason why others of it are refused (as of_device).
     """
-    following, seen = set[str](), set[tuple[Any, ...]]()
+    following = set[str]()
     for keys, framework, refused in asked:
-        kind = (framework, keys.get("model"), keys.get("device"), *sorted({*KEYS} & keys.keys()))
-        if kind not in seen:  # those of one kind differ in few keys, and follow alike
-            seen.add(kind)
-            following |= of_device(keys, framework, machine, YEAR, refused)[0].keys() - keys.keys()
+        following |= of_device(keys, framework, machine, YEAR, refused)[0].keys() - keys.keys()
     if not following:
         return []
     told = ", ".join(key for key in KEYS if key in following)

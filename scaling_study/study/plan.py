@@ -41,6 +41,7 @@ MOST = 100  # repeats in all; more of them say nothing new
 # What a key may say that means the same as leaving it out.
 AS_LEFT_OUT = {"train_loop": "ours", "wrap": "blocks", "weights": NONE, "freeze": NONE, "state_allreduce": "fp32"}
 AS_LEFT_OUT |= {"env": ""}
+SIZES = ("batch_per_worker", "global_batch", "seed")  # keys that decide nothing of what follows the device
 T = TypeVar("T")
 
 
@@ -180,21 +181,24 @@ def draft(study: Study, machine: Machine, cluster: Cluster = ALONE) -> Draft:
     share = max(1, machine.cores // max(worker_count(keys) // keys.get("hosts", 1) for keys, _ in asked))
     fingerprint = cluster.fingerprint(machine.fingerprint)
     trials: list[tuple[Trial, Sweep]] = []
-    kinds: list[tuple[Mapping[str, Any], str, Callable[[defaults.Keys], str]]] = []
+    kinds: dict[tuple[Any, ...], tuple[Mapping[str, Any], str, Callable[[defaults.Keys], str]]] = {}
+    known: dict[tuple[Any, ...], tuple[defaults.Keys, dict[str, str]]] = {}
     follows, reasons = set[str](defaults.FOLLOWING if study.defaults else ()), dict[tuple[str, str], set[str]]()
     for keys, sweep in asked:
         resolve = partial(_resolve, sweep=sweep, machine=machine, fingerprint=fingerprint, share=share)
-        refused = partial(_refused, study, sweep, machine, cluster, resolve)
-        values, unchanged = defaults.of_device(keys, sweep.framework, machine, study.defaults, refused)
-        named = defaults.named(keys)
-        kinds.append((keys, sweep.framework, refused))
+        kind = (sweep.framework, *(item for item in keys.items() if item[0] not in SIZES))
+        if kind not in kinds:
+            refused = partial(_refused, study, sweep, machine, cluster, resolve)
+            kinds[kind] = (keys, sweep.framework, refused)
+            known[kind] = defaults.of_device(keys, sweep.framework, machine, study.defaults, refused)
+        named, (values, unchanged) = defaults.named(keys), known[kind]
         follows |= {*values, *(keys.keys() - named.keys())}
         for reason in unchanged.items():
             reasons.setdefault(reason, set()).add(sweep.framework)
         trials.append((resolve({**named, **values}), sweep))
     for key in ("baseline", "sentinel"):
         _matching(study, key, [trial for trial, _ in trials], without=("data",))
-    notes = (*defaults.in_words(reasons), *([] if study.defaults else defaults.older(kinds, machine)))
+    notes = (*defaults.in_words(reasons), *([] if study.defaults else defaults.older(kinds.values(), machine)))
     return Draft(study, machine, cluster, tuple(trials), tuple(k for k in defaults.KEYS if k in follows), notes)
 
 
