@@ -11,8 +11,10 @@ from functools import cached_property
 from statistics import median
 
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.machine import Machine
 from scaling_study.models import MODELS
 from scaling_study.records.results import Summary
+from scaling_study.study import groups, on_gpus
 from scaling_study.study.plan import Planned
 from scaling_study.study.rules import MATCHMAKING_SECONDS
 from scaling_study.trial import Trial, Window
@@ -60,15 +62,24 @@ SEARCH_STARTS = 8  # of find: max_batch, each with four steps or so
 # Of a configuration in a launch that several share: starting, joining, building it; later launches start side by side.
 SHARE_SECONDS, LATER_SHARE_SECONDS = 1.5, 0.7
 INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed one
+# Assumed, on GPUs: the context, and choosing kernels; meeting by NCCL; compiling, the first time and from its cache.
+GPU_SECONDS, NCCL_SECONDS, COMPILE_SECONDS, LATER_COMPILE_SECONDS = 10.0, 8.0, 60.0, 20.0
+NO_GPU = Machine(1, "", 0)
 
 
 class Estimate:
     """Seconds of one trial: what its configuration took so far, else a guess from its launcher and model."""
 
-    def __init__(self, finished: Iterable[Summary] = (), tree_images: Callable[[], int | None] = lambda: None) -> None:
-        """`tree_images`: how many the tree of images holds, asked only where a trial reads one."""
+    def __init__(
+        self,
+        finished: Iterable[Summary] = (),
+        tree_images: Callable[[], int | None] = lambda: None,
+        machine: Machine = NO_GPU,
+    ) -> None:
+        """`tree_images`: how many the tree of images holds, asked only where a trial reads one. `machine`: whose GPUs
+        trials run on."""
         self._seconds: dict[str, list[float]] = {}
-        self._tree_images = tree_images
+        self._tree_images, self._machine = tree_images, machine
         for record in finished:
             self.learn(record)
 
@@ -86,12 +97,15 @@ class Estimate:
             return 0.0
         if known := self._seconds.get(trial.configuration):
             return median(known)
-        launch, window = LAUNCH_SECONDS[trial.launcher], planned.measure
+        launch, window = LAUNCH_SECONDS[trial.launcher] + start_on_gpus(trial), planned.measure
         if trial.find == "parity":
             return launch + GATE_SECONDS + trial.window.min_steps * round_seconds(trial, 0.0)
         if not FRAMEWORKS[trial.framework].trains:  # large sizes take all the time that there is
             return min(launch + window.max_seconds, window.timeout_seconds)
-        step = 0.0 if trial.device == "cuda" else seconds_per_sample(trial) * trial.batch_per_worker
+        if trial.device == "cuda":
+            step = on_gpus.step_seconds(trial, self._machine) or 0.0
+        else:
+            step = seconds_per_sample(trial) * trial.batch_per_worker
         step = round_seconds(trial, step)
         if trial.find == "max_batch":
             return SEARCH_STARTS * (launch + 4 * step)
@@ -105,6 +119,7 @@ class Estimate:
             steps = min(samples / trial.global_batch, window.max_steps or math.inf)
             timed = (trial.epochs + (trial.warmup_epochs or 0)) * steps * step
         share = SHARE_SECONDS if trial.repeat == 1 else LATER_SHARE_SECONDS
+        share += start_on_gpus(trial) if groups.on_several_gpus(trial) else 0.0
         if trial.warm and not step:  # of a GPU's it is not known how long they take
             return share + max(timed, window.rounds * window.block_seconds) * INSTRUMENTED
         if trial.warm:
@@ -115,6 +130,14 @@ class Estimate:
             return share + steps * step
         warmup = Window(window.warmup_steps).warmup(step) * step
         return min(launch + warmup + timed * INSTRUMENTED, window.timeout_seconds)
+
+
+def start_on_gpus(trial: Trial) -> float:
+    """Seconds that starting a trial takes longer on GPUs than on CPUs; 0 on these."""
+    if trial.device != "cuda":
+        return 0.0
+    compiling = COMPILE_SECONDS if trial.repeat == 1 else LATER_COMPILE_SECONDS
+    return GPU_SECONDS + NCCL_SECONDS * groups.on_several_gpus(trial) + compiling * trial.compile
 
 
 def seconds_per_sample(trial: Trial) -> float:

@@ -15,7 +15,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from importlib import metadata
@@ -46,6 +46,8 @@ class Machine:
     limited_by: str = ""  # that leaves fewer cores than the machine has, in words
     gpu_capability: float = 0.0  # the least compute capability of its GPUs, as the driver says; 0: not known
     cannot_compile: Mapping[str, str] = field(default_factory=dict)  # device -> what torch.compile lacks; none: nothing
+    gpu_memory_bytes: int = 0  # of the GPU that has least; 0: not known
+    gpu_tflops: float = 0.0  # dense peak of one GPU in bf16, as a machine file says; 0: not known
 
     @cached_property
     def capability(self) -> float:
@@ -65,13 +67,18 @@ class Machine:
 
     def to_dict(self) -> dict[str, Any]:
         keys = asdict(self)
-        for key in ("limited_by", "gpu_capability", "cannot_compile"):
+        for key in ("limited_by", "gpu_capability", "gpu_tflops", "cannot_compile"):
             del keys[key]
+        if not self.gpu_memory_bytes:  # as in older records
+            del keys["gpu_memory_bytes"]
         return {**keys, "gpus": list(self.gpus), "fingerprint": self.fingerprint}
 
+    @property
+    def gpus_text(self) -> str:
+        return f"{len(self.gpus)} x {self.gpus[0]}" if self.gpus else "no GPU"
+
     def __str__(self) -> str:
-        gpus = f", {len(self.gpus)} x {self.gpus[0]}" if self.gpus else ", no GPU"
-        return f"{self.cores} cores of {self.cpu}, {self.memory_bytes / 2**30:.0f} GiB{gpus}"
+        return f"{self.cores} cores of {self.cpu}, {self.memory_bytes / 2**30:.0f} GiB, {self.gpus_text}"
 
 
 def this_machine() -> Machine:
@@ -90,6 +97,7 @@ def this_machine() -> Machine:
         limited_by=least if limits[least] < (os.cpu_count() or 1) else "",
         gpu_capability=gpu_capability(),
         cannot_compile=cannot_compile(),
+        gpu_memory_bytes=gpu_memory_bytes() or 0,
     )
 
 
@@ -150,8 +158,15 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+LEAST_CONTEXT_BYTES = 256 << 20  # of a GPU's memory: less than any process with a CUDA context holds
+
+
 def visible_gpus() -> dict[str, str]:
-    """UUID -> name of each visible NVIDIA GPU; honours CUDA_VISIBLE_DEVICES as CUDA itself does."""
+    """UUID -> name of each NVIDIA GPU that a process of CUDA sees; honours CUDA_VISIBLE_DEVICES as CUDA itself does.
+
+    Of GPUs that are divided into parts (MIG) a process sees one part alone, whatever else there is or is named: the
+    first (NVIDIA's MIG User Guide, "CUDA Device Enumeration"). A part has a name and a UUID of its own.
+    """
     try:
         import pynvml
     except ImportError:  # it comes with what trains; a laptop that only plans has neither
@@ -159,30 +174,76 @@ def visible_gpus() -> dict[str, str]:
     try:
         pynvml.nvmlInit()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        names = {pynvml.nvmlDeviceGetUUID(handle): pynvml.nvmlDeviceGetName(handle) for handle in handles}
+        whole = {pynvml.nvmlDeviceGetUUID(handle): handle for handle in handles}
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        words = [*whole] if visible is None else [word.strip() for word in visible.split(",")]
+        if words and words[0].startswith("MIG-"):
+            return {words[0]: str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByUUID(words[0])))}
+        seen = {uuid: whole[uuid] for uuid in _named(words, [*whole])}
+        divided = [handle for handle in seen.values() if _is_divided(pynvml, handle)]
+        seen = dict(_parts(pynvml, divided)[:1]) if divided else seen
+        return {uuid: str(pynvml.nvmlDeviceGetName(handle)) for uuid, handle in seen.items()}
     except pynvml.NVMLError:
         return {}
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return names
-    visible_names: dict[str, str] = {}
-    for word in map(str.strip, visible.split(",")):  # an index, or the beginning of a UUID
-        meant = [u for i, u in enumerate(names) if word == str(i) or (word.startswith("GPU-") and u.startswith(word))]
+
+
+def _named(words: Sequence[str], uuids: Sequence[str]) -> list[str]:
+    """The UUIDs of the devices that CUDA_VISIBLE_DEVICES names, by indices or by the beginnings of UUIDs."""
+    found: list[str] = []
+    for word in words:
+        meant = [u for i, u in enumerate(uuids) if word == str(i) or (word.startswith("GPU-") and u.startswith(word))]
         if len(meant) != 1:
             break  # CUDA ignores all that follows a device that is not there
-        visible_names[meant[0]] = names[meant[0]]
-    return visible_names
+        found += meant
+    return found
+
+
+def _is_divided(nvml: Any, handle: Any) -> bool:
+    try:
+        return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
+    except nvml.NVMLError:  # a GPU that cannot be
+        return False
+
+
+def _parts(nvml: Any, handles: Iterable[Any]) -> list[tuple[str, Any]]:
+    """(UUID, handle) of each part of these GPUs, in order. Places for parts may be empty."""
+    found: list[tuple[str, Any]] = []
+    for handle in handles:
+        for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+            with contextlib.suppress(nvml.NVMLError):
+                part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
+                found.append((str(nvml.nvmlDeviceGetUUID(part)), part))
+    return found
+
+
+def gpu_use() -> list[dict[str, Any]]:
+    """The visible GPUs as they are now: the fields of a GpuUse (records/schema.py) each."""
+    found: list[dict[str, Any]] = []
+    with contextlib.suppress(ImportError):
+        import pynvml
+
+        for uuid, name in visible_gpus().items():
+            with contextlib.suppress(pynvml.NVMLError):
+                handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+                memory = _memory(pynvml, handle)
+                use = {"uuid": uuid, "name": name, "used_bytes": int(memory.used), "total_bytes": int(memory.total)}
+                found.append(use)
+                use["processes"] = len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+                use["utilization_percent"] = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    return found
+
+
+def _memory(nvml: Any, handle: Any) -> Any:
+    """Memory of a GPU, `used` without what the driver keeps for itself; older drivers count that nowhere."""
+    try:
+        return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    except nvml.NVMLError:
+        return nvml.nvmlDeviceGetMemoryInfo(handle)
 
 
 def gpu_memory_bytes() -> int | None:
     """Of the visible NVIDIA GPU that has least; None where there is none."""
-    names = visible_gpus()
-    if not names:
-        return None
-    import pynvml
-
-    handles = map(pynvml.nvmlDeviceGetHandleByUUID, names)
-    return min(int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles)
+    return min((use["total_bytes"] for use in gpu_use()), default=None)
 
 
 def installed(distribution: str) -> str | None:

@@ -137,8 +137,14 @@ def claim_device(trial: Trial, local_rank: int | None = None) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise SystemExit("--device cuda: torch sees no GPU here (nvidia-smi lists them; --device cpu needs none)")
-    index = _place(LOCAL_RANK, 0) if local_rank is None else local_rank
-    mine = torch.device("cuda", index % torch.cuda.device_count())
+    index, count = _place(LOCAL_RANK, 0) if local_rank is None else local_rank, torch.cuda.device_count()
+    if 1 < count <= index and not trial.oversubscribe:  # one alone may be this rank's own, as Slurm gives it
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        raise SystemExit(
+            f"local rank {index} has no GPU: torch sees {count} here (CUDA_VISIBLE_DEVICES {visible}; nvidia-smi lists "
+            f"all): start {count} workers a host, or give the missing one back"
+        )
+    mine = torch.device("cuda", index % count)
     torch.cuda.set_device(mine)  # collectives and new tensors go to the current device, which is GPU 0 otherwise
     return mine
 

@@ -197,7 +197,10 @@ class Run:
             sentinels = {self.plan.sentinel} & {planned.trial.configuration for planned in due} or against
             ok = {each.configuration for each in known.values() if each.status == "ok"}
             seen = {t for t in measures if t.repeat > 1 and t.configuration in ok}
-            launch = shared_launch.Launch(measures, folders, record, memory, attempts, watch, sentinels, seen)
+            launch = shared_launch.Launch(
+                measures, folders, record, memory, attempts, watch, sentinels, seen,
+                gpu_memory_bytes=self.plan.machine.gpu_memory_bytes,
+            )  # fmt: skip
             done = launch.measure()
             found, extra = dict[str, Summary](), {planned.trial.id for planned in again}
             for name, attempt in sorted(done.items(), key=lambda item: item[1].outcome.status == "failed"):

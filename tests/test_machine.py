@@ -5,19 +5,29 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from planted_gpus import GIB, Gpu, plant
 
 from scaling_study import control_groups
 from scaling_study import machine as looking
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.machine import DALI, Machine, installed, this_machine, usable_cores, visible_gpus
+from scaling_study.machine import (
+    DALI,
+    Machine,
+    gpu_memory_bytes,
+    gpu_use,
+    installed,
+    this_machine,
+    usable_cores,
+    visible_gpus,
+)
 from scaling_study.models import MODELS
+from scaling_study.records.schema import GpuUse
 from scaling_study.targets import LOGS
 
 LAPTOP = Machine(2, "Xeon", 8 << 30, (), {"torch": "2.15.0"})
@@ -50,32 +60,13 @@ def test_a_cpu_quota_limits_the_cores(monkeypatch: pytest.MonkeyPatch, quota: fl
     assert usable_cores() == cores
 
 
-@pytest.fixture
-def with_gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Plant an NVML that sees these GPUs, and CUDA_VISIBLE_DEVICES."""
+H100 = "NVIDIA H100 80GB HBM3"
 
-    def plant(names: list[str], visible: str | None, error: bool = False) -> None:
-        class NVMLError(Exception):
-            pass
 
-        def init() -> None:
-            if error:
-                raise NVMLError("driver not loaded")
-
-        nvml = SimpleNamespace(
-            NVMLError=NVMLError,
-            nvmlInit=init,
-            nvmlDeviceGetCount=lambda: len(names),
-            nvmlDeviceGetHandleByIndex=lambda index: index,
-            nvmlDeviceGetName=lambda handle: names[handle],
-            nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}e2f-11",
-        )
-        monkeypatch.setitem(sys.modules, "pynvml", nvml)
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        if visible is not None:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-
-    return plant
+def divided(name: str = H100) -> Gpu:
+    """A GPU in two parts, with an empty place before them."""
+    parts = [None, *(Gpu(f"{name} MIG 3g.40gb", f"MIG-{n}", total=40 * GIB, busy=None) for n in "ab")]
+    return Gpu(name, parts=parts, divided=True)
 
 
 @pytest.mark.parametrize(
@@ -88,19 +79,60 @@ def with_gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         (" 1 , 2 ", ("B", "C")),
         ("-1", ()),
         ("0,-1,1", ("A",)),  # CUDA stops at the first that is not there
+        ("0,3,1", ("A",)),  # one of them is missing
         ("GPU-2e2f-11,GPU-0e", ("C", "A")),
+        ("MIG-a", ()),  # a part of a GPU that is whole
     ],
 )
-def test_gpus_are_those_that_cuda_itself_would_show(with_gpus, visible, seen):
-    with_gpus(["A", "B", "C"], visible)
+def test_gpus_are_those_that_cuda_itself_would_show(monkeypatch, visible, seen):
+    plant(monkeypatch, [Gpu(name, divided=None if name == "C" else False) for name in "ABC"], visible)
     assert tuple(visible_gpus().values()) == seen
 
 
-def test_a_machine_without_a_driver_or_nvidias_library_has_no_gpus(with_gpus, monkeypatch):
-    with_gpus(["A"], None, error=True)
-    assert visible_gpus() == {}
+@pytest.mark.parametrize(
+    ("visible", "seen"),
+    [
+        (None, {"MIG-a": f"{H100} MIG 3g.40gb"}),
+        ("0", {"MIG-a": f"{H100} MIG 3g.40gb"}),
+        ("MIG-b,MIG-a", {"MIG-b": f"{H100} MIG 3g.40gb"}),  # a process sees one part
+        ("1", {"GPU-1e2f-11": "B"}),
+        ("MIG-c", {}),
+    ],
+)
+def test_of_gpus_in_parts_a_process_sees_one_part(monkeypatch, visible, seen):
+    plant(monkeypatch, [divided(), Gpu("B")], visible)
+    assert visible_gpus() == seen
+    assert gpu_memory_bytes() == ({"MIG": 40, "GPU": 80}[next(iter(seen))[:3]] * GIB if seen else None)
+
+
+def test_a_gpu_that_is_to_have_parts_and_has_none_is_not_seen(monkeypatch):
+    plant(monkeypatch, [Gpu(H100, divided=True, parts=[None])])
+    assert visible_gpus() == {} and this_machine().device == "cpu"
+
+
+def test_a_machine_without_a_driver_or_nvidias_library_has_no_gpus(monkeypatch):
+    plant(monkeypatch, [Gpu("A")], driver=False)
+    assert visible_gpus() == {} and gpu_use() == [] and gpu_memory_bytes() is None
     monkeypatch.setitem(sys.modules, "pynvml", None)  # as if it were not installed
-    assert visible_gpus() == {}
+    assert visible_gpus() == {} and gpu_use() == [] and gpu_memory_bytes() is None
+
+
+@pytest.mark.parametrize("has_version_2", [True, False])
+def test_use_of_a_gpu_is_that_of_programs_and_not_the_drivers_own(monkeypatch, has_version_2):
+    """An idle H100 has half a gigabyte in use where the driver's own counts; older drivers count it nowhere."""
+    own = GIB // 2 if has_version_2 else 0
+    busy = Gpu("A", looks=[3 * GIB], reserved=own, pids=[7, 8], busy=97.0, has_version_2=has_version_2)
+    part = Gpu("B", looks=[0], reserved=own, busy=None, has_version_2=has_version_2)
+    plant(monkeypatch, [part, busy], "1,0")
+    seen = [GpuUse(**use) for use in gpu_use()]
+    assert [(use.name, use.used_bytes, use.processes, use.utilization_percent) for use in seen] == [
+        ("A", 3 * GIB, 2, 97.0),
+        ("B", 0, 0, None),
+    ]
+    assert str(seen[0]) == "3.0 GiB of A, by 2 processes, 97 % busy" and str(seen[1]) == "0.0 GiB of B"
+    machine = this_machine()
+    assert (machine.gpus, machine.gpu_memory_bytes) == (("A", "B"), 80 * GIB)
+    assert machine.to_dict()["gpu_memory_bytes"] == 80 * GIB and "gpu_memory_bytes" not in LAPTOP.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -181,12 +213,10 @@ def test_a_gpus_capability_is_known_by_its_name() -> None:
     assert replace(LAPTOP, gpu_capability=8.0, cannot_compile={"cpu": "no g++"}).to_dict() == LAPTOP.to_dict()
 
 
-def test_the_driver_says_the_least_capability(with_gpus: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    with_gpus(["A", "B"], None)
+def test_the_driver_says_the_least_capability(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, [Gpu("A", capability=None), Gpu("B", capability=None)])
     assert looking.gpu_capability() == 0.0, "an older library does not say"
-    monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetHandleByUUID", lambda uuid: int(uuid[4]), raising=False)
-    says = [(8, 6), (7, 5)]
-    monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetCudaComputeCapability", says.__getitem__, raising=False)
+    plant(monkeypatch, [Gpu("A", capability=(8, 6)), Gpu("B", capability=(7, 5))])
     assert looking.gpu_capability() == 7.5
 
 

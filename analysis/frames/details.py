@@ -20,7 +20,7 @@ from analysis.frames.measured import PHASES, Row, communicator, who
 from analysis.frames.rows import WHO, numbers, typed, whole
 from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.records.schema import RankReport, Record, waited_for
+from scaling_study.records.schema import RankReport, Record, gpus_in_use, waited_for
 from scaling_study.stats.intervals import within_run
 from scaling_study.stats.launches import together
 from scaling_study.stats.network import COLLECTIVES
@@ -115,6 +115,7 @@ def _price(machine_file: dict[str, Any]) -> float | None:
 # `training`: the TrainingReport of each rank; empty where there is none. `first_losses`, `first_learning_rates`: of an
 # observed command, mean of the ranks, and of rank 0; empty of any other. `waited_for`:
 # the one rank that the others wait for; None where there is none, or where nothing says so.
+# `gpus_in_use`: its GPUs that others used before it began, in words.
 FACTS = dict.fromkeys(
     (
         *WHO,
@@ -135,6 +136,7 @@ FACTS = dict.fromkeys(
         "first_losses",
         "first_learning_rates",
         "waited_for",
+        "gpus_in_use",
     ),
     "object",
 )
@@ -174,6 +176,7 @@ def fact_rows(record: Record) -> list[Row]:
             tuple(map(_mean_of_all, zip(*first_losses, strict=False))),
             tuple(ranks[0].first_learning_rates),
             waited_for(ranks),
+            tuple(printable(str(use)) for use in gpus_in_use(record)),
         )
     ]
 

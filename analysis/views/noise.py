@@ -31,6 +31,7 @@ from scaling_study.datasets import SCENES
 from scaling_study.records.schema import BUSY_CORES
 from scaling_study.stats.intervals import student_t
 from scaling_study.stats.launches import together
+from scaling_study.study.groups import UNTESTED
 
 # floor    relative spread between repeats: of the sentinel, the one configuration that is repeated through the whole
 #          sweep (scaling_study/study/plan.py), or pooled over all where the study has none. Said to be too much
@@ -265,6 +266,20 @@ def disturbances(evidence: Evidence) -> Iterator[Finding]:
             "--retry ok."
         )
         yield findings.about("busy", "The machine was not quiet", text, DOUBT, _rows_of(disturbed, evidence))
+    shared = {row["configuration"]: evidence.fact(row, "gpus_in_use") for row in evidence.rows}
+    if in_use := {name: uses for name, uses in shared.items() if any(uses)}:
+        first = next(use for uses in in_use.values() for each in uses for use in each)
+        number = sum(map(bool, itertools.chain(*in_use.values())))
+        text = (
+            f"Before {findings.count(number, 'run')} began, others used a GPU of theirs: {first}. End what runs there, "
+            "or name other GPUs in CUDA_VISIBLE_DEVICES, and run them again: --retry ok."
+        )
+        rows = [row for row in evidence.rows if row["configuration"] in in_use]
+        yield findings.about("gpus in use", "A GPU that others used", text, DOUBT, rows)
+    on_gpus = [row for row in evidence.rows if row["device"] == "cuda" and int(row["workers"]) > 1]
+    if in_turns := [row for row in on_gpus if row["warm"] is True]:
+        text = f"{UNTESTED[0].upper()}{UNTESTED[1:]}. Quote no figure of them before some agree with `warm: false`."
+        yield findings.about("untested rounds", "Rounds over several GPUs", text, DOUBT, in_turns)
     throttled = runs[runs.throttled_seconds > MOST_THROTTLED * runs.steps * runs.step_seconds_mean]
     if len(throttled):
         text = (

@@ -178,8 +178,9 @@ class PlaceOptions:
         file = machine_file.load(machine_file.find(self.machine)) if self.machine else MachineFile()
         exports, job = tuple(variables.exported_names(os.environ)), host_names.current()
         allocated = tuple(map(Host, job.hosts, job.cores)) if job else ()  # a core has room for a worker
+        usual = host_names.parse_hosts((f"--machine {self.machine}", word) for word in file.hosts)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        return Cluster(named or allocated, file, exports, visible, job is not None, frozenset(os.environ))
+        return Cluster(named or allocated or usual, file, exports, visible, job is not None, frozenset(os.environ))
 
 
 @dataclass(frozen=True)
@@ -197,9 +198,13 @@ class Selection:
         """
         asked = study.load(self.study_file, self.trials.small)
         cluster = replace(cluster, hosts=cluster.hosts or asked.hosts)
-        draft = plan.draft(asked, machine or this_machine(), cluster)
+        here = machine or this_machine()
+        planned_for = cluster.file.machine(here, elsewhere=dry_run and machine is None)
+        draft = plan.draft(asked, planned_for, cluster)
         if dry_run:
-            return draft.plan(datasets.available())
+            made = draft.plan(datasets.available())
+            other = f"planned for the hardware of the machine file; this machine has {here}"
+            return made if planned_for.gpus == here.gpus else replace(made, notes=(*made.notes, other))
         doctor.require_scripts()
         data = datasets.prepare(sorted(draft.data_needed))
         for name, source in data.items():

@@ -31,6 +31,7 @@ from scaling_study.records import store
 from scaling_study.records.results import Summary
 from scaling_study.records.schema import BUSY_CORES
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
+from scaling_study.study import on_gpus
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.sweep import Run
 from scaling_study.trial import Trial
@@ -39,38 +40,51 @@ COLUMNS = ("framework", "model", "batch_per_worker", "workers", "allreduce")
 NUMBERS = ("batch_per_worker", "workers")
 OF_TRAINING = ("model", "batch_per_worker", "allreduce")  # what one that trains nothing does not have
 TARGETS = (0.05, 0.02, 0.01)  # half of a 95 % interval, whose costs a dry run names
+GPU_COLUMN = "GiB a GPU"
+OF_GPUS = (
+    "Estimates for GPUs are from one H200, not compiled and not sharded, by the ratio of dense peaks: seconds of a "
+    "step within a factor of two, memory within a quarter. Contexts, NCCL and compiling are assumed."
+)
 Wanted = Sequence[Planned]
 
 
 def plan(console: Console, run: Run, wanted: Wanted, as_json: bool) -> None:
     """A dry run: every configuration with the command that runs it, what is skipped and why, how long it takes."""
     plan = run.plan
+    estimate = Estimate(run.records.values(), datasets.tree_images, plan.machine)
     if as_json:
         rows = [
             {**t.to_dict(), "trial": t.id, "command": _command(t, plan), "unsupported": p.unsupported}
+            | {"estimated_seconds": round(estimate(p), 1), "estimated_gpu_bytes": _gpu_bytes(t)}
             for p in wanted
             for t in (p.trial,)
         ]
         trials = [row for row in rows if row["find"] != "parity"]
         print(json.dumps({"trials": trials, "gates": [row for row in rows if row["find"] == "parity"]}))
         return
-    estimate, everything = Estimate(run.records.values(), datasets.tree_images), wanted
+    everything = wanted
     gates = [planned for planned in wanted if planned.trial.find == "parity"]
     wanted = [planned for planned in wanted if planned.trial.find != "parity"]
     repeats = Counter(planned.trial.configuration for planned in wanted)
+    seconds = dict.fromkeys(repeats, 0.0)
+    for planned in wanted:
+        seconds[planned.trial.configuration] += estimate(planned)
     configurations = [p for p in plan.configurations if p.trial.configuration in repeats]
     columns = _telling([planned.trial for planned in configurations])
     columns += [name for name in plan.follows if name not in columns]
     title = escape(f"{plan.study.name}: {len(wanted)} trials in {run.folder}")
     table = Table(title=title, title_justify="left", box=None)
-    for title in (*columns, "repeats", "estimate"):
+    sized = any(_gpu_bytes(planned.trial) for planned in configurations)
+    for title in (*columns, "repeats", "estimate", *([GPU_COLUMN] if sized else [])):
         table.add_column(title, justify="left" if title in COLUMNS and title not in NUMBERS else "right")
     for planned in configurations:
         trial, times = planned.trial, repeats[planned.trial.configuration]
-        known = "" if planned.unsupported else clock(times * estimate(planned))
+        name, size = trial.configuration, _gpu_bytes(trial)
+        known = "" if planned.unsupported else clock(seconds[name])
+        more = [f"{size / 2**30:,.1f}" if size else ""] if sized else []
         keys = trial.to_dict() | (dict.fromkeys(OF_TRAINING) if trial.model == NO_MODEL else {})
-        cells = ["" if keys[name] is None else escape(str(keys[name])) for name in columns]
-        table.add_row(*cells, str(times), known, style="bright_black" if planned.unsupported else "")
+        cells = ["" if keys[key] is None else escape(str(keys[key])) for key in columns]
+        table.add_row(*cells, str(times), known, *more, style="bright_black" if planned.unsupported else "")
     console.print(table)
     console.print("\nCommands, one per configuration (the sweep adds --record):")
     for planned in configurations:
@@ -86,8 +100,15 @@ def plan(console: Console, run: Run, wanted: Wanted, as_json: bool) -> None:
     for note in plan.notes:
         console.print(f"Note: {escape(note)}", soft_wrap=True)
     console.print(_cost(everything, estimate))
+    if sized:
+        console.print(OF_GPUS, soft_wrap=True)
     if certainty := _certainty(run, estimate):
         console.print(certainty, soft_wrap=True)
+
+
+def _gpu_bytes(trial: Trial) -> float | None:
+    """Memory of a GPU that a trial takes, by estimate; None on a CPU, and of a model without an estimate."""
+    return on_gpus.group_bytes([trial]) if trial.device == "cuda" else None
 
 
 def print_before(console: Console, plan: Plan, wanted: Wanted, job: Run, estimate: Estimate) -> None:

@@ -155,7 +155,7 @@ def start_sweep(
     submit.refuse_live_jobs(run.folder)
     with results_folder.locked(run.folder):
         run.open()
-        estimate = Estimate(run.records.values(), datasets.tree_images)
+        estimate = Estimate(run.records.values(), datasets.tree_images, planned.machine)
         due = [each.trial for each in selected if not each.unsupported and not run.kept(each.trial)]
         remote = [trial for trial in due if planned.cluster.hosts_of(trial)]
         for note in inspection.inspect_hosts(planned, remote, run.folder) if remote else ():

@@ -23,13 +23,13 @@ from scaling_study.hosts import connections
 from scaling_study.launch import launchers, observed
 from scaling_study.launch.decisions import LOG_BYTES, back_off_seconds, failure_kind, largest_batch
 from scaling_study.launch.supervisor import SupervisorClient
-from scaling_study.machine import visible_gpus
+from scaling_study.machine import gpu_use, visible_gpus
 from scaling_study.processes import leftovers
 from scaling_study.processes.leftovers import GpuMemory
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
-from scaling_study.records.schema import Record
+from scaling_study.records.schema import DOUBT, GpuUse, Record, gpus_in_use
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import command as command_of_user
 from scaling_study.study.study import Measure
@@ -54,6 +54,7 @@ class Attempt:
     search_result: Mapping[str, Any] = field(default_factory=dict)  # of find: max_batch
     launch: str = ""  # that it shared with other configurations, so that no time to its first step is its own
     other_seconds: float = 0.0  # of the other starts of a search
+    gpus_before: tuple[GpuUse, ...] = ()  # as it began; none of a trial on CPUs
 
     @property
     def launch_seconds(self) -> float | None:
@@ -70,7 +71,7 @@ class Attempt:
         clock = ["the clock was stepped while it was starting: launch_seconds is unknown"] if stepped else []
         if verdict not in ("", "passed"):
             outcome = replace(outcome, status="failed", reason=f"parity: {verdict}")
-        return replace(
+        done = replace(
             record,
             parity=verdict,
             found=dict(self.search_result),
@@ -84,7 +85,10 @@ class Attempt:
             launch_seconds=self.launch_seconds,
             attempts=self.number,
             launch=self.launch,
+            gpus_before=list(self.gpus_before),
         )
+        in_use = [f"{DOUBT}in use by others before it began: {use}" for use in gpus_in_use(done)]
+        return replace(done, notes=[*done.notes, *in_use])
 
 
 class Attempts:
@@ -117,6 +121,7 @@ class Attempts:
     def run_once(self, trial: Trial, folder: Path, timeout_seconds: float, number: int = 1) -> Attempt:
         """Run one trial's processes in its folder, and judge what they left. `number`: of the attempt."""
         notes = self._gpus.wait_until_freed(self.supervisor) if trial.device == "cuda" else []
+        before = gpus_before(trial)
         program = launchers.program(trial, folder.resolve())
         argv, environment, note = launch_line(trial, program, self.supervisor, self.cluster, number)
         others, progress = elsewhere(trial, self.cluster), folder / store.PROGRESS if trial.trained else None
@@ -128,7 +133,7 @@ class Attempts:
         result = observed.judge(trial, folder, exit) if trial.command else outcome.judge(trial, folder, exit)
         if trial.device == "cuda" and not others and (foreign := outcome.foreign_gpus(result.ranks, visible_gpus())):
             result = Outcome("failed", foreign, ranks=result.ranks)
-        return Attempt(exit, result, started_at, notes=tuple(notes))
+        return Attempt(exit, result, started_at, notes=tuple(notes), gpus_before=before)
 
     def run_together(
         self, trials: Sequence[Trial], folders: Sequence[Path], timeout_seconds: float, own: Path
@@ -191,6 +196,11 @@ class Attempts:
                 return f"could not be judged: exit code {exit.code}, see {own.name}/parity.txt"
 
         return [verdict(folder) for folder in folders]
+
+
+def gpus_before(*trials: Trial) -> tuple[GpuUse, ...]:
+    """The GPUs that this host shows, as they are before trials begin: others may use them. None where all use CPUs."""
+    return tuple(GpuUse(**use) for use in gpu_use()) if any(trial.device == "cuda" for trial in trials) else ()
 
 
 def transient_kind(attempt: Attempt, folder: Path) -> str:

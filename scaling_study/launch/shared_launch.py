@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling_study import control_groups
-from scaling_study.launch.attempts import Attempt, Attempts
+from scaling_study.launch.attempts import Attempt, Attempts, gpus_before
 from scaling_study.launch.command_group import CommandGroup
 from scaling_study.launch.launch_folders import FEWEST_BLOCKS, GroupRecord, GroupState, LaunchRecord, whole_blocks
 from scaling_study.launch.warm_group import GroupFailed, Interrupted, WarmGroup
@@ -44,14 +44,15 @@ from scaling_study.processes.process import Exit
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.results import Summary
-from scaling_study.study import groups
+from scaling_study.records.schema import GpuUse
+from scaling_study.study import groups, on_gpus
+from scaling_study.study.on_gpus import MOST_MEMORY
 from scaling_study.study.plan import Planned
 from scaling_study.study.study import Measure
 from scaling_study.trial import Trial
 
 AMONG_OTHERS = "in a launch with others: "  # begins the reason of a trial that failed there and was ok alone
 STOPPED = "the study was stopped"
-MOST_MEMORY = 0.6  # of the machine's, of what a container may use, and of a GPU's, that groups may have together
 
 
 class Watch:
@@ -204,6 +205,7 @@ class Launch:
     interrupted: bool = False
     # Groups that start side by side, by their trials, until they are built.
     begun: dict[tuple[Trial, ...], tuple[GroupRecord, WarmGroup]] = field(default_factory=dict)
+    gpu_memory_bytes: int = 0  # of the GPU that has least; 0: not known
 
     def measure(self) -> dict[str, Attempt]:
         """Each configuration's Attempt, by trial id.
@@ -212,7 +214,7 @@ class Launch:
         those with too few blocks have none.
         """
         built: list[Built] = []
-        started_at, start = time.time(), time.monotonic()
+        started_at, start, before = time.time(), time.monotonic(), gpus_before(*self.due)
         try:
             with self.alive:
                 self._start_groups(built)
@@ -229,7 +231,7 @@ class Launch:
         share = (time.monotonic() - start) / max(1, sum(len(each.trials) for each in built))
         done: dict[str, Attempt] = {}
         for each in built:
-            done |= self._attempts(each, started_at, share)
+            done |= self._attempts(each, started_at, share, before)
         return done if self.interrupted else done | self._measured_alone()
 
     def _measured_alone(self) -> dict[str, Attempt]:
@@ -258,7 +260,8 @@ class Launch:
         self._begin_known(orders)
         for order in orders:
             known, whole = self.attempts.group_bytes, _configurations(order)
-            if order[0].device == "cuda" and any(each.gpu_share > MOST_MEMORY for each in built):
+            if order[0].device == "cuda" and self._gpus_are_full(built, order):
+                known[whole] = math.inf
                 return self._end_begun()
             if (room := self._room(built)) <= 0 or (built and known.get(whole, 0) > room):
                 return self._end_begun()
@@ -301,6 +304,12 @@ class Launch:
         """The bytes that another group may have."""
         most = MOST_MEMORY * min(self.memory_bytes, control_groups.memory_limit_bytes())
         return most - sum(each.resident_bytes for each in built)
+
+    def _gpus_are_full(self, built: Sequence[Built], order: Sequence[Trial]) -> bool:
+        """True where the fullest GPU has no room for one more group, as it is seen or, with this group, estimated."""
+        seen = max((each.gpu_share for each in built), default=0.0)
+        bytes = on_gpus.group_bytes(order) if built and self.gpu_memory_bytes else None
+        return seen + (bytes or 0.0) / (self.gpu_memory_bytes or math.inf) > MOST_MEMORY
 
     def _started(self, trials: Sequence[Trial], room: float) -> Built | None:
         """Start one group and build its configurations, without those that cannot be built; None if there are none."""
@@ -362,7 +371,9 @@ class Launch:
         record.why, record.at_fault = str(failed), [trial.id for trial in failed.trials]
         self.record.move(record, state)
 
-    def _attempts(self, built: Built, started_at: float, share_seconds: float) -> dict[str, Attempt]:
+    def _attempts(
+        self, built: Built, started_at: float, share_seconds: float, before: tuple[GpuUse, ...]
+    ) -> dict[str, Attempt]:
         """The Attempt of each configuration of a group, by trial id, with its share of the launch's time."""
         record, group = built.record, built.group
         found: dict[str, Attempt] = {}
@@ -379,8 +390,11 @@ class Launch:
             if not result:
                 continue
             changed = ", ".join(sorted(group.changed.get(index, ())))
-            notes = (f"its steps change, for the whole process: {changed} (put back)",) if changed else ()
-            attempt = Attempt(exit, result, started_at, notes=notes, launch=self.record.name(record))
+            notes = [f"its steps change, for the whole process: {changed} (put back)"] if changed else []
+            notes += [groups.UNTESTED] if groups.on_several_gpus(trial) else []
+            name = self.record.name(record)
+            seen = before if trial.device == "cuda" else ()
+            attempt = Attempt(exit, result, started_at, notes=tuple(notes), launch=name, gpus_before=seen)
             if trial not in self.failed:
                 found[trial.id] = attempt
             elif built.failure and not built.failure.said:

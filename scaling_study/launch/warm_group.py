@@ -45,8 +45,15 @@ STRANGERS = 128  # that may wait at our port and leave room for ranks
 LEAVE_SECONDS = 20.0  # for ranks to end once they are asked to
 LONGEST_SECONDS = 1e7  # of a launch; each build and each block has a time-out of its own
 MORE_LIKELY = 500  # to be killed where the host is out of memory: whoever runs, whose step asked for it
-# How long a peer may seem silent: as long as it may be stopped.
-PATIENT = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "86400", "HOROVOD_STALL_CHECK_DISABLE": "1"}
+# How long a peer may seem silent: as long as it may be stopped. torch's watchdog of NCCL counts a collective that has
+# ended, and that it has not looked at yet, as late once it is older than ten minutes; a second thread ends the process
+# where the watchdog made no step for eight (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp: checkTimeout, heartbeat).
+PATIENT = {
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": "86400",
+    "HOROVOD_STALL_CHECK_DISABLE": "1",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+}
 
 
 class GroupFailed(Exception):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from scaling_study.machine import visible_gpus
+from scaling_study.machine import LEAST_CONTEXT_BYTES, visible_gpus
 from scaling_study.processes.process import Stop
 
 # --- ports: checked before each launch that is told its own
@@ -69,7 +69,6 @@ def holder(port: int) -> str:
 # --- memory of GPUs, by NVML and without torch, as in machine.py
 
 GPU_WAIT_SECONDS, GPU_POLL_SECONDS = 30.0, 0.5
-SLACK_BYTES = 256 << 20  # less than any process with a CUDA context holds
 
 
 class GpuMemory:
@@ -96,7 +95,7 @@ class GpuMemory:
                     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
                     used = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
                     least = self._least[uuid] = min(used, self._least.get(uuid, used))
-                    if used > least + SLACK_BYTES:
+                    if used > least + LEAST_CONTEXT_BYTES:
                         pids = [str(user.pid) for user in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
                         who = f"process {', '.join(pids)}" if pids else "an unknown process"
                         yield f"{(used - least) / 2**30:.1f} GiB of {name} were still in use before it began, by {who}"

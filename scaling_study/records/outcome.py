@@ -31,6 +31,7 @@ EXCEPTION = re.compile(
     r"(?:\w+\.)*[A-Z]\w*(?<!ChildFailed)(?:Error|Exception): *\S[^\n]*"
 )  # in a log; torchrun adds its own
 MOST_CHARACTERS = 500  # of a reason
+WHAT_FITS = "batch_per_worker={} does not fit: give less, or `find: max_batch`, which measures what does"
 
 
 def first_problem(trial: Trial, ranks: Sequence[RankReport]) -> str:
@@ -181,7 +182,10 @@ def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
         unreadable = error
     rank_errors = errors(folder)
     first = rank_errors[0] if rank_errors else None
-    return replace(_failure(folder, exit, first, unreadable), rank_errors=tuple(rank_errors))
+    failure = _failure(folder, exit, first, unreadable)
+    if failure.status == "oom" and first and first.oom and trial.device == "cuda":
+        failure = replace(failure, reason=f"{failure.reason}; {WHAT_FITS.format(trial.batch_per_worker)}")
+    return replace(failure, rank_errors=tuple(rank_errors))
 
 
 def foreign_gpus(ranks: Sequence[RankReport], visible: Collection[str]) -> str:
@@ -189,6 +193,8 @@ def foreign_gpus(ranks: Sequence[RankReport], visible: Collection[str]) -> str:
 
     A launcher may pass over CUDA_VISIBLE_DEVICES. Not looked at: parts of a GPU (MIG), and any where none is known.
     """
+    if any(name.startswith("MIG-") for name in visible):
+        return ""
     for rank in ranks:
         for uuid in rank.gpu_uuids:
             if visible and uuid.startswith("GPU-") and uuid not in visible:

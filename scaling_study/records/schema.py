@@ -11,6 +11,7 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+from scaling_study.machine import LEAST_CONTEXT_BYTES
 from scaling_study.trial import STRICT, Trial, Window
 
 SCHEMA = 1
@@ -279,6 +280,26 @@ class RankReport:
 
 
 @dataclass(frozen=True)
+class GpuUse:
+    """A GPU, or a part of one (MIG), before a trial began."""
+
+    __pydantic_config__ = STRICT
+
+    uuid: str
+    name: str
+    used_bytes: int  # by all processes; without what the driver keeps for itself
+    total_bytes: int
+    processes: int | None = None  # that have a context on it; None: not known, as in some containers
+    utilization_percent: float | None = None  # in the last second or less
+
+    def __str__(self) -> str:
+        """`3.0 GiB of NVIDIA H100, by 2 processes, 97 % busy`."""
+        by = "" if not self.processes else f", by {self.processes} process{'es' * (self.processes > 1)}"
+        busy = "" if self.utilization_percent is None else f", {self.utilization_percent:.0f} % busy"
+        return f"{self.used_bytes / 2**30:.1f} GiB of {self.name}{by}{busy}"
+
+
+@dataclass(frozen=True)
 class Record:
     """The outcome of one trial. `ranks` is empty unless every rank left a whole report.
 
@@ -313,6 +334,7 @@ class Record:
     hosts: list[str] = field(default_factory=list)  # that it ran over, with their workers: ["h1:2", "h2:2"]
     machine_file: dict[str, Any] = field(default_factory=dict)  # what was given of one (machine_file.py)
     launch: str = ""  # that it shared with others: number/batch-group, "3/0-1-horovod" (stats/launches.py)
+    gpus_before: list[GpuUse] = field(default_factory=list)  # those of this host that it could see, as it began
     schema: int = SCHEMA
     window: InitVar[Window | None] = None  # only of the JSON, where it lies beside the other keys of the trial
 
@@ -362,6 +384,15 @@ def busy_elsewhere_cores(ranks: list[RankReport]) -> float | None:
         others = max(rank.host_cpu_seconds or 0.0 for rank in ours) - sum(rank.own_cpu_seconds or 0.0 for rank in ours)
         worst = max(worst or 0.0, others / window)
     return worst
+
+
+def gpus_in_use(record: Record) -> list[GpuUse]:
+    """The GPUs of a trial that others used before it began; all that it could see, where its ranks do not say which
+    ones they had. NVML and torch name a part of a GPU (MIG) differently."""
+    mine = {uuid for rank in record.ranks for uuid in rank.gpu_uuids}
+    known = mine & {use.uuid for use in record.gpus_before}
+    seen = [use for use in record.gpus_before if not known or use.uuid in known]
+    return [use for use in seen if use.used_bytes > LEAST_CONTEXT_BYTES]
 
 
 LEAST_LATENESS = 0.02  # of a step: ranks that are nearer to each other count as equal, whatever the interval says

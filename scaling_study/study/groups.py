@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 READ_AHEAD = ("images", "cholect45", "surgical_scenes")  # data whose files are decoded by threads
 ON_A_GPU = ("single", "torch_ddp", "torch_fsdp2", "mpi_allreduce", "horovod")  # tried in rounds, with one worker
+UNTESTED = "rounds over several GPUs are untested: no record of them from two or more GPUs was looked at yet"
 ALIKE = (
     "framework",
     "launcher",
@@ -48,10 +49,10 @@ def cooled(trial: Trial) -> Trial:
     return replace(trial, warm=None, window=replace(trial.window, rounds=None, block_seconds=None))
 
 
-def why_cold(trial: Trial, alone_on_gpus: bool = False) -> str:
+def why_cold(trial: Trial, alone_on_gpus: bool = False, interleave_gpus: bool = False) -> str:
     """Why a configuration has a launch to itself whatever it is asked for; empty: it need not.
 
-    `alone_on_gpus`: its study trains on GPUs what was not tried in rounds there.
+    `alone_on_gpus`: its study trains on GPUs what was not tried in rounds there. `interleave_gpus`: that is allowed.
     """
     if why := FRAMEWORKS[trial.framework].cold:
         return why
@@ -59,9 +60,9 @@ def why_cold(trial: Trial, alone_on_gpus: bool = False) -> str:
         return why
     if "srun" in (trial.launcher, command.starter(trial)):
         return "ranks that srun has started are not stopped while others are measured"
-    if trial.device == "cuda" and (alone_on_gpus or _is_untried(trial)):
+    if trial.device == "cuda" and not interleave_gpus and (alone_on_gpus or _is_untried(trial)):
         tried = f"on a GPU rounds were tried with one worker of {', '.join(ON_A_GPU)} only"
-        return f"{tried}, and what is compared is to be measured alike"
+        return f"{tried}, and what is compared is to be measured alike (interleave_gpus: true has them in rounds too)"
     if trial.find or trial.epochs or trial.trained:
         return "it is no short window of steps"
     if trial.data in READ_AHEAD or trial.input not in (None, "memory"):
@@ -76,6 +77,11 @@ def alone_on_gpus(trials: Iterable[Trial]) -> bool:
     nothing, and does not count."""
     on_gpus = (trial for trial in trials if trial.device == "cuda" and FRAMEWORKS[trial.framework].trains)
     return any(_is_untried(trial) for trial in on_gpus if not trial.oversubscribe)
+
+
+def on_several_gpus(trial: Trial) -> bool:
+    """True for a trial whose workers have a GPU each, and are more than one."""
+    return trial.device == "cuda" and trial.workers > 1 and not trial.oversubscribe
 
 
 def _is_untried(trial: Trial) -> bool:

@@ -14,6 +14,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,6 +22,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from scaling_study.errors import StudyError, quoted
+from scaling_study.hosts.hosts import parse_hosts
+from scaling_study.machine import Machine
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import documents
 from scaling_study.study.study import Strict, nearest, validated
@@ -79,6 +82,39 @@ class Topology(Strict):
         return self
 
 
+class Gpus(Strict):
+    """The GPUs of a host, all alike."""
+
+    count: int = Field(ge=1, le=64)
+    name: Text  # as nvidia-smi calls one
+    memory_gib: float = Field(gt=0, le=1e5)  # of one
+    tflops: float | None = Field(default=None, gt=0, le=1e6)  # dense peak of one in bf16, by its data sheet
+
+
+class Hardware(Strict):
+    """One host of a machine, so that a study can be planned for it elsewhere."""
+
+    cores: int = Field(ge=1, le=100_000)
+    cpu: Text
+    memory_gib: float = Field(gt=0, le=1e6)
+    gpus: Gpus | None = None
+
+    def machine(self, libraries: Mapping[str, str]) -> Machine:
+        """This host, with these libraries installed."""
+        memory, gpus = int(self.memory_gib * 2**30), self.gpus
+        if not gpus:
+            return Machine(self.cores, self.cpu, memory, libraries=libraries)
+        return Machine(
+            self.cores,
+            self.cpu,
+            memory,
+            (gpus.name,) * gpus.count,
+            libraries,
+            gpu_memory_bytes=int(gpus.memory_gib * 2**30),
+            gpu_tflops=gpus.tflops or 0.0,
+        )
+
+
 class MachineFile(Strict):
     """The keys of a machine file. None of them must be given."""
 
@@ -91,6 +127,8 @@ class MachineFile(Strict):
     setup: list[Text] = Field(default_factory=list)  # shell lines of a batch script, before anything is started
     topology: Topology | None = None  # for predictions; decides the speed of no trial
     container: Text | None = None  # what stands before a job's command, like `apptainer exec --nv image.sif`
+    hardware: Hardware | None = None  # of each host, for plans that are made elsewhere; a sweep goes by what is there
+    hosts: list[Text] = Field(default_factory=list)  # with their slots, where no option and no job gives others
 
     @field_validator("environment", mode="before")
     @classmethod
@@ -125,6 +163,18 @@ class MachineFile(Strict):
         text = json.dumps({key: dict(v) if isinstance(v, Mapping) else v for key, v in given.items()}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8] if given else ""
 
+    def machine(self, here: Machine, elsewhere: bool) -> Machine:
+        """The machine to plan for: `here`, with the speed of its GPUs where they are this file's hardware.
+
+        `elsewhere`: the plan may be of another machine, and is of this file's hardware where it names other GPUs.
+        """
+        if not self.hardware:
+            return here
+        described = self.hardware.machine(here.libraries)
+        if described.gpus == here.gpus:
+            return replace(here, gpu_tflops=described.gpu_tflops)
+        return described if elsewhere else here
+
 
 def find(word: str) -> Path:
     """The file that `--machine word` means. Raises StudyError, naming those there are."""
@@ -144,4 +194,13 @@ def load(path: Path) -> MachineFile:
     document = documents.read(path)
     if not isinstance(document.value, dict):
         raise StudyError([f"{path}:1: a machine file is a mapping; machines/example.yaml shows its keys"])
-    return validated(MachineFile, document, document.value, lambda place: list(MachineFile.model_fields))
+    file = validated(MachineFile, document, document.value, _known)
+    parse_hosts((document.at(("hosts", index)), word) for index, word in enumerate(file.hosts))  # or raises
+    return file
+
+
+def _known(place: documents.Place) -> list[str]:
+    """The keys that could stand where `place` stands."""
+    parts: dict[str, type[Strict]] = {"hardware": Hardware, "gpus": Gpus, "topology": Topology}
+    shape = parts.get(str(place[-2]), MachineFile) if len(place) > 1 else MachineFile
+    return list(shape.model_fields)

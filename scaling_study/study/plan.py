@@ -21,7 +21,7 @@ from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
 from scaling_study.models import MODELS, NO_MODEL, NONE, model_named
-from scaling_study.study import combinations, defaults, groups, rules, support
+from scaling_study.study import combinations, defaults, groups, on_gpus, rules, support
 from scaling_study.study.combinations import data_shares, worker_count
 from scaling_study.study.study import Measure, Study, Sweep
 from scaling_study.study.support import ALONE, Cluster, unsupported
@@ -159,14 +159,15 @@ class Draft:
             own = None if trial.command else model_named(trial.model).data  # a command reads what it likes
             if trial.data == "auto" and (source := data.get(own or "")):
                 trial = replace(trial, data=source.name)
-            if sweep.measure.warm and not groups.why_cold(trial, alone_on_gpus):
+            if sweep.measure.warm and not groups.why_cold(trial, alone_on_gpus, sweep.measure.interleave_gpus):
                 trial = groups.warmed(trial, sweep.measure)
             if trial.configuration not in planned:
                 why_not = unsupported(trial, self.machine, self.cluster)
                 planned[trial.configuration] = Planned(trial, sweep.measure, why_not, seeds_of(trial, sweep))
                 if (key := why_not.partition("=")[0]) in defaults.FOLLOWING:
                     wrong[f"{combinations.line_of(self.study, sweep, key)}: {why_not}"] = None
-        notes = (*self.notes, *wrong, *_notes(planned, len(self.trials) - len(planned), data, self.cluster))
+        collapsed = len(self.trials) - len(planned)
+        notes = (*self.notes, *wrong, *_notes(planned, collapsed, data, self.cluster, self.machine))
         plan = Plan(
             self.study, self.machine, tuple(planned.values()), notes, cluster=self.cluster, follows=self.follows
         )
@@ -305,7 +306,7 @@ ONE_HOST = (  # said where several were given
 
 
 def _notes(
-    planned: Mapping[str, Planned], collapsed: int, data: Mapping[str, DataSource], cluster: Cluster
+    planned: Mapping[str, Planned], collapsed: int, data: Mapping[str, DataSource], cluster: Cluster, machine: Machine
 ) -> Iterator[str]:
     if collapsed:
         yield (
@@ -320,8 +321,25 @@ def _notes(
             yield f"SYNTHETIC DATA: {source.why}"
     alone: dict[str, set[str]] = {}
     alone_on_gpus = groups.alone_on_gpus(each.trial for each in planned.values())
-    for each in planned.values():
-        if each.measure.warm and not each.unsupported and (why := groups.why_cold(each.trial, alone_on_gpus)):
+    able = [each for each in planned.values() if not each.unsupported]
+    for each in able:
+        asked = each.measure
+        if asked.warm and (why := groups.why_cold(each.trial, alone_on_gpus, asked.interleave_gpus)):
             alone.setdefault(why, set()).add(each.trial.framework)
     for why, names in sorted(alone.items()):
         yield f"not in rounds: {', '.join(sorted(names))}: {why}"
+    in_turns = [each.trial for each in able if each.trial.warm]
+    if any(map(groups.on_several_gpus, in_turns)):
+        yield groups.UNTESTED
+        on_gpus_alone = [group for group in groups.groups(in_turns) if group[0].device == "cuda"]
+        yield on_gpus.side_by_side(on_gpus_alone, machine.gpu_memory_bytes)
+    yield from _unlike_the_file(cluster, machine)
+
+
+def _unlike_the_file(cluster: Cluster, machine: Machine) -> Iterator[str]:
+    """GPUs that the machine file has and this machine does not show, such as one that is missing."""
+    if (hardware := cluster.file.hardware) and (described := hardware.machine({})).gpus != machine.gpus:
+        yield (
+            f"the machine file describes {described.gpus_text}, this machine shows {machine.gpus_text}: what needs "
+            "more is unsupported"
+        )

@@ -65,6 +65,7 @@ class Measure(Strict):
     warm: bool = False  # in rounds, by processes that several configurations share, where they can
     rounds: int = Field(default=8, ge=1, le=1000)  # of such a launch
     block_seconds: float = Field(default=0.5, gt=0, le=MOST_SECONDS)  # of one configuration in one round
+    interleave_gpus: bool = False  # in rounds also over several GPUs, and by frameworks not tried so (study/groups.py)
     repeats: int = Field(default=3, ge=1, le=1000)
     max_repeats: int = Field(default=10, ge=1, le=1000)
     target_interval: float = Field(default=0.02, ge=1e-4, lt=1)  # half-width of the 95 % interval over the mean
@@ -80,6 +81,8 @@ class Measure(Strict):
             low, high = getattr(self, least), getattr(self, most)
             if high is not None and high < low:
                 raise ValueError(f"{most}={high:.10g} is less than {least}={low:.10g}")
+        if self.interleave_gpus and not self.warm:
+            raise ValueError("interleave_gpus=true is about rounds: give warm: true beside it")
         return self
 
 

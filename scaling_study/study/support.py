@@ -14,7 +14,7 @@ from scaling_study.hosts import hosts
 from scaling_study.hosts.hosts import Host
 from scaling_study.machine import DALI, Machine
 from scaling_study.models import IMAGENET, MODELS, model_named
-from scaling_study.study import command, rules
+from scaling_study.study import command, on_gpus, rules
 from scaling_study.study.machine_file import MachineFile
 from scaling_study.targets import logs
 from scaling_study.trial import TRAIN_KEYS, Trial, Window
@@ -295,6 +295,8 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         each = "" if need == workers else f" of {trial.cores_per_worker} cores each"
         limit = f" ({machine.limited_by})" if machine.limited_by and what == "cores" and over == 1 else ""
         return f"{workers} workers{each} need {need} {what}, {who} has {have}{limit}"
+    if trial.device == "cuda":
+        return _passes_over_names(trial, cluster) or on_gpus.why_too_large(trial, machine)
     return ""
 
 
@@ -316,3 +318,12 @@ def _no_kernels(trial: Trial, machine: Machine) -> str:
     if trial.compile and (lacks := machine.cannot_compile.get(trial.device)):
         return f"compile=true: {lacks}; or compile: false"
     return ""
+
+
+def _passes_over_names(trial: Trial, cluster: Cluster) -> str:
+    """Why a launcher would take other GPUs than CUDA_VISIBLE_DEVICES names; empty where it takes these."""
+    words = [word.strip() for word in cluster.visible_gpus.split(",")]
+    if trial.launcher != "deepspeed" or cluster.hosts_of(trial) or all(not word or word.isdecimal() for word in words):
+        return ""
+    named = f"CUDA_VISIBLE_DEVICES={cluster.visible_gpus}"
+    return f"the launcher deepspeed knows GPUs by their indices, not by names as in {named}: launcher=torchrun does"

@@ -23,7 +23,7 @@ from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.views import catalog, work
 from analysis.views.view import View
-from scaling_study.records.schema import Lateness, Phases
+from scaling_study.records.schema import GpuUse, Lateness, Phases
 from scaling_study.settings import CHECKOUT
 from tests.net.examples import example
 
@@ -254,6 +254,20 @@ CASES = {
     ),
     "a machine that was not quiet": Case(
         "busy", DOUBT, [ONE, Flawed(TWO, {"own_cpu_seconds": 0.0, "host_cpu_seconds": 100.0})], "3 of 3 runs"
+    ),
+    "a GPU that others used": Case(
+        "gpus in use",
+        DOUBT,
+        [ONE_GPU, Flawed(TWO_GPUS, {}, {"gpus_before": [GpuUse("GPU-0", "H100", 3 << 30, 80 << 30, 2, 97.0)]})],
+        "Before 3 runs began, others used a GPU of theirs: 3.0 GiB of H100, by 2 processes, 97 % busy",
+        [ONE_GPU, Flawed(TWO_GPUS, {}, {"gpus_before": [GpuUse("GPU-0", "H100", 4 << 20, 80 << 30, 0, 97.0)]})],
+    ),
+    "rounds over several GPUs": Case(
+        "untested rounds",
+        DOUBT,
+        [replace(one, keys=(*CUDA, ("warm", True))) for one in (ONE, TWO)],
+        "untested",
+        [ONE_GPU, TWO_GPUS],
     ),
     "a CPU quota": Case(
         "throttled",

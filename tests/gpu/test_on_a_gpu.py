@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
+from scaling_study.machine import gpu_use
 from scaling_study.measure import surroundings
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.surroundings import PowerMeter, gpu_uuids
 from scaling_study.measure.training import Phase, now
+from scaling_study.records import store
+from scaling_study.records.schema import GpuUse
+from scaling_study.settings import CHECKOUT
+from scaling_study.study import groups
 from scaling_study.workloads.feed import sent
 
 pytestmark = [
@@ -94,3 +102,40 @@ def test_phases_add_up_to_the_wall_clock_and_events_agree() -> None:
     wall_seconds = now(GPU) - began
     assert phase.seconds["forward"] == pytest.approx(wall_seconds, rel=0.05)
     assert start.elapsed_time(end) / 1e3 == pytest.approx(wall_seconds, rel=0.05)
+
+
+def test_nvml_sees_the_gpus_that_torch_sees_and_what_is_used_of_them() -> None:
+    held = torch.ones(GIB, dtype=torch.uint8, device=GPU)
+    busy(1.5)
+    uses = [GpuUse(**use) for use in gpu_use()]
+    assert len(uses) == torch.cuda.device_count()
+    if not uses[0].uuid.startswith("MIG-"):
+        assert [uses[0].uuid] == gpu_uuids([0])
+        assert (uses[0].utilization_percent or 0) > 20
+    free, total = torch.cuda.mem_get_info(GPU)
+    assert uses[0].used_bytes > held.nbytes and uses[0].total_bytes == pytest.approx(total, rel=0.05)
+    assert uses[0].used_bytes <= total - free, "of all programs, without the driver's own"
+
+
+TURNS = """study: turns
+parity: false
+measure: {warm: true, interleave_gpus: true, rounds: 3, block_seconds: 0.3, min_steps: 3, min_seconds: 0, repeats: 2}
+sweeps:
+  - {framework: single, data: synthetic, model: resnet18}
+  - {framework: torch_ddp, data: synthetic, model: resnet18, workers: 2}
+  - {framework: torch_fsdp2, data: synthetic, model: resnet18, workers: 2}
+  - {framework: horovod, data: synthetic, model: resnet18, workers: 2}
+"""
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="this machine has no two GPUs")
+def test_groups_on_two_gpus_take_turns(tmp_path: Path) -> None:
+    """Where this has passed, and its records were looked at, rounds over several GPUs are no longer untested."""
+    (tmp_path / "turns.yaml").write_text(TURNS)
+    sweep = [sys.executable, str(CHECKOUT / "run_sweep.py"), "turns.yaml", "--no-report"]
+    done = subprocess.run(sweep, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    records = [each for each in store.read_study(tmp_path / "results" / "turns") if each.status != "unsupported"]
+    assert len(records) >= 6 and {each.status for each in records} == {"ok"}, done.stdout + done.stderr
+    for each in records:
+        assert each.launch and each.gpus_before and (groups.UNTESTED in each.notes) == (each.trial.workers > 1)
+        assert len({uuid for rank in each.ranks for uuid in rank.gpu_uuids}) == each.trial.workers

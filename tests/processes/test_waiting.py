@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 
 import pytest
+from planted_gpus import Gpu, plant
 
 from scaling_study.processes import leftovers
 from scaling_study.processes.leftovers import GpuMemory
@@ -65,32 +64,16 @@ def test_a_port_that_is_given_back_meanwhile_is_taken(taken: socket.socket, stop
 @pytest.fixture
 def used(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """used(1 * GIB, 0): that much is in use on each GPU; a list is what it will be at each look, the last for ever."""
-    in_use: list[list[int]] = []
-
-    def look(handle: int) -> SimpleNamespace:
-        now = in_use[handle]
-        return SimpleNamespace(used=now.pop(0) if len(now) > 1 else now[0])
-
-    nvml = SimpleNamespace(
-        NVMLError=OSError,
-        nvmlInit=lambda: None,
-        nvmlDeviceGetCount=lambda: len(in_use),
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetHandleByUUID=lambda uuid: int(uuid[-1]),
-        nvmlDeviceGetName=lambda handle: "T4",
-        nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}",
-        nvmlDeviceGetMemoryInfo=look,
-        nvmlDeviceGetComputeRunningProcesses=lambda handle: [SimpleNamespace(pid=123)],
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(leftovers, "GPU_POLL_SECONDS", 0.01)
     monkeypatch.setattr(leftovers, "GPU_WAIT_SECONDS", 0.2)
 
-    def plant(*bytes: int | list[int]) -> None:
-        in_use[:] = [size if isinstance(size, list) else [size] for size in bytes]
+    def planted(*bytes: int | list[int]) -> None:
+        looks = [size if isinstance(size, list) else [size] for size in bytes]
+        gpus = [Gpu("T4", looks=each, pids=[123]) for each in looks]
+        plant(monkeypatch, gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
-    return plant
+    return planted
 
 
 HELD = "3.0 GiB of T4 were still in use before it began, by process 123"

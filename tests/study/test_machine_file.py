@@ -32,6 +32,8 @@ def test_the_example_says_everything_that_can_be_said_of_hosts():
     assert example.environment == {"OMP_WAIT_POLICY": "passive", "NCCL_DEBUG": "WARN"}
     assert example.flags == {"mpirun": ["--mca", "btl_tcp_links", "4"]}
     assert example.price_per_worker_hour == 1.2
+    assert example.hardware and example.hardware.machine({}).gpus_text == "4 x NVIDIA A100-SXM4-80GB"
+    assert example.hosts == ["h1:4", "h2:4"]
 
 
 def test_numbers_stand_for_their_text(tmp_path):
@@ -68,6 +70,16 @@ def test_numbers_stand_for_their_text(tmp_path):
             "price_per_worker_hour: -1\n",
             "m.yaml:1: price_per_worker_hour: -1 is not right: input should be greater",
         ),
+        ("hardware: {cores: 8, cpu: x}\n", "m.yaml:1: 'hardware.memory_gib' is missing"),
+        (
+            "hardware:\n  cores: 8\n  cpu: x\n  memory_gib: 8\n  gpus: {count: 8, name: A, memory_gib: 80, tflop: 9}\n",
+            "m.yaml:5: unknown key 'tflop'; did you mean 'tflops'?",
+        ),
+        (
+            "hardware: {cores: 8, cpu: x, memory_gib: 0}\n",
+            "m.yaml:1: hardware.memory_gib: 0 is not right: input should be greater than 0",
+        ),
+        ("description: x\nhosts: [h1:8, h1:8]\n", "m.yaml:2: host h1 is listed twice; list it once"),
         ("- interface\n", "m.yaml:1: a machine file is a mapping"),
     ],
 )
