@@ -252,25 +252,26 @@ def end_descendants(child: subprocess.Popen[bytes] | None = None, not_ours: Set[
     """End every process that descends from `child`: TERM, a moment to obey, then KILL until none is left.
 
     All descendants of this process but `not_ours` count as such: of an orphan it is no longer known. The code of
-    `child` itself is left to whoever started it. Returns how many were alive.
+    `child` itself is left to whoever started it. Returns how many it ended.
     """
-    descendants = first = _descendants(child, not_ours)
-    for process in descendants:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.terminate()
-            process.resume()  # a stopped process sees the TERM only once it continues
-    _wait_until_ended(descendants, GRACE_SECONDS)
-    while descendants := _descendants(child, not_ours):  # a process may have forked meanwhile
-        for process in descendants:
+    seen, signal_one = set[int](), psutil.Process.terminate
+    while True:
+        alive, collected = _descendants(child, not_ours)
+        seen |= {process.pid for process in alive}
+        if not (alive or collected):  # of one that was collected a child may be here by now
+            return len(seen)
+        for process in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        _wait_until_ended(descendants, GRACE_SECONDS)
-    return len(first)
+                signal_one(process)
+                process.resume()  # a stopped process sees the TERM only once it continues
+        _wait_until_ended(alive, GRACE_SECONDS)
+        signal_one = psutil.Process.kill if alive else signal_one
 
 
-def _descendants(child: subprocess.Popen[bytes] | None, not_ours: Set[int]) -> list[psutil.Process]:
-    """Those alive; adopted zombies are collected on the way, so that a long sweep does not fill the process table."""
-    alive = []
+def _descendants(child: subprocess.Popen[bytes] | None, not_ours: Set[int]) -> tuple[list[psutil.Process], list[int]]:
+    """(those alive, the pids of adopted zombies that were collected on the way, so that a long sweep does not fill the
+    process table)."""
+    alive, collected = list[psutil.Process](), list[int]()
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
             if process.pid in not_ours:
@@ -278,8 +279,8 @@ def _descendants(child: subprocess.Popen[bytes] | None, not_ours: Set[int]) -> l
             if process.status() != psutil.STATUS_ZOMBIE:
                 alive.append(process)
             elif process.ppid() == os.getpid() and not (child and process.pid == child.pid):  # whose code is Popen's
-                os.waitpid(process.pid, os.WNOHANG)
-    return alive
+                collected.append(os.waitpid(process.pid, os.WNOHANG)[0])  # 0: threads of it live on
+    return alive, list(filter(None, collected))
 
 
 def _wait_until_ended(processes: Sequence[psutil.Process], seconds: float) -> None:

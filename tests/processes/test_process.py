@@ -74,10 +74,13 @@ def test_a_stopped_grandchild_is_ended_too(run):
     assert ended.timed_out and not alive(int(log))
 
 
-def test_what_a_finished_command_leaves_behind_is_ended(run):
+def test_what_a_finished_command_leaves_behind_is_ended_and_counted(run):
     ended, log = run(SPAWN_IN_A_SESSION_OF_ITS_OWN.format(grandchild=SLEEP, then=""))
     assert ended.code == 0 and not ended.timed_out
-    assert not alive(int(log))
+    assert ended.left_behind == 1 and not alive(int(log))
+    daemon = "import os, time\nfor _ in range(200):\n    os.fork() and os._exit(0)\n    os.setsid()\ntime.sleep(600)"
+    assert all(run(daemon)[0].left_behind for _ in range(3)), "one may fork and end while they are looked at"
+    assert run("print('nobody')")[0].left_behind == 0
 
 
 def test_processes_of_somebody_else_are_left_alone(run):
