@@ -1,7 +1,7 @@
 """Nothing here runs what a file or a value says: no shell is given one, nothing is unpickled, YAML holds data only.
 
 Shown by running every launcher with values made for a shell, and by rules of the linter. Here too:
-every threat that docs/reliability.md lists has a test that exists.
+every threat that docs/reliability.md lists names a test.
 """
 
 from __future__ import annotations
@@ -76,17 +76,10 @@ def test_the_linter_refuses_what_would_run_what_a_file_says() -> None:
     assert {"S102", "S301", "S302", "S307", "S506", "S602", "S604", "S605"} <= {*asked}
 
 
-def test_the_list_of_threats_names_tests_that_exist() -> None:
+def test_every_threat_of_the_list_has_a_test() -> None:
     page = (CHECKOUT / "docs" / "reliability.md").read_text(encoding="utf-8")
     section = page.split("## Hostile input")[1].split("\n## ")[0]
     rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")][2:]
     assert len(rows) > 15 and all(len(row) == 3 for row in rows)
-    defined = {
-        name
-        for path in (CHECKOUT / "tests").rglob("test_*.py")
-        for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))
-    }
-    for threat, _, named in rows:
-        tests = re.findall(r"`(test_\w+)`", named)
-        assert tests, f"no test stands for: {threat}"
-        assert set(tests) <= defined, set(tests) - defined
+    for threat, _, named in rows:  # that these tests exist: test_documents_links.py
+        assert re.findall(r"`(test_\w+)`", named), f"no test stands for: {threat}"

@@ -3,7 +3,6 @@ is not. docs/flaws.md has the table of all of them."""
 
 from __future__ import annotations
 
-import ast
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -601,15 +600,5 @@ TABLE = re.findall(r"^\| (F\d+) \|.*\|([^|]*)\|$", PAGE, re.MULTILINE)
 
 def test_every_flaw_has_its_row_in_the_page_with_the_tests_that_show_it() -> None:
     assert [f"F{number}" for number in range(1, 29)] == [flaw for flaw, _ in TABLE]
-    assert all(re.findall(r"`(test_\w+)`", shown) for _, shown in TABLE)
-
-
-def test_every_test_that_the_table_names_exists() -> None:
-    named = set(re.findall(r"`(test_\w+)`", PAGE))
-    exist = {
-        node.name
-        for path in (CHECKOUT / "tests").rglob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef)
-    }
-    assert len(named) >= 28 and named <= exist, named - exist
+    named = [re.findall(r"`(test_\w+)`", shown) for _, shown in TABLE]  # that they exist: test_documents_links.py
+    assert all(named) and len({name for names in named for name in names}) >= 28
