@@ -89,6 +89,7 @@ class Gpus(Strict):
     name: Text  # as nvidia-smi calls one
     memory_gib: float = Field(gt=0, le=1e5)  # of one
     tflops: float | None = Field(default=None, gt=0, le=1e6)  # dense peak of one in bf16, by its data sheet
+    capability: float | None = Field(default=None, ge=1, le=99)  # to compute, of one whose name does not tell it
 
 
 class Hardware(Strict):
@@ -112,6 +113,7 @@ class Hardware(Strict):
             libraries,
             gpu_memory_bytes=int(gpus.memory_gib * 2**30),
             gpu_tflops=gpus.tflops or 0.0,
+            gpu_capability=gpus.capability or 0.0,
         )
 
 
@@ -172,7 +174,8 @@ class MachineFile(Strict):
             return here
         described = self.hardware.machine(here.libraries)
         if described.gpus == here.gpus:
-            return replace(here, gpu_tflops=described.gpu_tflops)
+            capability = here.gpu_capability or described.gpu_capability
+            return replace(here, gpu_tflops=described.gpu_tflops, gpu_capability=capability)
         return described if elsewhere else here
 
 

@@ -31,8 +31,8 @@ def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return place
 
 
-def dry_run(capsys: Capture, name: str) -> list[dict[str, Any]]:
-    assert cli.main(["run", name, "--dry-run", "--json"]) == 0
+def dry_run(capsys: Capture, *words: str) -> list[dict[str, Any]]:
+    assert cli.main(["run", *words, "--dry-run", "--json"]) == 0
     trials: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["trials"]
     return trials
 
@@ -48,6 +48,8 @@ def test_the_first_study_of_a_gpu_computes_in_bf16_compiled(
     seen = {(t["device"], t["precision"], t["memory_format"], t["compile"], t["unsupported"]) for t in trials}
     assert seen == {("cuda", "bf16", "channels_last", True, "")}
     at(TWO)
+    elsewhere = dry_run(capsys, "study.yaml", "--machine", "dgx-h100")
+    assert {(t["device"], t["precision"], t["compile"]) for t in elsewhere} == {("cuda", "bf16", True)}
     seen = {(t["device"], t["precision"], t["memory_format"], t["compile"]) for t in dry_run(capsys, "study.yaml")}
     assert seen == {("cpu", "fp32", "contiguous", False)}
     monkeypatch.setenv("COLUMNS", "200")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling_study.errors import StudyError
+from scaling_study.machine import Machine
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import machine_file
 from scaling_study.study.machine_file import MachineFile
@@ -121,3 +123,14 @@ def test_an_unknown_name_is_refused_with_those_there_are():
         machine_file.find("exmple")
     with pytest.raises(StudyError, match=r"; there are .*example"):
         machine_file.find("cluster-of-ours")
+
+
+def test_a_machine_file_says_what_a_gpu_computes_in_whose_name_does_not(tmp_path: Path) -> None:
+    text = "hardware: {cores: 8, cpu: x, memory_gib: 8, gpus: {count: 2, name: NEW, memory_gib: 80, capability: 13}}\n"
+    (tmp_path / "m.yaml").write_text(text)
+    file, here = machine_file.load(tmp_path / "m.yaml"), Machine(2, "x", 8 << 30, ("NEW",) * 2)
+    assert here.capability == 0.0
+    assert {file.machine(each, elsewhere=True).capability for each in (here, replace(here, gpus=()))} == {13.0}
+    assert file.machine(replace(here, gpu_capability=12.1), elsewhere=True).capability == 12.1, (
+        "the driver's word counts"
+    )
