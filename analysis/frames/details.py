@@ -26,7 +26,7 @@ from scaling_study.stats.launches import together
 from scaling_study.stats.network import COLLECTIVES
 
 PHASE_COLUMNS = tuple(f"{name}_seconds" for name in PHASES)
-OF_A_DEVICE = ("forward_flops_per_sample", "peak_flops_per_second", "peak_bytes_per_second", "tf32")
+OF_A_DEVICE = ("forward_flops_per_sample", "peak_flops_per_second", "peak_bytes_per_second", "tf32", "moved_bytes")
 FORWARD, BACKWARD, INPUT, WEIGHT = KINDS = ("forward", "backward", "backward_input", "backward_weight")
 # Quantiles and not the samples: ten thousand runs of thousands of steps stay small. Every sample is in samples.npz.
 QUANTILES = {"least": 0.0, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99, "most": 1.0}
@@ -81,7 +81,7 @@ def probe_rows(record: Record) -> list[Row]:
 
 # Ranks are kept apart because waiting for the slowest is only seen between them. `step_seconds`: the mean of the timed
 # steps; `instrumented_seconds`: of those whose phases were timed.
-RANKS = WHO | whole("rank")
+RANKS = WHO | whole("rank") | {"device_name": None}
 RANKS |= numbers("step_seconds", "instrumented_seconds", *PHASE_COLUMNS, *OF_A_DEVICE, "price_per_worker_hour")
 
 
@@ -92,6 +92,7 @@ def rank_rows(record: Record) -> list[Row]:
         (
             *who(record),
             rank.rank,
+            printable(rank.device_name),
             rank.window_seconds / len(rank.step_seconds) if rank.step_seconds else None,
             *(getattr(rank.phases, name, None) for name in ("step_seconds", *PHASE_COLUMNS)),
             *(getattr(rank, name) for name in OF_A_DEVICE),

@@ -2,7 +2,7 @@
 
     phases       each timed between two waits for the device                        up to ten, a fourth of the timed
     arrivals     when each gradient is there                                        one step
-    counted      bytes given to collectives, sent by the host, and of memory        one step
+    counted      bytes given to collectives, sent by the host, held, and moved      one step
     overlap      of communication and computing, under torch's profiler             one step
 
 A long step is counted under the profiler, and where few are timed, phases are timed while gradients arrive: then two
@@ -89,6 +89,14 @@ def watchable(trial: Trial) -> bool:
     table = FRAMEWORKS[trial.framework]
     plain = table.trains and not (table.shards or table.cuts_model or table.one_process or table.has_rounds)
     return plain and trial.find is None
+
+
+def operators_are_seen(trial: Trial) -> bool:
+    """True where a worker calls the operators of its step one by one, on one device: not inside a compiled model, by
+    threads for several devices, or batch after batch of a round."""
+    table = FRAMEWORKS[trial.framework]
+    alone = not table.one_process or trial.workers == 1
+    return table.trains and alone and not (trial.compile or table.has_rounds or table.cuts_model)
 
 
 PORTS = Path("/sys/class/infiniband")
@@ -320,6 +328,7 @@ def inspect(
         "communication_bytes": dict(wire.bytes),
         "transport": traffic.carrier(sum(wire.bytes.values())),
         "sent_bytes": traffic.by_sockets,
+        "moved_bytes": wire.moved_bytes if operators_are_seen(trial) else None,
         "overlap": observed.overlap,
         "nccl_kernels": observed.nccl_kernels,
         "memory": memory.by_kind(not trial.warm),

@@ -1,4 +1,4 @@
-"""Bytes handed to collectives, counted at the call, and bytes that sockets sent.                        [torch]
+"""Bytes of one step: handed to collectives, sent by sockets, and moved through memory by operators.     [torch]
 
 Collectives of torch.distributed are operators of torch's dispatcher, whoever calls them: DDP's reducer in C++,
 FSDP, DeepSpeed, FairScale. During one step that is not timed, and only then, they pass through here on their way.
@@ -9,22 +9,33 @@ A library with collectives of its own names the function through which it hands 
 Counted is the size of the whole tensor that a collective works on: what goes into an allreduce or a reduce-scatter,
 what comes out of an all-gather. This is the payload. What a library's algorithm sends for it is
 `scaling_study.stats.network.sent_share`; what left through TCP sockets, `sent_by_sockets` counts.
+
+In the same step every operator of torch passes, forward, backward and update: `moved_bytes` adds up what each of them
+reads and writes, as if no cache kept anything (analysis/views/roofline.py).
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import socket
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scaling_study.observe.inside import KINDS, REDUCTIONS, tensor_bytes
+
+# Operators of torch by what they leave alone. Anything else reads all that it is given.
+MOVE_NOTHING = ("_unsafe_view", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+LOOK_UP = {"embedding": "weight", "index": "self", "index_select": "self", "gather": "self", "nll_loss_forward": "self"}
+OVERWRITE = ("copy_", "fill_", "zero_")
+UNREAD = {"nll_loss_backward": "self"}  # an argument that only lends its shape
 
 
 class Wire:
@@ -37,6 +48,11 @@ class Wire:
         self._watched: list[tuple[Any, str, str, Callable[[Any], bool] | None]] = []
         self._originals: list[tuple[Any, str, Any]] = []
         self._dispatched = Dispatched(self.count)
+
+    @property
+    def moved_bytes(self) -> int:
+        """Through memory, by the operators that were called; those inside a compiled model are not."""
+        return self._dispatched.moved_bytes
 
     def watch(self, owner: Any, name: str, kind: str, done: Callable[[Any], bool] | None = None) -> None:
         """Count the tensors in the arguments of `owner.name` as `kind` (allreduce, all_gather, ...).
@@ -102,11 +118,13 @@ class Wire:
 
 
 class Dispatched(TorchDispatchMode):
-    """Tells every collective that passes torch's dispatcher on this thread (backward's threads inherit it)."""
+    """Tells every collective that passes torch's dispatcher on this thread (backward's threads inherit it), and adds up
+    the bytes that torch's own operators move."""
 
     def __init__(self, count: Any) -> None:
         super().__init__()
         self.count = count
+        self.moved_bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(kind.__name__ == "DTensor" for kind in types):
@@ -117,7 +135,44 @@ class Dispatched(TorchDispatchMode):
             if kind:  # gathering and scattering name both the whole and its parts: the whole is the larger
                 sizes = [tensor_bytes(value) for value in args]
                 self.count(kind, max(sizes, default=0))
-        return func(*args, **(kwargs or {}))
+        made = func(*args, **(kwargs or {}))
+        if func.namespace == "aten":
+            self.moved_bytes += moved_bytes(func, args, kwargs or {}, made)
+        return made
+
+
+def moved_bytes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> int:
+    """Bytes that one call of an operator reads and writes where no cache keeps anything.
+
+    Tensors that it is given are read once, those that it makes or changes are written once; a view moves nothing. Of
+    the table of a lookup no more is read than its result has bytes, or its indices. `func`: an OpOverload.
+    """
+    name, schema = func.overloadpacket.__name__, func._schema
+    if func.is_view or name in MOVE_NOTHING:
+        return 0
+    given = {a.name: value for a, value in zip(schema.arguments, args, strict=False)} | dict(kwargs)
+    reads = {key: footprint(value) for key, value in given.items()}
+    results = made if isinstance(made, tuple) else (made,)
+    written = sum(footprint(one) for told, one in zip(schema.returns, results, strict=False) if told.alias_info is None)
+    if (table := LOOK_UP.get(name, "")) in reads:
+        reads[table] = min(reads[table], max(written, sum(size for key, size in reads.items() if key != table)))
+    for argument in schema.arguments:
+        if argument.alias_info is not None and argument.alias_info.is_write and argument.name in reads:
+            written += reads[argument.name]
+            if argument.kwarg_only or name in OVERWRITE:
+                reads[argument.name] = 0
+    reads.pop(UNREAD.get(name, ""), None)
+    return written + sum(reads.values())
+
+
+def footprint(value: Any) -> int:
+    """Bytes in memory of the tensors in a value: of one that is repeated along a dimension (a stride of 0), once."""
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided:
+            return 0
+        sides = zip(value.shape, value.stride(), strict=True)
+        return value.element_size() * math.prod(side for side, stride in sides if stride)
+    return sum(map(footprint, value)) if isinstance(value, list | tuple) else 0
 
 
 OPEN_FILES = "/proc/self/fd"

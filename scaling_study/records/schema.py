@@ -244,6 +244,7 @@ class RankReport:
     forward_flops_per_sample: float | None = None  # of the unsplit model (workloads/workload.py)
     peak_flops_per_second: float | None = None  # that its device reached in a microbenchmark (measure/inspected.py)
     peak_bytes_per_second: float | None = None  # likewise, of memory
+    moved_bytes: int | None = None  # that the operators of the counted step read and wrote (measure/wire.py)
     setup_peak_memory_bytes: int | None = None  # of a GPU's allocator, before the timed window
     gpu_uuids: list[str] = field(default_factory=list)  # of the GPUs that this rank computes on, sorted
     tf32: bool | None = None  # whether its fp32, and that of its peak, may be TF32

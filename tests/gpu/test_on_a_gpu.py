@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from scaling_study.machine import gpu_use
-from scaling_study.measure import surroundings
+from scaling_study.measure import Wire, surroundings
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.surroundings import PowerMeter, gpu_uuids
 from scaling_study.measure.training import Phase, now
@@ -139,3 +139,15 @@ def test_groups_on_two_gpus_take_turns(tmp_path: Path) -> None:
     for each in records:
         assert each.launch and each.gpus_before and (groups.UNTESTED in each.notes) == (each.trial.workers > 1)
         assert len({uuid for rank in each.ranks for uuid in rank.gpu_uuids}) == each.trial.workers
+
+
+def test_bytes_of_operators_are_those_that_pass_memory() -> None:
+    wire, large = Wire(), torch.ones(GIB // 4, device=GPU)
+    large.clone()  # memory is allocated once
+    began = now(GPU)
+    with wire:
+        for _ in range(20):
+            large.clone()
+    seconds = now(GPU) - began
+    assert wire.moved_bytes == 20 * 2 * large.nbytes
+    assert 0.5 < wire.moved_bytes / seconds / surroundings.copy(GPU) < 1.1

@@ -195,3 +195,49 @@ def test_what_is_counted_may_be_observed_in_the_same_step() -> None:
     assert inspected.observe(step, wire, torch.device("cpu")).overlap is not None
     assert wire.bytes == {"allreduce": 40}
     assert library.reduce is original, "put back"
+
+
+# --- bytes that operators move through memory ---
+
+
+@pytest.mark.parametrize(
+    ("step", "moved"),
+    [
+        (lambda x, i: x + 1.0, 2 * 400),  # read, written
+        (lambda x, i: x.add_(1.0), 2 * 400),
+        (lambda x, i: x.view(5, 20).t()[1:], 0),
+        (lambda x, i: x.zero_(), 400),
+        (lambda x, i: x.copy_(x.detach().clone()), 400 + 400 + 2 * 400),
+        (lambda x, i: torch.mm(x, x, out=torch.empty(10, 10)), 3 * 400),
+        (lambda x, i: torch.zeros(1).expand(100) * x.view(100), 4 + 4 + 400 + 400),  # made of one number, read as one
+        (lambda x, i: nn.functional.embedding(i, x), 2 * 120 + 24),  # three rows of ten numbers, three places
+        (lambda x, i: x.to(torch.bfloat16), 400 + 200),
+    ],
+)
+def test_an_operator_reads_what_it_is_given_and_writes_what_it_makes(step, moved: int) -> None:
+    wire, x, places = Wire(), torch.ones(10, 10), torch.tensor([1, 5, 5])
+    with wire:
+        step(x, places)
+    assert wire.moved_bytes == moved
+
+
+def test_a_step_moves_what_a_hand_counts() -> None:
+    """A product, its two in backward, the gradients that are kept, and the update; n x n in fp32."""
+    n, wire = 32, Wire()
+    size, layer, batch = 4 * n * n, nn.Linear(n, n, bias=False), torch.ones(n, n)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, foreach=False)
+    with wire:
+        layer(batch).backward(torch.ones(n, n))
+    # forward: weights and batch read, output written; backward: that of the output and the batch read, that of the
+    # weights written. The ones are made (written).
+    assert wire.moved_bytes == size + 3 * size + 3 * size
+    with wire:
+        optimizer.step()
+    assert wire.moved_bytes == 7 * size + 3 * size  # weights and gradients read, weights written
+
+
+def test_whose_operators_are_seen() -> None:
+    seen = {name for name in FRAMEWORKS if inspected.operators_are_seen(Trial(framework=name, workers=2))}
+    assert {"single", "torch_ddp", "torch_fsdp2", "deepspeed_zero"} <= seen
+    assert not seen & {"torch_dp", "fairscale_pipe", "torch_pipeline", "hivemind", "network_probe"}
+    assert not inspected.operators_are_seen(Trial(framework="single", compile=True))
