@@ -6,7 +6,7 @@ import functools
 import re
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -401,11 +401,28 @@ class Results:
         source = c.data_source.fillna("").str.contains("synthetic") | c.data.isin(("synthetic", SCENES))
         return bool(source.any())
 
+    @cached_property
+    def whole(self) -> bool:
+        """True where each configuration of the study as it is now has every repeat planned before any was seen.
+        False where that is not known, as of older results."""
+        if self.study.configurations is None or self.unseen:
+            return False
+        by_name = self.runs[self.runs.configuration.isin(self.study.configurations)].groupby("configuration")
+        return bool((by_name.size() >= by_name.planned_repeats.max()).fillna(False).all())
+
     @property
     def marks(self) -> list[str]:
         """Warnings in capitals that every table, figure and page carries."""
         by = {"": "", "SIGINT": "BY HAND"}.get(self.study.stopped, f"BY {self.study.stopped}")
-        return ["SYNTHETIC DATA"] * self.synthetic + [f"STOPPED {by}"] * bool(by)
+        return ["SYNTHETIC DATA"] * self.synthetic + [f"STOPPED {by}"] * bool(by and not self.whole)
+
+    def without_plumbing(self) -> Results:
+        """The same without configurations of more workers than the machine has room for, whose speed says nothing; all
+        of it where there are no others."""
+        comparable = ~self.configurations.oversubscribed.fillna(False).astype(bool)
+        if comparable.all() or not comparable.any():
+            return self
+        return replace(self, configurations=self.configurations[comparable].reset_index(drop=True))
 
     @property
     def heading(self) -> str:

@@ -3,6 +3,7 @@
     throughput.csv   of five public studies, 130 rows of tables: samples a second, precision of compute and allreduce
     outcomes.csv     of the same five, 47 other results: seconds of epochs, speed-ups, accuracies
     references.csv   what good code does on GPUs: images and tokens a second, minutes to an accuracy, a source each
+    data_sheets.csv  dense peaks of GPUs by precision, a source each (views/roofline.py)
 
 Source of each row of the first two: the public repository that its column `study` names (distributed_dl,
 optimizing_iformer, cifar10deepspeed, lightning_hydra_timm, w251_hw9). Only figures are carried over, none of their code

@@ -26,9 +26,10 @@ from analysis.statistics.estimates import said_of, widths
 from analysis.statistics.knee import SHARE, Returned, returns
 from analysis.statistics.scaling_laws import comparisons
 from analysis.text import first_of, number
-from analysis.views import cost
+from analysis.views import cost, roofline
 from analysis.views.scaling import knees
 from analysis.views.target import BEST, TIED, trained_configurations
+from scaling_study.models import IMAGE_KEYS, MODELS
 
 SOONEST = "soonest to "
 CHEAPEST = "cheapest for a million samples"
@@ -54,7 +55,7 @@ def section(material: Material) -> Section:
         answers[model] = cards_of(results, model)
         return []
 
-    for model in results.models:
+    for model in results.without_plumbing().models:
         unknown += material.parts(f"the answer for {model}", partial(answer, model))
     parts = [*material.parts("the warnings in a line", lambda: [trust(material.findings, results)]), *unknown]
     if len(answers) <= MOST_CARDS:
@@ -111,12 +112,18 @@ def soonest(results: Results, model: str) -> tuple[Card, ...]:
 
 
 def fastest(results: Results, model: str) -> Card:
-    """The highest throughput of a model, and published speeds of it where there are comparable ones."""
+    """The highest throughput of a model; on a GPU with its share of the peaks; with published speeds where some are
+    comparable."""
     kind = unit(results.frame_of(model))
+    if kind == "samples" and model in MODELS and set(IMAGE_KEYS) <= set(MODELS[model].keys):
+        kind = "images"
     card = _ranked(results, model, "fastest", "samples_per_second", number, f" {kind}/s")
     top = _top(results, model, "samples_per_second")
-    published = "" if top is None else references.sentence(results, str(top["configuration"]))
-    return replace(card, note="; ".join(filter(None, (card.note, published))))
+    if top is None:
+        return card
+    name = str(top["configuration"])
+    more = card.note, roofline.sentence(results, name), references.sentence(results, name)
+    return replace(card, note="; ".join(filter(None, more)))
 
 
 def efficient(results: Results, model: str) -> Card:
@@ -261,8 +268,11 @@ def answer_soonest(answers: dict[str, tuple[Card, ...]]) -> list[str]:
 
 def _value(card: Card) -> str:
     """`**name**: value [1, 2]` of a card with an interval `95 %: 1 to 2, 3 repeats`."""
-    bounds = card.interval.removeprefix("95 %: ").rpartition(",")[0].replace(" to ", ", ")
-    return f"**{card.name}**: {card.value} [{bounds}]"
+    return f"**{card.name}**: {card.value} [{_bounds(card)}]"
+
+
+def _bounds(card: Card) -> str:
+    return card.interval.removeprefix("95 %: ").rpartition(",")[0].replace(" to ", ", ")
 
 
 def lead(fastest: dict[str, Card]) -> str:
@@ -278,14 +288,15 @@ def _fastest(model: str, card: Card) -> str:
     if not card.interval.startswith("95 %"):
         repeats = card.interval.rpartition(": ")[2]
         return (
-            f"{model} measured highest with **{card.name}**: {card.value} ({repeats}, too few repeats to call it the "
-            "fastest)."
+            f"{model}: **{card.value}** by {card.name} is the highest measured ({repeats}, too few repeats to call it "
+            "the fastest)."
         )
+    bounds = _bounds(card)
     if card.tied:
         tied = f"{card.tied + 1} configurations are tied (95 %)"
-        return f"{model}: no single fastest; {tied}, the highest mean is {_value(card)}."
-    others = f"{count(card.untested, 'other')} with fewer than 3 repeats"
-    return f"{model} is fastest with {_value(card)}{f', {others} not ranked' if card.untested else ''}."
+        return f"{model}: no single fastest; {tied}, the highest mean is **{card.value}** [{bounds}] by {card.name}."
+    others = f"; {count(card.untested, 'other')} with fewer than 3 repeats not ranked" if card.untested else ""
+    return f"{model}: **{card.value}** [{bounds}] by {card.name} is the fastest{others}."
 
 
 def trust(findings: list[Finding], results: Results) -> Text:

@@ -100,7 +100,7 @@ def _bottlenecks(results: Results) -> str:
     if not kinds:
         return "Nothing can be said: no phases were measured."
     counted = [f"{kind}: {number}" for kind, number in kinds.most_common()]
-    return f"What takes most of a step, by number of configurations: {', '.join(counted)}."
+    return f"Bottlenecks, by number of configurations: {', '.join(counted)}."
 
 
 def next_section(material: Material) -> Section:

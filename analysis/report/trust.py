@@ -167,6 +167,13 @@ def _compared(results: Results) -> Iterator[Part]:
     yield Heading("Not compared")
     rows = results.configurations
     lines = list(configurations.sentences(rows))
+    plumbing = rows[rows.oversubscribed.fillna(False).astype(bool)]
+    if len(plumbing):
+        shown = "" if len(plumbing) == len(rows) else ", and neither in the answer nor in figures"
+        lines.append(
+            "More workers than the machine has room for: it ran, and its speed is nothing to quote"
+            f"{shown} ({configurations.names(plumbing, rows)})."
+        )
     without = rows[(rows.status == "ok") & rows.speedup.isna() & (rows.not_comparable.fillna("") == "")]
     for why, group in without.groupby(without.speedup_reason.fillna("no reason given"), sort=False):
         lines.append(f"No speed-up: {why} ({configurations.names(group, rows)}).")

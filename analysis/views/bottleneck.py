@@ -41,12 +41,13 @@ from scaling_study.records.schema import WaitedFor
 # The bottleneck of a step, and its evidence in numbers.
 #
 #     compute         forward and backward, less what is told apart of them below
+#     kernels far     computing, where that is the bottleneck and reaches less than FAR_BELOW of its roof (roofline.py)
 #     launch          the part of them that no batch size changes: launching kernels
 #     communication   what a step waits for after backward, and what collectives add to computing (attribution.py); of
 #                     peers, looking for each other (matchmaking) and averaging, each a share of its own
 #     input           waiting for the batch
 #     memory          updating the weights, which is moving them; and computing, where memory is its lower roof
-#                     (roofline.py); and whatever was out of memory
+#                     (roofline.py) and at least so much of it is reached; and whatever was out of memory
 #     pipeline bubble stages with nothing to do, wherever they stood meanwhile
 #
 # The rule is plain: the bottleneck is whichever takes the largest share of the step. Where forward and backward hold
@@ -61,6 +62,7 @@ COMPUTE, LAUNCH, COMMUNICATE, INPUT, MEMORY, BUBBLE = KINDS = (
     "memory",
     "pipeline bubble",
 )
+FAR, FAR_BELOW = "kernels far from their roof", 0.4
 OTHER, MIXED, UNKNOWN = "not attributed", "compute or communication", "not known"
 FIND, AVERAGE = OF_PEERS = ("matchmaking", "averaging")  # communication, told apart
 SHARES = (*KINDS[:3], *OF_PEERS, *KINDS[3:], MIXED, OTHER)
@@ -84,7 +86,7 @@ class Bottleneck:
     """The bottleneck of one configuration. `shares`: of its step, adding up to 1, empty where phases are unknown."""
 
     row: ConfigurationRow
-    kind: str  # of KINDS, or UNKNOWN
+    kind: str  # of KINDS, FAR or UNKNOWN
     evidence: str  # a sentence
     shares: Mapping[str, float]
 
@@ -173,9 +175,13 @@ def _judged(ours: MeasuredSteps, parts: Mapping[str, float], used: Utilisation |
         if used.under_memory:
             kind = MEMORY
             text += (
-                f", and at about {number(used.intensity or 0.0)} FLOP/byte memory is the lower roof "
-                f"(below {number(used.ridge or 0.0)})"
+                f", and at {'' if used.counted else 'about '}{number(used.intensity or 0.0)} FLOP/byte memory is the "
+                f"lower roof (below {number(used.ridge or 0.0)})"
             )
+        reached = (used.roof_share or 0.0) / (parts[COMPUTE] + parts.get(LAUNCH, 0.0))
+        if reached < FAR_BELOW:
+            kind = FAR
+            text += f"; while it computes it reaches {percent(reached)} of its roof"
     return Bottleneck(ours.row, kind, f"{text}.", parts)
 
 
@@ -203,8 +209,9 @@ def listing(results: Results) -> Listing | None:
     rows = [(*notes.series_and_batch(limited.row, results), limited.kind, limited.evidence) for limited in every]
     lines = [
         "The bottleneck is whichever takes the largest share of a step. Memory: updating the weights, computing whose "
-        "lower roof is memory, or out of memory. Launch: what of forward and backward no batch size changes, by the "
-        "line through the batch sizes that were run; on a CPU that is mostly reading the weights.",
+        "lower roof is memory, or out of memory. Kernels far from their roof: computing takes most, and reaches less "
+        f"than {percent(FAR_BELOW)} of the lower of its roofs meanwhile. Launch: what of forward and backward no batch "
+        "size changes, by the line through the batch sizes that were run; on a CPU that is mostly reading the weights.",
         *steps.untimed(results),
     ]
     header = ("configuration", "batch", "bottleneck", "evidence")

@@ -45,10 +45,11 @@ def figures_of_kind(name: str, make: Callable[[], Figures], results: Results, sa
 
 
 def figure_kinds(results: Results) -> Iterator[tuple[str, Callable[[], Figures]]]:
-    """(name, function that draws it) of each figure, or of each kind of figures."""
+    """(name, function that draws it) of each figure, or of each kind of figures. None shows plumbing."""
+    shown = results.without_plumbing()
     for view in catalog.VIEWS:
         for drawing in view.figures:
-            yield drawing.name, partial(drawing.draw, results)
+            yield drawing.name, partial(drawing.draw, shown)
 
 
 UNDATED = {"Date": None}  # the same results are the same file

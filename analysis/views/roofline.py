@@ -1,10 +1,12 @@
-"""Model FLOP/s against the device's measured peak, and where that leaves the step on a roofline."""
+"""Model FLOP/s against the device's peaks, measured and of its data sheet, and a step's place on a roofline."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from importlib import resources
 from typing import cast
 
 import numpy as np
@@ -13,7 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from analysis.frames.configurations import known, values_of
+from analysis import findings
+from analysis.findings import DOUBT, Evidence, Finding
+from analysis.frames.configurations import KEYS, SPREADING_KEYS, known, values_of
 from analysis.frames.measured import of_peers, samples_of_step
 from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow, as_rows
@@ -21,31 +25,59 @@ from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
 from analysis.text import flop_rate, giga, number, percent, three_digits
-from analysis.views.memory import stage_of
+from analysis.views.memory import families, stage_of
 from analysis.views.steps import cut
 from analysis.views.view import Drawing, Gap, StudyTable, View
+from scaling_study.models import IMAGE_KEYS, MODELS
 
 # model FLOP/s       3 x forward FLOPs of a sample x samples a second of one worker        (workloads/workload.py)
-# utilisation        that / the fastest matrix product of the same kind of device           (measure/inspected.py)
-# intensity          model FLOPs of a step / bytes that it moves at least (USES): an estimate, good to a factor
+# utilisation        that / the fastest matrix product of the same kind of device           (measure/surroundings.py)
+# data sheet         its maker's dense peak in this precision, never the sparse one          (published/data_sheets.csv)
+# intensity          model FLOPs of a step / bytes that its operators moved (measure/wire.py); in records
+#                    without that count / bytes that it moves at least (USES): an estimate
 # roof               min(peak FLOP/s, intensity x peak bytes/s)      Williams, Waterman, Patterson, CACM 52(4), 2009
 #
 # The peak is the highest that any run of the study measured on such a device, with as many cores and in this precision
 # (fp32 and TF32 apart): noise can only make a measured roof too low.
 
 PASSES = 3  # a step's FLOPs over forward's
-# Times that each kind of tensor passes through memory: activations, gradients and optimiser state are written and
-# read; parameters are read by forward, backward and update, and written by it. Caches are taken to keep nothing else.
-USES = {"activations_bytes": 2, "parameters_bytes": 4, "gradients_bytes": 2, "optimizer_bytes": 2}
+# Times that each kind of tensor passes through memory, where nothing was counted. Parameters are read by forward,
+# backward and update, and written by it; gradients and optimiser state are written and read. What forward keeps is
+# written by one operator, read by the next and by backward, and its gradient is written and read; a compiler may fuse
+# all but the first and the third.
+USES = {"activations_bytes": 5, "parameters_bytes": 4, "gradients_bytes": 2, "optimizer_bytes": 2}
+COMPILED_USES = USES | {"activations_bytes": 2}
 DEVICE = ("machine", "device", "cores_per_worker", "precision", "tf32")
 PEAKS = ("peak_flops_per_second", "peak_bytes_per_second")
 NOT_COUNTED, NOT_MEASURED = "its FLOPs were not counted", "its device's peak was not measured"
+REPRESENTATIVE = 0.3  # of the measured peak, below which a GPU computes too slowly for its scaling to say much
 Row = ConfigurationRow
+
+
+@cache
+def data_sheets() -> tuple[tuple[re.Pattern[str], str, float], ...]:
+    """(names of a GPU, precision, dense FLOP/s) of each row of data_sheets.csv."""
+    with resources.files("analysis.published").joinpath("data_sheets.csv").open(encoding="utf-8") as stream:
+        rows = pd.read_csv(stream).itertuples()
+    return tuple(
+        (re.compile(rf"{re.escape(str(row.device))}(-.*| \d+ ?GB.*)?"), str(row.precision), float(row.flops_per_second))
+        for row in rows
+    )
+
+
+def data_sheet_flops(device_name: str, precision: str) -> float | None:
+    """The dense peak of a whole GPU by its maker; None of one that is not in the file, and of a part of one (MIG)."""
+    fits = (flops for names, of, flops in data_sheets() if of == precision and names.fullmatch(device_name))
+    return None if "MIG" in device_name else next(fits, None)
 
 
 @dataclass(frozen=True)
 class Utilisation:
-    """FLOP/s of one worker of a configuration. None is unknown, and `why` names what was not measured."""
+    """FLOP/s of one worker of a configuration. None is unknown, and `why` names what was not measured.
+
+    `moved_bytes`: through memory in a step; `counted`: by its operators, else estimated. `sheet_flops_per_second`: the
+    dense peak of the device's data sheet.
+    """
 
     row: Row
     flops_per_second: float | None
@@ -53,11 +85,27 @@ class Utilisation:
     peak_bytes_per_second: float | None
     intensity: float | None  # FLOP/byte
     why: str = ""
+    moved_bytes: float | None = None
+    counted: bool = False
+    sheet_flops_per_second: float | None = None
 
     @property
     def share(self) -> float | None:
-        """Share of the peak."""
+        """Share of the measured peak."""
         return _ratio(self.flops_per_second, self.peak_flops_per_second)
+
+    @property
+    def sheet_share(self) -> float | None:
+        """Share of the data sheet's dense peak."""
+        return _ratio(self.flops_per_second, self.sheet_flops_per_second)
+
+    @property
+    def representative(self) -> bool | None:
+        """True where a GPU computes fast enough for scaling to be that of a well-tuned run; None: not a GPU, or not
+        known."""
+        if str(self.row["device"]) != "cuda" or self.share is None:
+            return None
+        return self.share >= REPRESENTATIVE
 
     @property
     def ridge(self) -> float | None:
@@ -65,16 +113,25 @@ class Utilisation:
         return _ratio(self.peak_flops_per_second, self.peak_bytes_per_second)
 
     @property
+    def under_memory(self) -> bool:
+        """True where memory is the lower roof. Where more was reached it is none: caches kept what is taken to have
+        moved."""
+        if self.intensity is None or self.peak_bytes_per_second is None or self.ridge is None:
+            return False
+        reached = self.flops_per_second or 0.0
+        return self.intensity < self.ridge and reached <= self.intensity * self.peak_bytes_per_second
+
+    @property
     def roof(self) -> float | None:
         """FLOP/s that this intensity allows."""
         if self.intensity is None or self.peak_bytes_per_second is None or self.peak_flops_per_second is None:
             return None
-        return min(self.peak_flops_per_second, self.intensity * self.peak_bytes_per_second)
+        return self.intensity * self.peak_bytes_per_second if self.under_memory else self.peak_flops_per_second
 
     @property
-    def under_memory(self) -> bool:
-        """True where memory is the lower roof."""
-        return self.intensity is not None and self.ridge is not None and self.intensity < self.ridge
+    def roof_share(self) -> float | None:
+        """Share of the roof; of the measured peak where the bytes that a step moves are not known."""
+        return self.share if self.roof is None else _ratio(self.flops_per_second, self.roof)
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:
@@ -85,9 +142,9 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 def utilisations(results: Results) -> list[Utilisation]:
     """The utilisation of every measured configuration, in the order of results.configurations."""
     ranks = results.details.ranks.groupby("configuration")
-    numbers = ranks[["forward_flops_per_sample", "tf32", *PEAKS]].max()
-    numbers = numbers.where(numbers > 0)
-    measured = results.configurations[results.configurations.n > 0].join(numbers, on="configuration")
+    known_of = ranks[["forward_flops_per_sample", "tf32", "moved_bytes", *PEAKS]].max()
+    known_of = known_of.where(known_of > 0).assign(device_name=ranks.device_name.first())
+    measured = results.configurations[results.configurations.n > 0].join(known_of, on="configuration")
     kind = [measured[key].map(lambda value: str(value) if known(value) else "") for key in DEVICE]
     roofs = measured.groupby(kind)[list(PEAKS)].transform("max") if len(measured) else measured[list(PEAKS)]
     rows = as_rows(measured.assign(**{name: roofs[name] for name in PEAKS}))
@@ -95,12 +152,25 @@ def utilisations(results: Results) -> list[Utilisation]:
 
 
 def _utilisation(row: Row) -> Utilisation:
-    forward, peak, bandwidth = values_of(row, ("forward_flops_per_sample", *PEAKS))
+    forward, peak, bandwidth, counted = values_of(row, ("forward_flops_per_sample", *PEAKS, "moved_bytes"))
     each = None if forward is None else PASSES * forward
     per_worker = {"second": float(row["samples_per_second"]), "step": samples_of_step(row)}
     flops = {of: None if each is None else each * count / int(row["workers"]) for of, count in per_worker.items()}
     why = [text for value, text in ((forward, NOT_COUNTED), (peak, NOT_MEASURED)) if value is None]
-    return Utilisation(row, flops["second"], peak, bandwidth, _ratio(flops["step"], _bytes(row)), " and ".join(why))
+    moved = _bytes(row) if counted is None else counted
+    precision = "tf32" if row["precision"] == "fp32" and known(row["tf32"]) else str(row["precision"])
+    sheet = data_sheet_flops(str(row["device_name"]), precision) if row["device"] == "cuda" else None
+    return Utilisation(
+        row,
+        flops["second"],
+        peak,
+        bandwidth,
+        _ratio(flops["step"], moved),
+        " and ".join(why),
+        moved,
+        counted is not None,
+        sheet,
+    )
 
 
 def _bytes(row: Row) -> float | None:
@@ -109,27 +179,34 @@ def _bytes(row: Row) -> float | None:
     None where memory was not counted by kind, or where more passes than was counted: activations of one of several
     micro-batches, a shard of the weights.
     """
-    kinds = values_of(row, USES)
+    uses = COMPILED_USES if known(row["compile"]) and row["compile"] else USES
+    kinds = values_of(row, uses)
     gathers = stage_of(row) == 3 and int(row["workers"]) > 1  # what passes through memory is more than its shard
     several = (known(row["accumulation"]) and int(row["accumulation"]) > 1) or of_peers(str(row["framework"]))
     if cut(row) or gathers or several or not all(known(value) for value in kinds):
         return None
-    moved = float(np.dot([float(value) for value in kinds], list(USES.values())))
+    moved = float(np.dot([float(value) for value in kinds], list(uses.values())))
     return moved if moved > 0 else None
 
 
-def table(results: Results) -> pd.DataFrame:
-    """A row for one worker of each configuration: FLOP/s, the device's measured peaks, intensity, roof."""
+def numbers(results: Results) -> pd.DataFrame:
+    """A row for one worker of each configuration: FLOP/s, its device's peaks, bytes of a step, intensity, roof."""
     rows = [
         {
             **{key: used.row[key] for key in notes.ABOUT},
             "model_flops_per_second": used.flops_per_second,
             "peak_flops_per_second": used.peak_flops_per_second,
             "utilisation": used.share,
+            "data_sheet_flops_per_second": used.sheet_flops_per_second,
+            "data_sheet_share": used.sheet_share,
+            "representative": used.representative,
             "peak_bytes_per_second": used.peak_bytes_per_second,
+            "moved_bytes": used.moved_bytes,
+            "moved_bytes_are": "" if used.moved_bytes is None else "counted" if used.counted else "estimated",
             "intensity": used.intensity,
             "ridge": used.ridge,
             "roof_flops_per_second": used.roof,
+            "roof_share": used.roof_share,
             "why": used.why,
         }
         for used in utilisations(results)
@@ -137,35 +214,28 @@ def table(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, dtype=object)
 
 
-def listing(results: Results) -> Listing | None:
+def table(results: Results) -> Listing | None:
     """Model FLOP/s of each configuration; None where no FLOPs were counted."""
     every = utilisations(results)
     counted = [used for used in every if used.flops_per_second is not None]
     if not counted:
         return None
-    rows = []
-    for used in counted:
-        name, batch = notes.series_and_batch(used.row, results)
-        peak, share, roof = used.peak_flops_per_second, used.share, used.roof
-        rows.append(
-            {
-                "configuration": name,
-                "batch": batch,
-                "GFLOP/s": giga(used.flops_per_second or 0.0),
-                "peak": "not measured" if peak is None else giga(peak),
-                "utilisation": "" if share is None else percent(share),
-                "FLOP/byte": "not counted" if used.intensity is None else number(used.intensity),
-                "roof": "" if roof is None else giga(roof) + " (memory)" * used.under_memory,
-            }
-        )
+    on_gpus = any(str(used.row["device"]) == "cuda" for used in counted)
+    rows = [_cells(used, results, on_gpus) for used in counted]
     lines = [
         "GFLOP/s of one worker: 3 x the forward FLOPs of a sample (matrix products, convolutions, attention; two a "
         "multiply-add) x its samples a second. Peak: the fastest matrix product in this precision that any run of the "
         "study measured on such a device, right after its training.",
-        "Intensity: model FLOPs of a step over the bytes it moves if each tensor passes through memory once for each "
-        "use; an estimate, too low where caches hold the model. Roof: the lower of peak and intensity x the measured "
-        "bandwidth of memory.",
+        "Intensity: model FLOPs of a step over the bytes that its operators read and wrote, as if no cache kept any; "
+        "with ~: over an estimate of them. Roof: the lower of peak and intensity x the measured bandwidth of memory; "
+        "the peak alone where more was reached, since caches then kept what was counted.",
     ]
+    if on_gpus:
+        lines.append(
+            "Data sheet: share of the dense peak by the device's maker (analysis/published/data_sheets.csv), never of "
+            f"the sparse one. Representative: at least {percent(REPRESENTATIVE)} of the measured peak; below, computing"
+            " takes longer than in a tuned run, so that communication looks cheaper than it is."
+        )
     if too_fast := sum(used.share is not None and used.share > 1.0 for used in counted):
         lines.append(
             f"**{too_fast} above their peak**: the microbenchmark did not reach what training does, or the model needs "
@@ -174,6 +244,73 @@ def listing(results: Results) -> Listing | None:
     if missing := len(every) - len(counted):
         lines.append(f"{missing} configurations are left out: {NOT_COUNTED}.")
     return notes.study_listing(results, "Model FLOP/s and utilisation", rows, lines, signs=True)
+
+
+def _cells(used: Utilisation, results: Results, on_gpus: bool) -> dict[str, str]:
+    name, batch = notes.series_and_batch(used.row, results)
+    peak, roof, about = used.peak_flops_per_second, used.roof, "" if used.counted else "~"
+    sheet = "not known" if used.sheet_share is None else percent(used.sheet_share)
+    said = {None: "not known", True: "yes", False: "no"}[used.representative]
+    return {
+        "configuration": name,
+        "batch": batch,
+        "GFLOP/s": giga(used.flops_per_second or 0.0),
+        "peak": "not measured" if peak is None else giga(peak),
+        "utilisation": percent(used.share) if used.share is not None else "",
+        **({"data sheet": sheet, "representative": said} if on_gpus else {}),
+        "FLOP/byte": "not counted" if used.intensity is None else about + number(used.intensity),
+        "roof": "" if roof is None else giga(roof) + " (memory)" * used.under_memory,
+    }
+
+
+def sentence(results: Results, configuration: str) -> str:
+    """`21 % of its GPU's measured peak, 16 % of its data sheet's`; empty of anything but a GPU whose peak is known."""
+    used = next((one for one in utilisations(results) if one.row["configuration"] == configuration), None)
+    if used is None or used.representative is None:
+        return ""
+    sheet = f", {percent(used.sheet_share)} of its data sheet's" if used.sheet_share is not None else ""
+    slow = "" if used.representative else ": slow compute, whose scaling would look better than that of a tuned run"
+    return f"{percent(used.share)} of its GPU's measured peak{sheet}{slow}"
+
+
+# Does scaling say anything where one worker computes far below its GPU's peak? Communication hides behind slow compute.
+
+SHARED = tuple(key for key in KEYS if key not in (*SPREADING_KEYS, "cores_per_worker", "machine", "oversubscribe"))
+
+
+def compute_is_slow(evidence: Evidence) -> Iterator[Finding]:
+    """Rows of several GPUs whose one worker, measured in the same study, is below REPRESENTATIVE."""
+    alone = [used for used in utilisations(evidence.results) if int(used.row["workers"]) == 1]
+    by_name = {str(used.row["configuration"]): used for used in alone}
+    alike = {values_of(used.row, SHARED): used for used in alone}
+    several = [row for row in evidence.rows if int(row["workers"]) > 1 and row["device"] == "cuda"]
+    slow: dict[str, tuple[Utilisation, list[Row]]] = {}
+    for row in several:
+        one = by_name.get(str(row["baseline"])) or alike.get(values_of(row, SHARED))
+        if one is not None and one.representative is False and not row["oversubscribed"]:
+            slow.setdefault(str(one.row["configuration"]), (one, []))[1].append(row)
+    for one, rows in slow.values():
+        text = (
+            f"One worker of {findings.name_of(one.row)} computes at {percent(one.share)} of its GPU's measured peak, "
+            f"below {percent(REPRESENTATIVE)}. Communication hides behind slow compute, so these scale better than a "
+            f"tuned run would: {findings.named(rows, several)}. {switches(one.row, evidence.results)}"
+        )
+        yield findings.about("slow-compute", "Scaling of slow compute", text, DOUBT, rows)
+
+
+def switches(row: Row, results: Results) -> str:
+    """Says which settings that make kernels faster this configuration lacks: `Switch on: precision: bf16.`"""
+    images = str(row["model"]) in MODELS and set(IMAGE_KEYS) <= set(MODELS[str(row["model"])].keys)
+    alike = (one for one in families(results) if row["configuration"] in [each["configuration"] for each in one.rows])
+    out = next((family.smallest_out for family in alike), None)
+    found = [
+        "`precision: bf16`" if row["precision"] in ("fp32", "fp64") else "",
+        "`compile: true`" if known(row["compile"]) and not row["compile"] else "",
+        "`memory_format: channels_last`" if images and row["memory_format"] == "contiguous" else "",
+        "a larger batch" if out is None or out > 2 * int(row["batch_per_worker"]) else "",
+    ]
+    named = [text for text in found if text]
+    return f"Switch on: {'; '.join(named)}." if named else "No setting of the study file is left to switch on."
 
 
 MOST_LABELS = 14
@@ -192,7 +329,7 @@ def draw(results: Results) -> Figure | None:
     labels = {model: _labels(panel) for model, panel in panels.items()}
     footnote = (
         "Lines: the fastest matrix product and the fastest copy that any run of the study measured on such a device. "
-        "Model FLOPs: 3 x forward. Intensity is an estimate: each tensor passes through memory once for each use. "
+        "Model FLOPs: 3 x forward. Intensity: by the bytes that operators read and wrote, or an estimate of them. "
         "Larger batches lie further right."
     )
     if any((used.share or 0.0) > 1.0 for used in every):
@@ -270,12 +407,13 @@ VIEW = View(
     (
         StudyTable(
             "utilisation",
-            listing,
             table,
+            numbers,
             "Model FLOP/s and utilisation",
             "why",
             Gap("Model FLOP/s and utilisation: not known", "no record counts its FLOPs"),
         ),
     ),
     (Drawing("roofline", draw, section="why", beside="utilisation"),),
+    (compute_is_slow,),
 )

@@ -68,6 +68,23 @@ def timing_flaws(evidence: Evidence) -> Iterator[Finding]:
         yield findings.about("loss", "A loss that is no number", text, DOUBT, rows)
 
 
+def unequal_launches(evidence: Evidence) -> Iterator[Finding]:
+    """Launches in rounds of which some ended before the others: each counts once, however long it was."""
+    blocks = evidence.results.details.blocks
+    ours = blocks[blocks.configuration.isin([row["configuration"] for row in evidence.rows])]
+    rounds = ours.groupby("together")["round"].nunique()
+    if rounds.nunique() < 2:
+        return
+    each = ", ".join(map(str, sorted(rounds, reverse=True)))
+    short = ours[ours.together.isin(rounds.index[rounds < rounds.max()])]
+    rows = [row for row in evidence.rows if row["configuration"] in set(short.configuration)]
+    text = (
+        f"The launches that configurations shared had {each} rounds. Each counts once in a mean and its interval; the "
+        "shorter ones vary more, which the interval between launches includes."
+    )
+    yield findings.about("short-launch", "Launches of unequal length", text, NOTE, rows)
+
+
 def _trends(evidence: Evidence) -> Iterator[Finding]:
     """Configurations whose steps became faster, or slower, by more than the study's target, beyond chance."""
     runs = evidence.runs[(evidence.runs.status == "ok") & evidence.runs.step_trend.notna()]
@@ -338,6 +355,7 @@ VIEW = View(
     detectors=(
         loader_limits,
         timing_flaws,
+        unequal_launches,
         batch_cliffs,
     ),
 )

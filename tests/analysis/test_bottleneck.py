@@ -79,6 +79,35 @@ def test_computing_under_the_roof_of_memory_is_memory(tmp_path: Path) -> None:
     assert dense.kind == "compute" and "of the device's measured peak" in dense.evidence
 
 
+@pytest.mark.parametrize(
+    ("share", "moved", "kind", "said"),
+    [
+        (0.37, None, "compute", "37 % of the device's measured peak."),  # in 90 % of the step: 41 % while it computes
+        (
+            0.35,
+            None,
+            bottleneck.FAR,
+            "35 % of the device's measured peak; while it computes it reaches 39 %",
+        ),
+        (0.01, 8e8, "memory", "memory is the lower roof (below 1,000)."),
+        (
+            0.01,
+            2e8,
+            bottleneck.FAR,
+            "memory is the lower roof (below 1,000); while it computes it reaches 22 %",
+        ),
+    ],
+)
+def test_computing_far_from_its_roof_is_not_called_compute(
+    tmp_path: Path, share: float, moved: float | None, kind: str, said: str
+) -> None:
+    """`moved`: bytes that operators were counted to move in a step of 0.1 s, where a copy reaches 1e10 a second."""
+    peaks = {"peak_flops_per_second": 1e13, "peak_bytes_per_second": 1e10}
+    report = {"forward_flops_per_sample": share * 1e13 / 960, **peaks, "moved_bytes": moved and int(moved)}
+    made = found(tmp_path, Phased(ONE, STEP, report=report | ({} if moved else {"peak_bytes_per_second": None})))
+    assert made.kind == kind and made.evidence.removesuffix(" of its roof.").endswith(said), made.evidence
+
+
 def test_what_did_not_run_says_what_became_of_it(tmp_path: Path) -> None:
     lost = {"speed": None, "repeats": 1, "reason": "planted"}
     planted = [ONE, replace(TWO, status="oom", **lost), replace(TWO, allreduce="fp16", status="timeout", **lost)]

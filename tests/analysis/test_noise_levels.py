@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from planted import Planted, plant, rank_report
 
+from analysis.findings import NOTE, Evidence, Finding
 from analysis.frames import details, results
 from analysis.statistics import noise_levels
 from analysis.statistics.noise_levels import Levels
-from analysis.views import noise
+from analysis.views import noise, timing
 from scaling_study.records import schema, store
 
 STEPS, ROUNDS, LAUNCHES = 5, 8, 12
@@ -128,3 +129,16 @@ def test_a_block_has_its_own_steps(tmp_path: Path) -> None:
     assert first[2:4] == ("1/0", 0) and math.isnan(first[4])
     assert first[5:] == (2, pytest.approx(math.log(2.0)), pytest.approx(2.0 / 4.0))
     assert second[5:] == (1, pytest.approx(math.log(5.0)), None)
+
+
+def test_launches_of_unequal_length_are_named(study: results.Results) -> None:
+    """The third launch of all is cut to five rounds."""
+
+    def named(read: results.Results) -> list[Finding]:
+        return list(timing.unequal_launches(Evidence(read)))
+
+    assert not named(study)
+    blocks = study.details.blocks
+    cut = blocks[~(blocks.together.str.startswith("3/") & (blocks["round"] >= 5))]
+    (note,) = named(replace(study, details=replace(study.details, blocks=cut)))
+    assert "had 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 5 rounds" in note.text and note.severity == NOTE

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawings import shown
 from planted import Planted, default_study, plant
 from planted_hostile import CONTROL, WORDS, results_of
 
@@ -22,6 +23,7 @@ from analysis.report import origins, rendering, sections
 from analysis.report import page as content
 from analysis.report.page import Card, Cards, Code, Grid, LongListing, Material, Report, Section, Text
 from analysis.show.layout import BEST, Cell
+from analysis.views import figures
 from scaling_study import errors
 from scaling_study.records import store
 
@@ -57,7 +59,7 @@ def test_the_answer_names_the_fastest_with_its_interval_and_what_may_be_as_fast(
     (cards,) = [part for part in report.sections[0].parts if isinstance(part, Cards)]
     fastest, cheapest, efficient, knee = cards.cards
     assert fastest.label == "fastest" and fastest.name.startswith("horovod, 2 workers")
-    assert fastest.value == "180 samples/s"
+    assert fastest.value == "180 images/s"
     assert re.fullmatch(r"95 %: 1[78]\d(\.\d+)? to 18\d(\.\d+)?, 3 repeats", fastest.interval)
     assert len(fastest.alike) == 1 and fastest.alike[0].startswith("horovod, 2 workers")
     assert cheapest.name == "single, batch 32" and cheapest.value == "2.78 worker-hours" and not cheapest.alike
@@ -65,10 +67,11 @@ def test_the_answer_names_the_fastest_with_its_interval_and_what_may_be_as_fast(
     assert efficient.value == "90 %" and efficient.alike
     assert not knee.value and "a law needs at least 4" in knee.note
     assert "marginal efficiency of the second worker: 80 %" in knee.note
-    tied = "resnet18: no single fastest; 2 configurations are tied (95 %), the highest mean is **horovod, 2 workers"
+    tied = "resnet18: no single fastest; 2 configurations are tied (95 %), the highest mean is **180 images/s** [1"
     assert report.sections[0].lead.startswith(tied)
     alone = made(tmp_path / "alone", [one, two], baseline={"framework": "single"})
-    assert alone.sections[0].lead.startswith("resnet18 is fastest with **horovod, 2 workers")
+    expected = r"resnet18: \*\*180 images/s\*\* \[1\S+, 18\S+\] by horovod, 2 workers, batch 32 is the fastest."
+    assert re.fullmatch(expected, alone.sections[0].lead)
 
 
 def test_nothing_is_claimed_of_a_single_repeat(tmp_path: Path) -> None:
@@ -77,8 +80,8 @@ def test_nothing_is_claimed_of_a_single_repeat(tmp_path: Path) -> None:
     fastest = next(part for part in report.sections[0].parts if isinstance(part, Cards)).cards[0]
     assert fastest.interval == "no interval: n = 1" and "not ranked" in fastest.note
     said = report.sections[0].lead
-    assert said.startswith("resnet18 measured highest with **horovod") and "fastest with" not in said
-    assert said.endswith("(n = 1, too few repeats to call it the fastest).")
+    assert re.match(r"resnet18: \*\*1\d\d images/s\*\* by horovod, 2 workers", said)
+    assert said.endswith("is the highest measured (n = 1, too few repeats to call it the fastest).")
 
 
 def test_where_nothing_is_ok_nothing_is_good(tmp_path: Path) -> None:
@@ -105,6 +108,37 @@ def test_what_could_not_be_read_and_what_was_not_run_is_counted_and_doubted(tmp_
     with pytest.warns(trials.SkippedRecord):
         text = text_of(sections.report(Material(results.read(tmp_path), "r", {})))
     assert "There is none: none could be read of 6 records." in text and "6 records could not be read." in text
+
+
+def test_more_workers_than_room_are_in_tables_and_neither_in_the_answer_nor_in_figures(tmp_path: Path) -> None:
+    crowded = (("oversubscribe", True),)
+    plumbing = [
+        Planted("horovod", workers=4, allreduce="fp32", speed=900.0, keys=crowded),
+        Planted("horovod", "resnet8", workers=4, allreduce="fp32", keys=crowded),
+    ]
+    folder = plant(tmp_path, [Planted("single"), *plumbing], baseline={"framework": "single"})
+    read = results.read(folder)
+    report = sections.report(Material(read, str(folder), {}))
+    assert [part.title for part in report.sections[0].parts if isinstance(part, Cards)] == ["resnet18"]
+    assert "resnet8" not in report.sections[0].lead
+    text = text_of(report)
+    assert "More workers than the machine has room for" in text and "neither in the answer nor in figures" in text
+    assert "Throughput of resnet8" in text and "horovod, 4 workers, fp32, oversubscribed" in text
+    drawn = figures.draw(read)
+    words = " ".join(map(shown, drawn.values()))
+    assert "throughput" in drawn and "resnet18" in words and "resnet8" not in words and "oversubscribed" not in words
+    alone = results.read(plant(tmp_path / "alone", plumbing))
+    assert alone.without_plumbing() is alone and "throughput" in figures.draw(alone)
+
+
+def test_a_study_that_was_stopped_says_so_while_something_of_it_is_missing(tmp_path: Path) -> None:
+    one, two = (replace(Planted("single"), batch_per_worker=batch, planned_repeats=3) for batch in (32, 64))
+    ids = [each.trial().configuration for each in (one, two)]
+    about = {"stopped": "SIGINT", "configurations": ids}
+    assert results.read(plant(tmp_path / "whole", [one, two], **about)).marks == []
+    assert results.read(plant(tmp_path / "unseen", [one], **about)).marks == ["STOPPED BY HAND"]
+    short = [one, replace(two, repeats=2)]
+    assert results.read(plant(tmp_path / "short", short, **about)).marks == ["STOPPED BY HAND"]
 
 
 def test_a_price_makes_the_cheapest_a_sum_of_money(tmp_path: Path) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drawings import drawn_by
-from planted import Planted, plant
+from planted import MACHINE, Planted, plant
 from planted_phases import STEP, Phased, plant_phased
 
+from analysis.findings import Finding
 from analysis.frames import results
 from analysis.views import roofline
-from analysis.views.roofline import utilisations
+from analysis.views.catalog import all_findings
+from analysis.views.roofline import data_sheet_flops, utilisations
 
 ONE = Planted("single")
 MEMORY = {"parameters": 4_000, "gradients": 4_000, "optimizer": 8_000, "buffers": 7, "activations": 50_000,
@@ -25,9 +29,32 @@ def test_a_step_is_three_forwards(tmp_path: Path) -> None:
     made = utilisations(results.read(plant_phased(tmp_path, [Phased(ONE, STEP, report=KNOWN)])))[0]
     assert made.flops_per_second == pytest.approx(3e9 * 320)  # 32 samples in 0.1 s
     assert made.share == pytest.approx(0.48)
-    moved = 2 * 50_000 + 4 * 4_000 + 2 * 4_000 + 2 * 8_000
-    assert made.intensity == pytest.approx(3e9 * 32 / moved)
+    moved = 5 * 50_000 + 4 * 4_000 + 2 * 4_000 + 2 * 8_000
+    assert made.intensity == pytest.approx(3e9 * 32 / moved) and not made.counted
     assert made.ridge == pytest.approx(20.0) and made.roof == 2e12 and not made.under_memory
+
+
+def test_bytes_that_were_counted_take_the_place_of_the_estimate(tmp_path: Path) -> None:
+    """The roof of memory holds, until more is reached than it allows: then what was counted did not pass memory."""
+    counted = KNOWN | {"peak_bytes_per_second": 1e10, "moved_bytes": 8 * 10**8}
+    several = (("accumulation", 4),)  # of which no estimate is made
+    planted = [Phased(replace(ONE, keys=several), STEP, report=counted)]
+    read = results.read(plant_phased(tmp_path, planted))
+    (made,) = utilisations(read)
+    assert made.counted and made.intensity == pytest.approx(3e9 * 32 / 8e8)
+    assert made.under_memory and made.roof == pytest.approx(120 * 1e10)
+    assert made.roof_share == pytest.approx(3e9 * 320 / 1.2e12) == pytest.approx(8e8 / 0.1 / 1e10)
+    said = roofline.table(read)
+    assert said and said.rows[0][-2:] == ("120", "1,200 (memory)")
+    cached = Phased(ONE, STEP, report=counted | {"moved_bytes": 2 * 10**9})
+    (beyond,) = utilisations(results.read(plant_phased(tmp_path / "cached", [cached])))
+    assert not beyond.under_memory and beyond.roof == 2e12 and beyond.roof_share == beyond.share
+
+
+def test_a_compiler_may_fuse_what_lies_between_operators(tmp_path: Path) -> None:
+    fused = Phased(replace(ONE, keys=(("compile", True),)), STEP, report=KNOWN)
+    (made,) = utilisations(results.read(plant_phased(tmp_path, [fused])))
+    assert made.moved_bytes == 2 * 50_000 + 4 * 4_000 + 2 * 4_000 + 2 * 8_000
 
 
 def test_the_highest_peak_of_a_device_is_its_roof(tmp_path: Path) -> None:
@@ -40,9 +67,9 @@ def test_the_highest_peak_of_a_device_is_its_roof(tmp_path: Path) -> None:
 def test_older_records_have_none(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, [ONE]))
     made = utilisations(read)[0]
-    assert made.share is None and made.roof is None
+    assert made.share is None and made.roof is None and made.roof_share is None
     assert made.why == f"{roofline.NOT_COUNTED} and {roofline.NOT_MEASURED}"
-    assert roofline.listing(read) is None
+    assert roofline.table(read) is None
     assert drawn_by(roofline.draw, read) is None
 
 
@@ -53,7 +80,7 @@ def test_what_is_no_peak_is_none_and_more_than_the_peak_is_pointed_out(
     report = KNOWN | {"peak_flops_per_second": peak}
     read = results.read(plant_phased(tmp_path, [Phased(ONE, STEP, report=report)]))
     assert utilisations(read)[0].share == (share and pytest.approx(share))
-    said = roofline.listing(read)
+    said = roofline.table(read)
     assert said and any("1 above their peak" in note for note in said.notes) == bool(share)
 
 
@@ -67,3 +94,61 @@ def test_bytes_that_were_not_all_counted_make_no_intensity(
     sharded = Planted("torch_fsdp2", workers=2, allreduce="fp32", keys=keys)
     made = utilisations(results.read(plant_phased(tmp_path, [Phased(sharded, STEP, report=KNOWN)])))[0]
     assert made.intensity is None and made.share is not None
+
+
+# --- GPUs: data sheets, and whether scaling says anything ---
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "flops"),
+    [
+        ("NVIDIA H100 80GB HBM3", "bf16", 989e12),  # dense: 1,979 is with sparsity
+        ("NVIDIA H200", "bf16", 989e12),
+        ("NVIDIA H200", "tf32", 494.5e12),
+        ("NVIDIA H100 PCIe", "fp16", 756e12),
+        ("NVIDIA A100-SXM4-80GB", "bf16", 312e12),
+        ("NVIDIA A100 80GB PCIe", "tf32", 156e12),
+        ("Tesla V100-SXM2-32GB", "fp16", 125e12),
+        ("Tesla V100-SXM2-32GB", "bf16", None),  # it has none
+        ("NVIDIA H200 NVL", "bf16", None),  # another board than the H200
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "bf16", None),  # a part of one
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bf16", None),
+        ("Somebody's GPU", "bf16", None),
+    ],
+)
+def test_a_data_sheet_gives_the_dense_peak_of_the_whole_board(name: str, precision: str, flops: float | None) -> None:
+    assert data_sheet_flops(name, precision) == flops
+
+
+EIGHT = {**MACHINE, "gpus": ["NVIDIA H200"] * 8}
+ON_A_GPU = (("device", "cuda"), ("precision", "fp32"))
+
+
+def scaled(folder: Path, share: float, **report: Any) -> results.Results:
+    """One worker and two on GPUs, the one at this share of the measured peak."""
+    peak = 3e9 * 320 / share
+    known: Mapping[str, Any] = KNOWN | {"peak_flops_per_second": peak, "device_name": "NVIDIA H200", **report}
+    one = replace(ONE, keys=ON_A_GPU)
+    two = Planted("torch_ddp", workers=2, allreduce="fp32", keys=ON_A_GPU)
+    planted = [Phased(each, STEP, report=known) for each in (one, two)]
+    return results.read(plant_phased(folder, planted, machine=EIGHT))
+
+
+def found(read: results.Results) -> list[Finding]:
+    return [finding for finding in all_findings(read) if finding.flaw == "slow-compute"]
+
+
+def test_scaling_of_slow_compute_is_doubted_with_what_to_switch_on(tmp_path: Path) -> None:
+    read = scaled(tmp_path / "slow", 0.29, tf32=True)
+    (doubt,) = found(read)
+    (two,) = [row["configuration"] for row in read.rows if row["framework"] == "torch_ddp"]
+    assert doubt.configurations == (two,) and "29 % of its GPU's measured peak" in doubt.text
+    switched = ("`precision: bf16`", "`compile: true`", "`memory_format: channels_last`", "a larger batch")
+    assert doubt.text.endswith(f"Switch on: {'; '.join(switched)}.")
+    listed = roofline.table(read)
+    assert listed is not None
+    cells = dict(zip(listed.header, listed.rows[0], strict=True))
+    assert (cells["utilisation"], cells["representative"]) == ("29 %", "no")
+    assert cells["data sheet"] == "0.2 %", "0.96 of 494.5 TFLOP/s, as its fp32 is TF32"
+    assert not found(scaled(tmp_path / "fast", 0.31))
+    assert {used.representative for used in utilisations(scaled(tmp_path / "again", 0.31))} == {True}

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
+from analysis.views import roofline
+from scaling_study.measure import Wire
+from scaling_study.measure.memory import Memory
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import load
@@ -88,3 +92,40 @@ def test_a_model_that_takes_no_part_of_a_batch_has_none():
         return batch[0].mean()
 
     assert forward_flops_per_sample(replace(workload, loss=whole_batches_only)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "keys"),
+    [
+        ("resnet8", {"batch_per_worker": 64}),
+        ("resnet8", {"batch_per_worker": 64, "precision": "bf16"}),
+        ("vit_small_dataset_tiny", {"batch_per_worker": 64}),
+        ("gpt2_tiny", {"batch_per_worker": 8, "precision": "bf16"}),
+        pytest.param("gpt2", {"batch_per_worker": 1, "precision": "bf16"}, marks=pytest.mark.long),
+    ],
+)
+def test_operators_move_at_least_what_the_roofline_estimates(
+    model: str, keys: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And less than three times that, so the estimate is of use where nothing was counted."""
+    workload = load(Trial(model=model, **{**SYNTHETIC, **keys}), Ranks())
+    optimizer = workload.optimizer(workload.model.parameters())
+    memory, wire = Memory(workload.model, optimizer, torch.device("cpu")), Wire()
+
+    def step() -> None:
+        workload.share(workload.model, next(workload.batches)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()  # the optimiser's state is there from the second on
+    with memory.watching(), wire:
+        step()
+    kinds = memory.by_kind()
+    state, activations = (
+        sum(roofline.USES[f"{kind}_bytes"] * kinds[kind] for kind in of)
+        for of in (("parameters", "gradients", "optimizer"), ("activations",))
+    )
+    with capsys.disabled():
+        print(f"\n{model}, {keys}: {wire.moved_bytes:,} bytes counted, {state:,} + {activations:,} estimated")
+    assert state + activations <= wire.moved_bytes < 3 * (state + activations)
