@@ -29,7 +29,7 @@ from analysis.text import first_of, number
 from analysis.views import cost, roofline
 from analysis.views.scaling import knees
 from analysis.views.target import BEST, TIED, trained_configurations
-from scaling_study.models import IMAGE_KEYS, MODELS
+from scaling_study.models import MODELS
 
 SOONEST = "soonest to "
 CHEAPEST = "cheapest for a million samples"
@@ -115,7 +115,7 @@ def fastest(results: Results, model: str) -> Card:
     """The highest throughput of a model; on a GPU with its share of the peaks; with published speeds where some are
     comparable."""
     kind = unit(results.frame_of(model))
-    if kind == "samples" and model in MODELS and set(IMAGE_KEYS) <= set(MODELS[model].keys):
+    if kind == "samples" and model in MODELS and MODELS[model].data == "cifar10":
         kind = "images"
     card = _ranked(results, model, "fastest", "samples_per_second", number, f" {kind}/s")
     top = _top(results, model, "samples_per_second")

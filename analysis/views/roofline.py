@@ -58,9 +58,13 @@ Row = ConfigurationRow
 def data_sheets() -> tuple[tuple[re.Pattern[str], str, float], ...]:
     """(names of a GPU, precision, dense FLOP/s) of each row of data_sheets.csv."""
     with resources.files("analysis.published").joinpath("data_sheets.csv").open(encoding="utf-8") as stream:
-        rows = pd.read_csv(stream).itertuples()
+        rows = pd.read_csv(stream).to_dict("records")
     return tuple(
-        (re.compile(rf"{re.escape(str(row.device))}(-.*| \d+ ?GB.*)?"), str(row.precision), float(row.flops_per_second))
+        (
+            re.compile(rf"{re.escape(str(row['device']))}(-.*| \d+ ?GB.*)?"),
+            str(row["precision"]),
+            float(row["flops_per_second"]),
+        )
         for row in rows
     )
 

@@ -70,7 +70,7 @@ def test_the_answer_names_the_fastest_with_its_interval_and_what_may_be_as_fast(
     tied = "resnet18: no single fastest; 2 configurations are tied (95 %), the highest mean is **180 images/s** [1"
     assert report.sections[0].lead.startswith(tied)
     alone = made(tmp_path / "alone", [one, two], baseline={"framework": "single"})
-    expected = r"resnet18: \*\*180 images/s\*\* \[1\S+, 18\S+\] by horovod, 2 workers, batch 32 is the fastest."
+    expected = r"resnet18: \*\*180 images/s\*\* \[1\S+, 18\S+\] by horovod, 2 workers, fp32, batch 32 is the fastest."
     assert re.fullmatch(expected, alone.sections[0].lead)
 
 
