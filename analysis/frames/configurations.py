@@ -310,9 +310,14 @@ def add(rows: Iterable[dict[Any, Any]]) -> None:
     shared = [row for row in rows if row["repeat_launches"]]
     # More than were planned were added because of the spread of these.
     planned = launches.logs_by_launch([_planned_logs(row) for row in shared])
-    for row, spread in zip(shared, launches.spreads(planned, [values_of(row, ALIKE) for row in shared]), strict=True):
+    for row, spread in zip(shared, launches.spreads(planned, list(map(_processes, shared))), strict=True):
         values = (math.sqrt(spread.variance), spread.freedom, math.sqrt(spread.processes), spread.processes_freedom)
         row |= dict(zip(COLUMNS, (*values, spread.members), strict=True))
+
+
+def _processes(row: LaunchesRow) -> tuple[Any, ...]:
+    """Equal for two rows that one group of processes measures, as groups.processes is for their trials."""
+    return *values_of(row, ALIKE), row["configuration"] if row["framework"] == COMMAND else ""
 
 
 def logs(row: LaunchesRow) -> dict[str, float]:

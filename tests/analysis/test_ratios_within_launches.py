@@ -151,6 +151,22 @@ def test_one_that_was_measured_elsewhere_takes_no_pairing_from_the_others(study:
     assert configurations.common(rows) == configurations.common(rows[:1]) == configurations.common([]) == []
 
 
+def test_two_commands_are_compared_within_the_launches_that_they_shared() -> None:
+    """Each has processes of its own, though all that processes are told apart by elsewhere is alike."""
+    drifts, alone = (0.3, -0.2, 0.0, 0.1), (0.002, -0.001, 0.001, -0.002)
+    rows = [
+        dict.fromkeys(KEYS)
+        | {"framework": "command", "configuration": label, "status": "ok", "n": 4, "planned": 4}
+        | {"samples_per_second": 100.0, "repeat_launches": ";".join(f"{at}/0-{place}-command" for at in range(1, 5))}
+        | {"repeat_values": ";".join(repr(100 * math.exp(a + place * b)) for a, b in zip(drifts, alone, strict=True))}
+        for place, label in enumerate("AB")
+    ]
+    configurations.add(rows)
+    found = over(rows[1], rows[0])
+    assert found.n == 4 and found.low is not None and found.high is not None
+    assert found.low < 1 < found.high < 1.02 * found.low, "the drift of the machine is in both"
+
+
 def test_a_launch_that_ended_early_is_one_by_itself(tmp_path: Path) -> None:
     """It is paired with nothing, and takes no pairing from the launches that both shared."""
     folder = plant(tmp_path / "planted", STUDY, baseline={"framework": "single", "workers": 1})
