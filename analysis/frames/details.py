@@ -112,10 +112,10 @@ def _price(machine_file: dict[str, Any]) -> float | None:
 
 # How a trial was run, in a row each. `first_step`: seconds of rank 0's first timed step over the median of its steps;
 # `cores` and `threads`: fewest and most over the ranks, 0 where nothing is pinned; `device_names`: the different ones;
-# `watts`: mean that one device drew in the timed window; `units`: of a sharded model;
-# `training`: the TrainingReport of each rank; empty where there is none. `first_losses`, `first_learning_rates`: of an
-# observed command, mean of the ranks, and of rank 0; empty of any other. `waited_for`:
-# the one rank that the others wait for; None where there is none, or where nothing says so.
+# `watts`: mean that one device drew in the timed window, not in blocks, which are short for a counter of energy (by it
+# an H200 drew 780 W of its 700); `units`: of a sharded model; `training`: the TrainingReport of each rank; empty where
+# there is none. `first_losses`, `first_learning_rates`: of an observed command, mean of the ranks, and of rank 0; empty
+# of any other. `waited_for`: the one rank that the others wait for; None where there is none, or nothing says so.
 # `gpus_in_use`: its GPUs that others used before it began, in words.
 FACTS = dict.fromkeys(
     (
@@ -165,7 +165,7 @@ def fact_rows(record: Record) -> list[Row]:
             (min(cores), max(cores)),
             (min(threads), max(threads)),
             tuple(dict.fromkeys(printable(rank.device_name) for rank in ranks)),
-            fmean(watts) if len(watts) == len(ranks) else None,
+            fmean(watts) if len(watts) == len(ranks) and not record.launch else None,
             rates.pop() if len(rates) == 1 else None,
             max(rank.steps_per_epoch for rank in ranks) * samples,
             communicator(ranks),

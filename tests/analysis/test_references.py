@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from planted import Planted, plant
+from planted_trainings import TrainedIn, plant_trained
 
 from analysis.frames import results
 from analysis.frames.results import Results
@@ -28,7 +29,12 @@ ROW = "resnet50,bf16,T4,1,100,images/s,device,a page,yes"
 
 def on(devices: str, folder: Path, *planted: Planted, own: Path | None = None) -> Results:
     """A study whose ranks ran on GPUs of this name; of several, with a semicolon, in turn."""
-    records = sorted(plant(folder, planted).glob("trials/*/record.json"))
+    plant(folder, planted)
+    return renamed(devices, folder, own)
+
+
+def renamed(devices: str, folder: Path, own: Path | None) -> Results:
+    records = sorted(folder.glob("trials/*/record.json"))
     for record, device in zip(records, cycle(devices.split("; ")), strict=False):
         text = record.read_text()
         assert '"device_name": "Xeon"' in text
@@ -105,6 +111,14 @@ def test_the_nearest_reference_comes_first_and_says_what_differs(tmp_path: Path)
     assert all(pair.reference.verified for pair in other)
 
 
+def test_no_power_is_said_of_blocks_that_are_short_for_a_counter_of_energy(tmp_path: Path) -> None:
+    read = on(H200, tmp_path, replace(RESNET, drift=(0.0, 0.01, -0.01)))
+    (ours,) = references.measured(read)
+    assert ours.watts is None
+    said = {power for pairs in references.beside(read).values() for pair in pairs for power in pair.power}
+    assert said == {"limit of 350 W", "limit of 700 W"}
+
+
 def test_the_answer_and_the_table_hold_the_nearest_and_the_fastest(tmp_path: Path) -> None:
     read = on(H200, tmp_path, replace(RESNET, batch_per_worker=792, speed=6320.0))
     assert answer.fastest(read, "resnet50").note == (
@@ -164,6 +178,20 @@ def test_rows_of_a_users_own_stand_beside_the_shipped_ones(tmp_path: Path) -> No
     read = on(T4, tmp_path / "study", replace(RESNET, speed=50.0), own=own)
     (pair,) = references.beside(read)[named(RESNET)]
     assert (pair.share, pair.differs) == (pytest.approx(0.5), ("fp16 instead of bf16",))
+
+
+def test_minutes_are_held_against_trainings_to_the_same_target_on_the_same_data(tmp_path: Path) -> None:
+    own, minutes = tmp_path / "mine.csv", "resnet8,fp32,T4,2,1,minutes,all,a page,yes,accuracy=0.6"
+    own.write_text(f"{HEADER},target,data\n{minutes},cifar10\n{minutes},imagenet\n")
+    one = TrainedIn(Planted("single", "resnet8", 128, keys=(("device", "cuda"),)), [1200, 1200, 1200])
+    plant_trained(tmp_path / "study", [one])
+    read = renamed(T4, tmp_path / "study", own)
+    ((pair,),) = references.beside(read).values()
+    assert pair.reference.data == "cifar10" and pair.share == pytest.approx(1.0, abs=0.1), "2 minutes on 1, 1 on 2"
+    assert pair.differs == ("1 device instead of 2",)
+    listing = references.listing(read)
+    assert listing and listing.rows[0][2].endswith("device-minutes to accuracy=0.6 on cifar10")
+    assert references.sentence(read, one.configuration) == "", "the answer's number is a rate"
 
 
 WRONG = [
