@@ -538,6 +538,9 @@ def figure_of(
     return made.figure
 
 
+SPEEDS = ("samples_per_second", "interval_low", "interval_high")  # mean, low, high of a configuration's throughput
+
+
 def interval_line(
     axis: Axes,
     x: NDArray[np.float64],

@@ -19,7 +19,7 @@ from analysis.findings import DOUBT, WRONG, Evidence, Finding, Row, grouped
 from analysis.frames import configurations
 from analysis.frames.configurations import KEYS, over, values_of
 from analysis.frames.results import Results, once, words
-from analysis.frames.rows import ConfigurationRow, as_rows, typed
+from analysis.frames.rows import ConfigurationRow, as_rows, numbers, typed
 from analysis.frames.study import workers_text
 from analysis.show import style
 from analysis.show.style import RATIO
@@ -62,15 +62,8 @@ def gains_of(every: pd.DataFrame, threshold: float) -> pd.DataFrame:
     pairs = [_pair(row, reference, threshold) for row, reference in compared]
     _call_changes(pairs, compared, [row for row in rows if row["n"]])
     kinds: dict[str, Any] = {key: every[key].dtype for key in (*alike, "allreduce")}
-    kinds |= dict.fromkeys(("gain", "gain_low", "gain_high"), "float64")
-    kinds |= {
-        "n": "Int64",
-        "tests": "Int64",
-        "verdict": "string",
-        "configuration": every.configuration.dtype,
-        "reference": "string",
-    }
-    return typed(pairs, kinds)
+    kinds |= numbers("gain", "gain_low", "gain_high") | {"n": "Int64", "tests": "Int64", "verdict": "string"}
+    return typed(pairs, kinds | {"configuration": every.configuration.dtype, "reference": "string"})
 
 
 def _pair(row: ConfigurationRow, reference: ConfigurationRow, threshold: float) -> dict[str, Any]:

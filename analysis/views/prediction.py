@@ -22,7 +22,7 @@ from analysis.prediction.predict import Bounds, Checked, Forecast, Prediction
 from analysis.prediction.simulate import BUCKETS, CYCLES, MIB, Fusion
 from analysis.show import notes, style
 from analysis.show.layout import Listing
-from analysis.show.style import EndLabel
+from analysis.show.style import EndLabel, SeriesLook
 from analysis.statistics import batch_size
 from analysis.statistics.batch_size import BatchRecipe, Curve, recipes
 from analysis.statistics.estimates import LogEstimate, between, exactly
@@ -423,25 +423,9 @@ def _panel(
             continue
         values = [forecast.efficiency if efficiency else _share(forecast) for forecast in ours]
         shift = (index - (len(colours) - 1) / 2) * 0.015 * span
-        x, mean = [at[forecast.workers] + shift for forecast in ours], np.array([value.mean for value in values])
-        low, high = (
-            np.array([m if bound is None else bound for bound, m in zip(side, mean, strict=True)])
-            for side in ([v.low for v in values], [v.high for v in values])
-        )
-        axis.errorbar(
-            x,
-            mean,
-            yerr=np.clip(np.vstack([mean - low, high - mean]), 0, None),
-            color=colour,
-            marker=style.MARKERS[index],
-            capsize=2.5,
-            elinewidth=1.0,
-            capthick=1.0,
-            markeredgecolor="white",
-            markeredgewidth=0.5,
-            zorder=3,
-        )
-        labels.append(EndLabel(x[-1], float(mean[-1]), name.replace("_", " and "), colour))
+        x, rows = np.array([at[forecast.workers] + shift for forecast in ours]), pd.DataFrame(map(vars, values))
+        style.interval_line(axis, x, rows, ("mean", "low", "high"), SeriesLook(colour, style.MARKERS[index]))
+        labels.append(EndLabel(float(x[-1]), values[-1].mean, name.replace("_", " and "), colour))
     if efficiency:
         _draw_measured(axis, column, at, checked)
     axis.set_xlim(at[workers[0]] - 0.12 * span, at[workers[-1]] + 0.12 * span)

@@ -181,7 +181,8 @@ def listing(results: Results) -> Listing | None:
 
 
 def _ratio(row: Mapping[Any, Any], unit: str) -> str:
-    return with_interval(*(row[f"{unit}_ratio{bound}"] for bound in ("", "_low", "_high")), form="{:.2f}".format)
+    mean, low, high = (row[f"{unit}_ratio{bound}"] for bound in ("", "_low", "_high"))
+    return with_interval(mean, low, high, "{:.2f}".format)
 
 
 LEGEND = (

@@ -19,7 +19,7 @@ from analysis.frames.results import Results, once, unit
 from analysis.frames.rows import ConfigurationRow
 from analysis.show import notes, style
 from analysis.show.layout import Listing
-from analysis.show.style import EndLabel
+from analysis.show.style import SPEEDS, EndLabel, SeriesLook
 from analysis.statistics import ranking
 from analysis.statistics.knee import FARTHEST, SHARE, Extrapolation, Knee, Returned, extrapolations, knee, returns
 from analysis.statistics.scaling_laws import FEWEST_COUNTS, Declined, Family, LawComparison, comparisons, host_room
@@ -233,21 +233,7 @@ def _panel(axis: Axes, layout: style.Layout, beyond: Extrapolation, turn: Knee) 
     alone = float(law[0]) / float(along[0])
     axis.plot(along, alone * along, color=style.GREY, linewidth=0.9, linestyle="--", zorder=2)
     axis.plot(along, law, color=blue, zorder=3)
-    intervals = np.array([[row["interval_low"], row["interval_high"]] for row in family.rows], dtype=float)
-    bars = np.nan_to_num(np.stack([rates - intervals[:, 0], intervals[:, 1] - rates]))
-    axis.errorbar(
-        counts,
-        rates,
-        yerr=np.clip(bars, 0, None),
-        color=style.DARK,
-        marker="o",
-        linestyle="",
-        capsize=2.5,
-        elinewidth=1.0,
-        markeredgecolor="white",
-        markeredgewidth=0.5,
-        zorder=4,
-    )
+    style.interval_line(axis, counts, pd.DataFrame(family.rows), SPEEDS, SeriesLook(style.DARK, dashes=""))
     if counts.min() <= turn.workers <= along[-1]:
         axis.axvline(turn.workers, color=orange, linewidth=1.2, linestyle=":", zorder=2)
     axis.set_xscale("log", base=2)

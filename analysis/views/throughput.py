@@ -115,7 +115,6 @@ MANY_PANELS = 4  # beyond, three side by side instead of two
 MOST_PANELS = 24  # a study with more shows its first ones here and all in its tables
 MOST_LABELS = 24  # lines in a panel that are named; beyond, only the fastest and the slowest
 LOGARITHMIC_FROM = 25  # largest over smallest throughput of a panel
-NAMES = ("samples_per_second", "interval_low", "interval_high")
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,7 @@ def _panel(
         ours, means = look[name], good.samples_per_second
         dodge = (index - (len(present) - 1) / 2) * min(most, whole / len(present)) * span
         x = np.log2(good.batch.to_numpy(dtype=float)) + dodge
-        style.interval_line(axis, x, good, NAMES, ours)
+        style.interval_line(axis, x, good, style.SPEEDS, ours)
         for at, row in zip(x, as_rows(good[["n", "repeat_values"]]), strict=True):
             if row["n"] < 3:  # no interval is claimed: show the repeats themselves
                 axis.plot([at] * row["n"], values(row), linestyle="", marker="_", color=ours.colour, markersize=7)
