@@ -115,7 +115,9 @@ def test_a_trial_over_two_hosts_in_a_job_of_its_own(network, study):
     one = study("own", [WITHOUT_SSH["torchrun"], WITHOUT_SSH["mpirun"], *commands])
     script = one.run("--slurm", "", "--per-trial", "--slurm-print").stdout
     assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=1\n" in script
-    for record in ran(one, "", "--per-trial"):
+    found = ran(one, "", "--per-trial")
+    assert len(found) == 4, one.said()
+    for record in found:
         assert (record.status, [rank.host for rank in record.ranks]) == ("ok", ["h1", "h2"]), one.said()
 
 
