@@ -42,6 +42,8 @@ TRAINING_AXES: Axes = {
     "image_size": (),
     "image_width": (),
     "memory_format": ("contiguous", "channels_last"),
+    "classes": (),
+    "resident_batches": (),
     "sequence_length": (),
     "padding": ("fixed", "dynamic"),
     "weights": (),
@@ -50,6 +52,11 @@ TRAINING_AXES: Axes = {
     "part_learning_rates": (),
     "accumulation": (),
     "compile": (True, False),
+    "compile_scope": ("model", "model_and_loss"),
+    "gelu": ("new", "tanh"),
+    "vocabulary": (),
+    "cross_entropy": ("whole", "chunked"),
+    "optimizer_kernels": ("default", "fused"),
     "seed": (),
     **dict.fromkeys(("epochs", "warmup_epochs", "find", "dropout"), ()),
     **dict.fromkeys((f"train_{name}" for name in TRAIN), ()),
@@ -65,7 +72,7 @@ WIRES = ("none", "fp32", "fp16", "bf16")
 NO_FP64 = ("fp32", "bf16", "fp16")
 UPDATES = ("synchronous", "delayed", "local")  # of peers; only the first steps as DDP does
 # Peers report batch after batch until all of them together have the target: that is accumulation.
-NOT_OF_PEERS = ("accumulation", "compile", "epochs", "warmup_epochs")
+NOT_OF_PEERS = ("accumulation", "compile", "compile_scope", "optimizer_kernels", "epochs", "warmup_epochs")
 PEER_AXES: Axes = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in NOT_OF_PEERS},
     "precision": ("fp32", "bf16", "fp64"),
@@ -78,8 +85,10 @@ PEER_AXES: Axes = {
     "daemon_cores": (),
 }
 # A pipeline's micro-batches take the place of accumulation, and shapes never change on their way from stage to stage.
+# A stage is compiled by nothing, and the loss of its last one reads scores.
+NOT_OF_PIPELINES = ("accumulation", "compile", "compile_scope", "cross_entropy")
 PIPELINE_AXES: Axes = {
-    **{key: values for key, values in PARALLEL_AXES.items() if key not in ("accumulation", "compile")},
+    **{key: values for key, values in PARALLEL_AXES.items() if key not in NOT_OF_PIPELINES},
     "precision": ("fp32", "bf16", "fp64"),
     "padding": ("fixed",),
     "find": ("parity",),
@@ -153,6 +162,7 @@ SCHEDULES: Mapping[str, str] = {
 }
 
 DATA_PARALLEL_CANNOT_COMPILE = "every replica of DataParallel would run what was compiled for the first GPU's weights"
+DATA_PARALLEL_GATHERS = "DataParallel gathers the scores of all GPUs: cross_entropy=whole, as a chunked one makes none"
 HOROVOD_HAS_NO_BF16 = "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)"
 FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients in the precision of compute: allreduce=fp16 needs precision=fp16"
 LIGHTNING_FSDP_HAS_NO_FP64 = "Lightning's FSDP has no fp64 (`precision='64-true'` is not supported in FSDP)"
@@ -173,6 +183,9 @@ FLATTENS_WEIGHTS = (
     "FairScale's FSDP makes one flat parameter of a block's weights: no part of a model can be frozen or have its own "
     "learning rate"
 )
+FUSED_SGD_OF_SHARDS = (
+    "torch has no fused SGD of sharded tensors (DTensor): optimizer_kernels=default, or train.optimizer adam or adamw"
+)
 ONE_RANK_HAS_NO_NETWORK = "a network probe needs two or more workers"
 
 OURS: Mapping[str, Framework] = {
@@ -189,7 +202,10 @@ OURS: Mapping[str, Framework] = {
         launchers=("python",),
         needs=("torch",),
         axes={**ONE_HOST_AXES, "allreduce": ("none", "fp32")},
-        refusals={"compile": {"True": DATA_PARALLEL_CANNOT_COMPILE}},
+        refusals={
+            "compile": {"True": DATA_PARALLEL_CANNOT_COMPILE},
+            "cross_entropy": {"chunked": DATA_PARALLEL_GATHERS},
+        },
         needs_gpu="torch's DataParallel splits a batch over GPUs; without one it is a plain pass-through",
         one_process=True,
         communicates_in=("forward", "backward"),

@@ -75,8 +75,11 @@ def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 ENTRY_POINTS, ALONE = "scaling_study.workloads", "scaling_study.alone"  # the second: names of the first, measured cold
 IMAGE_KEYS, TEXT_KEYS = ("image_size", "memory_format"), ("sequence_length", "padding")
-INPUT_KEYS = ("input", "damaged_images")  # of models whose images others can read too; files may be damaged
-OWN_KEYS = ("dropout", "freeze", "part_learning_rates")  # of models, not of what they are trained on
+INPUT_KEYS = ("input", "damaged_images", "classes")  # of models whose images others can read too; files may be damaged
+GPT2_KEYS = ("dropout", "gelu", "vocabulary", "cross_entropy")
+OWN_KEYS = (*GPT2_KEYS, "freeze", "part_learning_rates")  # of models, not of what they are trained on
+PAIR_VOCABULARY = 50_257  # byte pairs of GPT-2; those that are trained on a text may be fewer
+CLASSES = 10  # of images, unless a tree of them or the trial has others
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ class Model:
     imagenet_extra: str = ""  # of setup.cfg, that installs it
     uncut: str = ""  # why no pipeline can train it; empty: it can be cut into stages
     cold: str = ""  # why it has launches to itself; empty: it may be measured in rounds
+    sgd: bool = False  # its own optimiser is SGD
 
 
 # Where one rounding decides nothing: no BatchNorm, and no max-pool that would pick another pixel.
@@ -114,6 +118,7 @@ _IMAGES = Model(
     smooth=SMOOTH_IMAGES,
     also=("images",),
     metrics=_CLASSES,
+    sgd=True,
 )
 _TEXTS = Model(
     "scaling_study.workloads.albert_cola",
@@ -129,13 +134,16 @@ _LANGUAGE = Model(
     gate={"sequence_length": 8},
     metrics=("loss", "perplexity"),
     published_validation=True,
+    sgd=True,
 )
 _GPT2 = replace(
     _LANGUAGE,
     workload="scaling_study.workloads.gpt2",
     data="wikitext2_bpe",
     needs=_TEXTS.needs,
+    keys=("sequence_length", *GPT2_KEYS),
     gate={"sequence_length": 8, "model": "gpt2_tiny"},
+    sgd=False,
 )
 _IFORMER = replace(
     _IMAGES,
@@ -144,6 +152,7 @@ _IFORMER = replace(
     gate={"image_size": 64},
     also=("cifar10",),
     metrics=(),
+    sgd=False,
 )
 _VIT = Model(
     "scaling_study.workloads.vit_small_dataset",

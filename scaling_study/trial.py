@@ -206,6 +206,10 @@ class Trial(Written):
     )
     image_width: int | None = key(None, "width of frames in pixels (default: 7/4 of their height)", minimum=8)
     memory_format: str = key("contiguous", "layout of image tensors", choices=("contiguous", "channels_last"))
+    classes: int | None = key(None, "classes of synthetic images (default: 10, as CIFAR-10 has)", minimum=2)
+    resident_batches: int | None = key(
+        None, "synthetic batches that lie on the device and are read in turn (default: 1)", minimum=1
+    )
     sequence_length: int | None = key(None, "maximum tokens per sample (default: the workload's own)", minimum=4)
     padding: str | None = key(
         None, "fixed: every sentence to the full length; dynamic: to its batch's longest", choices=("fixed", "dynamic")
@@ -219,8 +223,23 @@ class Trial(Written):
         None, "of parts of a model, like backbone=0.0001,heads=0.001; the others take the learning rate"
     )
     dropout: float | None = key(None, "share of activations dropped (default: the model's)", minimum=0, below=1)
+    gelu: str | None = key(
+        None, "of GPT-2: new (several kernels, default), or tanh (the same formula in one)", choices=offered("gelu")
+    )
+    vocabulary: int | None = key(
+        None, "rows of GPT-2's embedding, those that fill a tile included, like 50304 (default: 50257)", minimum=1
+    )
+    cross_entropy: str | None = key(
+        None, "of all scores (whole, default), or of chunks of tokens, one at a time", choices=offered("cross_entropy")
+    )
     accumulation: int = key(1, "micro-batches whose gradients add up before they are reduced, in one step", minimum=1)
     compile: bool = key(False, "compile the model with torch.compile")
+    compile_scope: str | None = key(
+        None, "compiled as one: the model (default), or the model and its loss", choices=offered("compile_scope")
+    )
+    optimizer_kernels: str | None = key(
+        None, "of the update: torch's default, or fused: one for all weights", choices=offered("optimizer_kernels")
+    )
     zero_stage: int | None = key(
         None, "what is sharded: 1 optimiser state, 2 and gradients, 3 and parameters", choices=(0, 1, 2, 3)
     )

@@ -22,6 +22,8 @@ ANOTHER: dict[str, Any] = {  # for every key a value that is not its default
     "zero_stage": 2, "schedule": "gpipe", "stages": 2, "virtual_stages": 2, "micro_batches": 4, "replicas": 1,
     "stage_cut": "time", "buffers": "synced", "tuned_for": "memory", "wrap": "none", "weights": "best.safetensors",
     "freeze": "backbone", "part_learning_rates": "heads=0.01",
+    "gelu": "tanh", "vocabulary": 50304, "cross_entropy": "chunked", "compile_scope": "model_and_loss",
+    "optimizer_kernels": "fused", "classes": 1000, "resident_batches": 8,
     "warmup_epochs": 1, "bucket_bytes": 1 << 20, "fusion_bytes": 1 << 21, "cycle_seconds": 0.002,
     "collective": "all_gather", "min_bytes": 64, "max_bytes": 1 << 22, "size_factor": 2,
     "target_batch_size": 512, "matchmaking_seconds": 1.5, "averaging_timeout_seconds": 20.0, "average_state_every": 4,

@@ -130,7 +130,9 @@ def predicted_efficiency(scale: float, batch: float, smallest: float) -> float:
 # seed reads the same samples in the same order. 16 bits on the wire are another recipe, in which the runs that send
 # nothing have their place too.
 
-SPEED_KEYS = ("device", "compile", "memory_format", "allocator")  # decide how fast, and not what is computed
+# Decide how fast, and not what is computed.
+KERNEL_KEYS = ("compile", "compile_scope", "memory_format", "gelu", "vocabulary", "cross_entropy", "optimizer_kernels")
+SPEED_KEYS = ("device", "allocator", *KERNEL_KEYS)
 SHARED_BY = ("accumulation", "train_loop", "train_log", "train_keep")  # how a batch is shared out, who calls the steps
 NOT_OF_A_RECIPE = (*SPEED_KEYS, *SHARED_BY, "cores_per_worker", "machine", "oversubscribe", "seed", "find")
 RECIPE_KEYS = tuple(key for key in DECIDING_KEYS if key not in NOT_OF_A_RECIPE)

@@ -184,7 +184,11 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
     if keys.get("data", "auto") not in ("auto", "synthetic", model.data, *model.also):
         own = " or ".join((model.data, *model.also)) if model.data else "data of its own"
         report("data", f"model {model_name} trains on {own}, not on {keys['data']}")
-    for key, message in (*models.problems(keys), *rules.training_problems(keys, model_name, model, sweep.framework)):
+    for key, message in (
+        *models.problems(keys),
+        *rules.training_problems(keys, model_name, model, sweep.framework),
+        *rules.kernel_problems(keys, model_name, model),
+    ):
         report(key, message)
     if message := network.no_size(keys.get("min_bytes"), keys.get("max_bytes")):
         report("max_bytes" if "max_bytes" in keys else "min_bytes", message)

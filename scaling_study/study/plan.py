@@ -20,7 +20,7 @@ from scaling_study.datasets import DataSource
 from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
-from scaling_study.models import MODELS, NO_MODEL, NONE, model_named
+from scaling_study.models import CLASSES, MODELS, NO_MODEL, NONE, PAIR_VOCABULARY, model_named
 from scaling_study.study import combinations, defaults, groups, on_gpus, rules, support
 from scaling_study.study.combinations import data_shares, worker_count
 from scaling_study.study.study import Measure, Study, Sweep
@@ -39,8 +39,11 @@ from scaling_study.trial import RESOLVED, Trial, Window
 EVERY = 10  # other trials for one more repeat: a sweep takes at most a tenth longer
 MOST = 100  # repeats in all; more of them say nothing new
 # What a key may say that means the same as leaving it out.
-AS_LEFT_OUT = {"train_loop": "ours", "wrap": "blocks", "weights": NONE, "freeze": NONE, "state_allreduce": "fp32"}
-AS_LEFT_OUT |= {"env": ""}
+AS_LEFT_OUT: dict[str, Any] = {
+    **{"train_loop": "ours", "wrap": "blocks", "weights": NONE, "freeze": NONE, "state_allreduce": "fp32", "env": ""},
+    **{"gelu": "new", "vocabulary": PAIR_VOCABULARY, "cross_entropy": "whole", "compile_scope": "model"},
+    **{"optimizer_kernels": "default", "classes": CLASSES, "resident_batches": 1},
+}
 SIZES = ("batch_per_worker", "global_batch", "seed")  # keys that decide nothing of what follows the device
 T = TypeVar("T")
 
@@ -159,6 +162,8 @@ class Draft:
             own = None if trial.command else model_named(trial.model).data  # a command reads what it likes
             if trial.data == "auto" and (source := data.get(own or "")):
                 trial = replace(trial, data=source.name)
+            if trial.resident_batches and trial.data not in ("auto", "synthetic"):  # real data are read as they come
+                trial = replace(trial, resident_batches=None)
             if sweep.measure.warm and not groups.why_cold(trial, alone_on_gpus, sweep.measure.interleave_gpus):
                 trial = groups.warmed(trial, sweep.measure)
             if trial.configuration not in planned:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scaling_study.frameworks import FRAMEWORKS, SCHEDULES
-from scaling_study.models import IMAGE_KEYS, OURS, Model
+from scaling_study.models import CLASSES, IMAGE_KEYS, OURS, PAIR_VOCABULARY, Model
 from scaling_study.targets import ENDS, Target, logs, trains
 
 MATCHMAKING_SECONDS, AVERAGING_TIMEOUT_SECONDS = 3.0, 60.0  # where a trial names none; the latter is Hivemind's own
@@ -192,6 +192,26 @@ def training_problems(
         logs(given)
     except ValueError as error:
         yield "train_log", str(error)
+
+
+def kernel_problems(keys: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:
+    """(key, message) of what is wrong about keys that choose kernels, or the synthetic data that they work on."""
+    scope, rows = keys.get("compile_scope") or "model", keys.get("vocabulary") or PAIR_VOCABULARY
+    if scope != "model" and not keys.get("compile"):
+        yield "compile_scope", f"compile_scope={scope} compiles nothing without compile: true"
+    if scope != "model" and "part_learning_rates" in model.keys:
+        yield "compile_scope", f"compile_scope={scope}: the loss of {model_name} notes its parts, which is not compiled"
+    if rows < PAIR_VOCABULARY:
+        yield "vocabulary", f"vocabulary={rows} is less than the {PAIR_VOCABULARY} tokens of GPT-2, which 50304 pads"
+    smoothing = keys.get("train_label_smoothing") or 0
+    for key, plain in (("vocabulary", PAIR_VOCABULARY), ("cross_entropy", "whole")):
+        if smoothing and keys.get(key) not in (None, plain):
+            yield key, f"{key}={keys[key]} has no label_smoothing={smoothing:g}: leave one of the two out"
+    data = keys.get("data", "auto")
+    if (classes := keys.get("classes")) not in (None, CLASSES) and data != "synthetic":
+        yield "classes", f"classes={classes} is of synthetic images, not of data={data}: it needs data: synthetic"
+    if (batches := keys.get("resident_batches") or 1) > 1 and data not in ("auto", "synthetic"):
+        yield "resident_batches", f"resident_batches={batches} is of synthetic data, and data={data} is all read"
 
 
 def no_native_loop(framework: str) -> str:

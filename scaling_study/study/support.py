@@ -9,7 +9,12 @@ from typing import Any
 from packaging.version import Version
 
 from scaling_study import variables
-from scaling_study.frameworks import CLIPPING_NEEDS_ALL_GRADIENTS, FLATTENS_WEIGHTS, FRAMEWORKS
+from scaling_study.frameworks import (
+    CLIPPING_NEEDS_ALL_GRADIENTS,
+    FLATTENS_WEIGHTS,
+    FRAMEWORKS,
+    FUSED_SGD_OF_SHARDS,
+)
 from scaling_study.hosts import hosts
 from scaling_study.hosts.hosts import Host
 from scaling_study.machine import DALI, Machine
@@ -112,6 +117,9 @@ SAME: Mapping[str, Any] = {  # for every gate, whatever its configuration is
     "warmup_epochs": None,
     "image_size": None,
     "image_width": None,
+    "classes": None,
+    "resident_batches": None,
+    "optimizer_kernels": None,  # a gate steps by plain SGD
     "input": None,
     "damaged_images": None,
     "padding": None,
@@ -256,6 +264,9 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
     by_part = trial.freeze or trial.part_learning_rates or (trial.trained and "freeze" in model.keys)
     if table.flattens_weights and by_part:
         return FLATTENS_WEIGHTS
+    by_sgd = trial.train_optimizer in ("sgd", "nesterov") if trial.train_optimizer else model.sgd
+    if trial.framework == "torch_fsdp2" and trial.optimizer_kernels == "fused" and by_sgd:
+        return FUSED_SGD_OF_SHARDS
     libraries = (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model.needs)
     extra_of = {library: library if library in (model.extra, *EXTRAS) else "" for library in libraries}
     if trial.input == "dali" and not set(DALI) & set(machine.libraries):

@@ -14,7 +14,15 @@ from scaling_study.ranks import Ranks
 from scaling_study.study import rules
 from scaling_study.trial import Trial
 from scaling_study.workloads.feed import Batch, Feed
-from scaling_study.workloads.workload import Workload, by_part, forward_flops_per_sample, grouped, recipe
+from scaling_study.workloads.workload import (
+    Workload,
+    by_part,
+    forward_flops_per_sample,
+    fused,
+    grouped,
+    recipe,
+    with_loss,
+)
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
@@ -23,6 +31,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     for _, problem in (
         *models.problems(vars(trial)),
         *rules.training_problems(vars(trial), trial.model, model, trial.framework),
+        *rules.kernel_problems(vars(trial), trial.model, model),
     ):
         raise SystemExit(problem)  # of a study it was said before anything ran
     # Without keys whose value is `none`; a plan has none such.
@@ -53,6 +62,10 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         workload.grouped = partial(grouped, workload.model)
     elif trial.freeze or trial.part_learning_rates:
         raise SystemExit(f"model {trial.model} has no parts that can be frozen or have a learning rate of their own")
+    if trial.optimizer_kernels == "fused":
+        workload.optimizer = fused(workload.optimizer)
+    if trial.compile_scope == "model_and_loss":
+        workload.loss = with_loss(workload.model, workload.loss)
     if trial.compile:
         # In place: names and parameters stay, whatever wraps it. Shapes never change, but where sentences are padded to
         # each batch's longest: blocks that share their code would be compiled for any shape (and FSDP2's then fail).

@@ -160,7 +160,8 @@ def random_batches(
     """Seeded random samples in the place of real ones: ids (batch,) -> their batch on the device.
 
     `drawn`: (seed, samples) -> a batch, `placed` on the device. One batch stays there and is read again each step: it
-    costs nothing, which is its purpose. A parity gate needs distinct samples: there each id has one of its own.
+    costs nothing, which is its purpose. It may also stay in a cache: so `resident_batches` are read in turn. A parity
+    gate needs distinct samples: there each id has one of its own.
     """
 
     def own(ids: torch.Tensor) -> Batch:
@@ -169,8 +170,10 @@ def random_batches(
 
     if trial.find == "parity":
         return own
-    resident = placed(drawn(trial.seed * 1_000_003 + ranks.rank, trial.batch_per_worker))
-    return lambda ids: resident
+    first = trial.seed * 1_000_003 + ranks.rank
+    seeds = (first + number * ranks.world_size for number in range(trial.resident_batches or 1))
+    ring = itertools.cycle([placed(drawn(seed, trial.batch_per_worker)) for seed in seeds])
+    return lambda ids: next(ring)
 
 
 class Order(Iterator[torch.Tensor]):

@@ -9,21 +9,31 @@
 transformers' own GPT2Model from its configuration, with random weights (Radford et al., 2019). Scores are products with
 the rows of the embedding: one tensor, which a model cut into stages has on its first and its last. AdamW (betas 0.9 and
 0.95, weight decay 0.1) at 6e-4: the settings of the reproductions that people compare by.
+
+Three keys change kernels and bytes, and nothing of what is computed:
+
+    gelu: tanh             one kernel in place of transformers' formula, written out operation by operation
+    vocabulary: 50304      rows of zeros after the tokens': a multiple of 128 of them in all. Their scores are -inf, so
+                           that none is ever likely, and their gradients are zero
+    cross_entropy: chunked scores of a few tokens at a time, never of a whole batch
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from scaling_study.models import PAIR_VOCABULARY
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import wikitext2
+from scaling_study.workloads.feed import Batch
 from scaling_study.workloads.wikitext2 import cross_entropy, text_data
-from scaling_study.workloads.workload import Workload, classifier_chain, classifier_loss
+from scaling_study.workloads.workload import Workload, autocast, classifier_chain, classifier_loss
 
 POSITIONS = 1024  # a sequence can be no longer: each place has a learned vector
 SIZES: dict[str, dict[str, int]] = {
@@ -32,6 +42,8 @@ SIZES: dict[str, dict[str, int]] = {
 }
 SEQUENCE_LENGTH = {"gpt2": POSITIONS, "gpt2_tiny": 64}
 LEARNING_RATE = 6e-4
+DROPOUT = 0.1
+GELU = {"new": "gelu_new", "tanh": "gelu_pytorch_tanh"}  # names of transformers
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
@@ -39,13 +51,23 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     if length > POSITIONS:
         raise SystemExit(f"--sequence-length {length}: GPT-2 has {POSITIONS} positions")
     data = text_data(trial, ranks, length, byte_pairs=True)
-    model = GPT2(trial.model, dropout=trial.find != "parity")  # nothing random in what is compared
+    asked = DROPOUT if trial.dropout is None else trial.dropout
+    dropout = 0.0 if trial.find == "parity" else asked  # nothing random in what is compared
+    model = GPT2(trial.model, dropout, trial.gelu or "new")
+    rows = trial.vocabulary or PAIR_VOCABULARY
+    padding = model.pad(rows)
+    if trial.compile:
+        model.chunked = torch.compiler.disable(model.chunked)  # or its loop over chunks would be unrolled
+
+    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+        with autocast(ranks.device, trial.precision):
+            return model(*batch)  # type: ignore[no-any-return]
 
     return Workload.of(
         trial,
         data,
         model=model.to(ranks.device),
-        loss=classifier_loss(trial, ranks, cross_entropy),
+        loss=loss if trial.cross_entropy == "chunked" else classifier_loss(trial, ranks, cross_entropy),
         optimizer=lambda parameters: torch.optim.AdamW(
             parameters, lr=trial.learning_rate or LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1
         ),
@@ -55,39 +77,111 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         chain=classifier_chain(trial, layers_of, cross_entropy=cross_entropy),
         reshuffles=False,
         scales_rate=False,
+        padding=padding,
+        notes=[f"{padding:,} zeros pad the embedding to {rows:,} rows, and are not counted"] if padding else [],
     )
 
 
 class GPT2(nn.Module):
-    """(b, length) tokens -> (b, length, 50257) scores of the token after each.
+    """(b, length) tokens -> (b, length, rows of the embedding) scores of the token after each.
 
-    GPT2LMHeadModel without its second name for the embedding: a weight that has two names is two weights to whoever
-    lists them.
+    With targets, (b, length): their mean cross-entropy, by chunks of tokens. GPT2LMHeadModel without its second name
+    for the embedding: a list of weights by name would have it twice.
     """
 
-    def __init__(self, size: str, dropout: bool) -> None:
+    def __init__(self, size: str, dropout: float, gelu: str) -> None:
         from transformers.models.gpt2.configuration_gpt2 import GPT2Config
         from transformers.models.gpt2.modeling_gpt2 import GPT2Model
 
         super().__init__()
-        off: dict[str, Any] = {} if dropout else {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
         shape: dict[str, Any] = {
             **SIZES[size],
+            **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout),
             "n_positions": POSITIONS,
-            "vocab_size": wikitext2.PAIR_VOCABULARY,
+            "vocab_size": PAIR_VOCABULARY,
+            "activation_function": GELU[gelu],
             "use_cache": False,
             "attn_implementation": "sdpa",
         }
-        self.transformer = GPT2Model(GPT2Config(**shape, **off))
+        self.transformer = GPT2Model(GPT2Config(**shape))
+        self.chunked: Callable[..., torch.Tensor] = chunked_cross_entropy
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def pad(self, rows: int) -> int:
+        """Give the embedding so many rows, those beyond its own of zeros; the number of zeros. Drawn weights stay."""
+        words = self.transformer.wte
+        own, width = words.weight.shape
+        if rows == own:
+            return 0
+        words.weight, words.num_embeddings = nn.Parameter(F.pad(words.weight.detach(), (0, 0, 0, rows - own))), rows
+        beyond = torch.zeros(rows)
+        beyond[own:] = -math.inf  # to be added to scores, which the kernel that makes them does in passing
+        words.register_buffer("beyond", beyond, persistent=False)
+        return int((rows - own) * width)
+
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
         (hidden, *_) = self.transformer(tokens, return_dict=False)
-        return scores(hidden, self.transformer.wte)
+        words = self.transformer.wte
+        if targets is None:
+            return scores(hidden, words)
+        if not torch.is_grad_enabled():  # forward alone, whose FLOPs are counted
+            return cross_entropy(scores(hidden, words), targets)
+        return self.chunked(hidden.flatten(0, 1), words, targets.flatten())
 
 
 def scores(hidden: torch.Tensor, embedding: nn.Embedding) -> torch.Tensor:
-    """(b, length, width) -> (b, length, vocabulary): how alike each place is to each token's vector."""
-    return F.linear(hidden, embedding.weight)
+    """(b, length, width) -> (b, length, rows): how alike each place is to each token's vector; -inf beyond tokens."""
+    return F.linear(hidden, embedding.weight, getattr(embedding, "beyond", None))
+
+
+def chunked_cross_entropy(hidden: torch.Tensor, embedding: nn.Embedding, targets: torch.Tensor) -> torch.Tensor:
+    """(n, width), (n,) int64 -> mean cross-entropy in fp32 or fp64; products are in the dtype of autocast, if any."""
+    device = hidden.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    beyond = getattr(embedding, "beyond", None)
+    total: torch.Tensor = ChunkedCrossEntropy.apply(hidden, embedding.weight, beyond, targets, dtype)
+    return total / len(targets)
+
+
+ROWS = 256  # tokens of a chunk: as many as torch's own linear_cross_entropy takes of 16,384 at this width
+
+
+class ChunkedCrossEntropy(torch.autograd.Function):
+    """Cross-entropy of `F.linear(hidden, weight, bias)`, summed over tokens, ROWS of them at a time.
+
+    hidden (n, width), weight (rows, width), bias (rows,) or None, targets (n,) int64, dtype of the products -> scalar.
+    Forward makes both gradients as it goes, so that backward needs no scores (Hsu et al., arXiv 2410.10989). Loss and
+    the weight's gradient add up in fp32 or fp64; torch 2.15's linear_cross_entropy adds them up in bf16.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        targets: torch.Tensor,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        exact, table = torch.promote_types(weight.dtype, torch.float32), weight.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
+        of_hidden, of_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=exact)
+        total = torch.zeros((), dtype=exact, device=hidden.device)
+        parts = zip(hidden.to(dtype).split(ROWS), targets[:, None].split(ROWS), of_hidden.split(ROWS), strict=True)
+        for rows, chosen, gradient in parts:
+            found = F.linear(rows, table, bias).to(exact)
+            likely = found.logsumexp(-1, keepdim=True)
+            total += (likely - found.gather(-1, chosen)).sum()
+            found.sub_(likely).exp_().scatter_add_(-1, chosen, torch.full_like(chosen, -1, dtype=exact))
+            slope = found.to(dtype)
+            gradient.copy_(slope @ table)
+            of_weight += slope.T @ rows
+        ctx.save_for_backward(of_hidden, of_weight)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *above: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        of_hidden, of_weight = ctx.saved_tensors
+        return of_hidden * above[0], of_weight * above[0], None, None, None
 
 
 def layers_of(model: Any) -> dict[str, nn.Module]:

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from scaling_study.datasets import NO_TREE, NoData, is_image
 from scaling_study.machine import usable_cores
+from scaling_study.models import CLASSES
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_path
 from scaling_study.trial import Trial
@@ -41,6 +42,7 @@ from scaling_study.workloads.held_out import (
 )
 from scaling_study.workloads.inputs import Decoder
 from scaling_study.workloads.views import MIDDLE, Reading, Samples, augmented
+from scaling_study.workloads.workload import memory_layout
 
 Images = tuple[torch.Tensor, torch.Tensor]  # (n, 3, side, side) uint8, (n,) int64 labels
 Shaped = Callable[[Batch], Batch]  # a batch -> the same as the model wants it
@@ -100,13 +102,13 @@ def timed_images(
     """
     order = Order(cifar10.SAMPLES, trial, ranks)
     if library := inputs.library(trial):
-        samples = Samples.in_memory(*(real or synthetic_samples(trial.seed)))
+        samples = Samples.in_memory(*(real or synthetic_samples(trial.seed, trial.classes or CLASSES)))
         feed = inputs.feed(library, samples, order, order.steps, Reading.of(trial, ranks, side))
     elif real:
         feed = Feed(order, cifar10.fetching(*real, ranks.device, resized))
     else:
         feed = Feed(order, synthetic(trial, ranks, side))
-    return Data(feed, source, order.steps)
+    return Data(feed, source, order.steps, classes=trial.classes or CLASSES)
 
 
 def enlarged(images: torch.Tensor, side: int) -> torch.Tensor:
@@ -136,22 +138,26 @@ def laid_out(batch: Batch, side: int | None, layout: torch.memory_format, dtype:
 
 
 def synthetic(trial: Trial, ranks: Ranks, side: int) -> Callable[[torch.Tensor], Batch]:
-    """Seeded random images of the data's shape: normal numbers, as normalised pixels are."""
+    """Seeded random images of the data's shape: normal numbers, as normalised pixels are.
+
+    Those of several resident batches are laid out in memory as the model takes them: none is copied in a step.
+    """
+    layout = memory_layout(trial) if trial.resident_batches else torch.contiguous_format
 
     def drawn(seed: int, samples: int) -> Batch:
         generator = torch.Generator().manual_seed(seed)
-        images = torch.randn(samples, 3, side, side, generator=generator).to(ranks.device)
-        return images, torch.randint(cifar10.CLASSES, (samples,), generator=generator).to(ranks.device)
+        images = torch.randn(samples, 3, side, side, generator=generator).to(ranks.device, memory_format=layout)
+        return images, torch.randint(trial.classes or CLASSES, (samples,), generator=generator).to(ranks.device)
 
     return random_batches(trial, ranks, drawn)
 
 
-def synthetic_samples(seed: int) -> Images:
+def synthetic_samples(seed: int, classes: int) -> Images:
     """Seeded random bytes in the place of CIFAR-10's, each image its own: for a library that is to read them."""
     generator = torch.Generator().manual_seed(seed)
     shape = (cifar10.SAMPLES, 3, cifar10.SIDE, cifar10.SIDE)
     images = torch.randint(256, shape, dtype=torch.uint8, generator=generator)
-    return images, torch.randint(cifar10.CLASSES, (cifar10.SAMPLES,), generator=generator)
+    return images, torch.randint(classes, (cifar10.SAMPLES,), generator=generator)
 
 
 def trained_images(

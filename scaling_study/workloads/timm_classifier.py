@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from scaling_study.models import TIMM
+from scaling_study.models import CLASSES, TIMM
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, weights
@@ -76,7 +76,7 @@ OF_VITS = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "classifier": "head"
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
     """Model and data on this rank's device; the same weights on every rank. Raises SystemExit."""
-    model, side = network(trial.model, trial.image_size)
+    model, side = network(trial.model, trial.image_size, trial.classes or CLASSES)
     about = {**OF_VITS, **(getattr(model, "pretrained_cfg", None) or {})}
     begun = weights.load(model, trial.weights, about["classifier"], trial.model) if trial.weights else {}
     layout, dtype = memory_layout(trial), weights_dtype(trial)
@@ -97,8 +97,8 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     )
 
 
-def network(name: str, image_size: int | None = None) -> tuple[nn.Module, int]:
-    """(an untrained model with 10 classes, the side of its images in pixels). Raises SystemExit."""
+def network(name: str, image_size: int | None = None, classes: int = CLASSES) -> tuple[nn.Module, int]:
+    """(an untrained model, the side of its images in pixels). Raises SystemExit."""
     import timm  # seconds: only for its own models
 
     if not name.startswith(TIMM):
@@ -107,22 +107,22 @@ def network(name: str, image_size: int | None = None) -> tuple[nn.Module, int]:
         side = image_size or TINY["img_size"]
         if side % TINY["patch_size"]:
             raise SystemExit(f"--model {name}: image size {side}: it must be a multiple of {TINY['patch_size']}")
-        return VisionTransformer(**{**TINY, "img_size": side}, num_classes=cifar10.CLASSES), side
+        return VisionTransformer(**{**TINY, "img_size": side}, num_classes=classes), side
     asked = name.removeprefix(TIMM)
     try:
         about = timm.get_pretrained_cfg(asked) or timm.get_pretrained_cfg(asked.partition(".")[0])
         own: int = about.input_size[-1] if about else 224
         side = image_size or own
         fixed: dict[str, Any] = {"img_size": side} if about and about.fixed_input_size and side != own else {}
-        model = timm.create_model(asked, pretrained=False, num_classes=cifar10.CLASSES, **fixed)
-        takes(model, side)
+        model = timm.create_model(asked, pretrained=False, num_classes=classes, **fixed)
+        takes(model, side, classes)
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SystemExit(f"--model {name}{f' --image-size {image_size}' if image_size else ''}: {why}") from error
     return model, side
 
 
-def takes(model: nn.Module, side: int) -> None:
+def takes(model: nn.Module, side: int, classes: int = CLASSES) -> None:
     """Raises ValueError, or what the model raises, where it makes no row of logits of an image of this side."""
     patch = getattr(getattr(model, "patch_embed", None), "patch_size", 1)
     patch = patch if isinstance(patch, int) else max(patch)
@@ -132,7 +132,7 @@ def takes(model: nn.Module, side: int) -> None:
     with torch.no_grad(), torch.random.fork_rng():
         logits = model(torch.zeros(1, 3, side, side, device=next(model.parameters()).device))
     model.train()
-    if not isinstance(logits, torch.Tensor) or logits.shape != (1, cifar10.CLASSES):
+    if not isinstance(logits, torch.Tensor) or logits.shape != (1, classes):
         raise ValueError("it is no classifier: of an image it makes something else than a row of logits")
 
 

@@ -30,6 +30,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from scaling_study.models import CLASSES
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
@@ -168,7 +169,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     asked = DROPOUT if trial.dropout is None else trial.dropout
     dropout = 0.0 if trial.find == "parity" else asked  # nothing random in what is compared
     try:
-        model = SmallVisionTransformer(SIZES[trial.model], cifar10.CLASSES, side, dropout)
+        model = SmallVisionTransformer(SIZES[trial.model], trial.classes or CLASSES, side, dropout)
     except ValueError as error:
         raise SystemExit(f"--model {trial.model}: {error}") from error
     rate, dtype = trial.learning_rate or LEARNING_RATE, weights_dtype(trial)

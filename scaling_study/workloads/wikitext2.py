@@ -41,6 +41,7 @@ from scaling_study.datasets import (
     refuse_misplaced,
     wikitext2_file,
 )
+from scaling_study.models import PAIR_VOCABULARY
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
 from scaling_study.trial import Trial
@@ -177,7 +178,6 @@ def feed(ids: np.ndarray, ranks: Ranks, batch: int, length: int) -> Feed:
     return Feed(in_order(ranks, batch, length, len(text)), fetch)
 
 
-PAIR_VOCABULARY = 50_257  # GPT-2's; the trained one may have fewer
 END = "<|endoftext|>"  # GPT-2's one special token
 
 

@@ -106,6 +106,7 @@ class LossParts:
 
 
 Make = Callable[[Iterable[Any]], torch.optim.Optimizer]  # of parameters, or of groups of them
+Loss = Callable[[Any, Batch], torch.Tensor]  # (model, batch) -> scalar mean over the batch
 MOMENTUM = 0.9
 NAME = "name"  # of a group, beside what torch has in it
 
@@ -182,6 +183,24 @@ def named(trial: Trial, parameters: Iterable[nn.Parameter]) -> torch.optim.Optim
     return None
 
 
+def fused(own: Make) -> Make:
+    """Let `own` make the optimiser, and have it update by torch's fused kernel: all weights of a group at once.
+
+    A gradient scaler still divides the gradients before the step, not within it: clipping and noise read them there.
+    Raises SystemExit for an optimiser that has no such kernel.
+    """
+
+    def make(parameters: Iterable[Any]) -> torch.optim.Optimizer:
+        optimizer = own(parameters)
+        if "fused" not in optimizer.defaults:
+            raise SystemExit(f"torch has no fused {type(optimizer).__name__}: leave optimizer_kernels out")
+        for settings in (optimizer.defaults, *optimizer.param_groups):
+            settings.update(foreach=False, fused=True)
+        return optimizer
+
+    return make
+
+
 class ClippedSGD(torch.optim.SGD):
     """torch's SGD under gradients clipped to a norm: g <- g x min(1, max_norm / |g|) (Pascanu et al., arXiv 1211.5063).
 
@@ -229,6 +248,7 @@ class Workload:
     grouped: Callable[[Iterable[nn.Parameter]], Iterable[Any]] = iter  # parameters as `optimizer` has them, in groups
     frozen: str = ""  # which of them is not trained, as the trial asks
     weights: Mapping[str, Any] = field(default_factory=dict)  # of the file that it begins with (weights.py)
+    padding: int = 0  # weights that fill a matrix up to a size: zeros that stay zero, and are not counted
     notes: list[str] = field(default_factory=list)
     accumulation: int = 1
     held_out: HeldOut | None = None  # what it is evaluated on; None: it can only be timed
@@ -240,8 +260,8 @@ class Workload:
     def __post_init__(self) -> None:
         # Trainable ones, counted and not assumed: a ResNet-18 under the name of a ResNet-50 shows (F5). Counted
         # before any framework wraps the model: behind some wrappers a rank sees its own shard only.
-        self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        self.parameters_all = sum(p.numel() for p in self.model.parameters())
+        self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad) - self.padding
+        self.parameters_all = sum(p.numel() for p in self.model.parameters()) - self.padding
         sizes = dict.fromkeys(self.parts, 0)
         for name, parameter in self.model.named_parameters() if self.parts else ():
             sizes[name.partition(".")[0]] += parameter.numel()
@@ -331,3 +351,22 @@ def classifier_chain(
     """`Workload.chain` of a model with classifier_loss(). `layers`: its own, by name; else its children."""
     loss = partial(cross_entropy, label_smoothing=trial.train_label_smoothing or 0.0)
     return lambda model: Chain(layers(model), inputs, loss=loss)
+
+
+def with_loss(model: nn.Module, loss: Loss) -> Loss:
+    """The same loss, computed within a call of the model: what compiles that compiles both. `model` changes in place.
+
+    Called with inputs alone, the model gives scores as before. The scores of a compiled loss are intermediate results:
+    torch writes their gradients over them, and makes no copy in fp32 of scores in 16 bits.
+    """
+    kind: Any = type(model)
+
+    class WithLoss(kind):
+        def forward(self, *inputs: Any, of: Batch | None = None, **named: Any) -> Any:
+            if of is None:
+                return kind.forward(self, *inputs, **named)
+            return loss(lambda *inputs, **named: kind.forward(self, *inputs, **named), of)
+
+    WithLoss.__name__, WithLoss.__qualname__ = kind.__name__, kind.__qualname__
+    model.__class__ = WithLoss
+    return lambda model, batch: model(of=batch)

@@ -150,7 +150,7 @@ def test_parts_are_frozen_by_a_key_and_not_by_a_rate_of_0(problems_of, plan_of):
         "study.yaml:6: backbone=0: a part at learning rate 0 does not train (F11); freeze: backbone says so"
     ]
     assert problems_of(f"{HEAD}sweeps:\n  - {{framework: single, model: resnet8, freeze: backbone}}\n") == [
-        "study.yaml:4: model resnet8 has no 'freeze': it has image_size, memory_format, input, damaged_images"
+        "study.yaml:4: model resnet8 has no 'freeze': it has image_size, memory_format, input, damaged_images, classes"
     ]
     assert problems_of(f"{head}    train: {{epochs: 1, label_smoothing: 0.1}}\n") == [
         "study.yaml:6: label_smoothing=0.1: model tripnet_resnet18 has none"

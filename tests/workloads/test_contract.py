@@ -5,6 +5,7 @@ A model gets its row in ONES; what only one model does is tested in its own file
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from scaling_study.models import OURS
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload, cifar10, cola, load, prepare, wikitext2
+from scaling_study.workloads.workload import fused
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,62 @@ def test_the_published_rate_is_taken_unless_another_is_given(one: One) -> None:
 
     assert (rate(1), rate(2), rate(2, 0.3)) == (*one.rates, 0.3)
     assert one.load().scales_rate == (one.rates[0] != one.rates[1])
+    made = one.load().optimizer([torch.nn.Parameter(torch.zeros(1))])
+    assert isinstance(made, torch.optim.SGD) == OURS[one.model].sgd, "of which FSDP2 has no fused kernel"
+
+
+@pytest.mark.parametrize("model", ["resnet8", "timm_vit_tiny", "transformer_lm", "gpt2_tiny"])
+@pytest.mark.slow
+def test_a_fused_update_is_the_same_update_by_fewer_kernels(model: str) -> None:
+    (one,) = (one for one in ONES if one.model == model)
+    weights, kernels = [], []
+    for kind in ("default", "fused"):
+        workload = one.load(optimizer_kernels=kind, precision="fp64")
+        workload.model.eval()  # no dropout
+        optimizer = workload.optimizer(workload.model.parameters())
+        for _ in range(3):
+            workload.loss(workload.model, next(workload.batches)).backward()
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+                optimizer.step()
+            optimizer.zero_grad()
+        weights.append([weight.detach().clone() for weight in workload.model.parameters()])
+        kernels.append({event.name for event in seen.events() or () if "_fused_" in event.name})
+    for plain, other in zip(*weights, strict=True):
+        torch.testing.assert_close(other, plain, rtol=1e-9, atol=1e-12)
+    assert not kernels[0] and kernels[1], "it was torch's fused kernel that stepped"
+
+
+def test_an_optimiser_without_a_fused_kernel_is_named() -> None:
+    with pytest.raises(SystemExit, match="torch has no fused RMSprop: leave optimizer_kernels out"):
+        fused(torch.optim.RMSprop)([torch.nn.Parameter(torch.zeros(1))])
+
+
+@pytest.mark.parametrize("model", ["resnet8", "gpt2_tiny", "albert_tiny"])
+def test_resident_batches_are_read_in_turn_and_each_rank_has_its_own(model: str) -> None:
+    (one,) = (one for one in ONES if one.model == model)
+    single, first, second = (
+        [tensors[0].clone() for tensors in itertools.islice(one.load(rank, 2, resident_batches=count).batches, 7)]
+        for rank, count in ((0, None), (0, 3), (1, 3))
+    )
+    assert all(batch.equal(single[0]) for batch in single), "one, read again each step"
+    assert first[0].equal(single[0]) and first[3].equal(first[0]) and first[6].equal(first[0])
+    different = [*first[:3], *second[:3]]
+    assert not any(a.equal(b) for a, b in itertools.combinations(different, 2))
+
+
+@pytest.mark.parametrize("model", ["resnet8", "vit_small_dataset_tiny", "timm_vit_tiny"])
+def test_synthetic_images_are_of_as_many_classes_as_asked_for(model: str) -> None:
+    layout = {} if model.startswith("vit") else {"memory_format": "channels_last"}
+    workload = One(model).load(classes=1000, batch_per_worker=64, resident_batches=2, **layout)
+    images, labels = next(workload.batches)
+    assert workload.model(images[:2]).shape == (2, 1000) and 10 < labels.max() < 1000
+    ring = [next(workload.batches)[0].data_ptr() for _ in range(4)]
+    copied = model.startswith("timm")  # renormalised in each step, as real images are
+    assert copied or (ring[0] == ring[2] and ring[1] == ring[3]), "as they lie on the device, laid out for the model"
+
+
+def test_resnet50_with_the_classes_of_imagenet_is_torchvisions() -> None:
+    assert One("resnet50").load(classes=1000, batch_per_worker=2).parameters == 25_557_032
 
 
 @each
