@@ -13,6 +13,8 @@ from scaling_study.models import OURS
 from scaling_study.records import store
 
 pytestmark = pytest.mark.slow
+PADDED, CHUNKED = {"vocabulary": 50_304, "gelu": "tanh"}, {"cross_entropy": "chunked"}
+TOGETHER = {"compile": True, "compile_scope": "model_and_loss"}
 
 
 @pytest.mark.parametrize(
@@ -22,9 +24,11 @@ pytestmark = pytest.mark.slow
         ("torch_ddp", "albert_tiny", {"sequence_length": 32}),
         ("torch_ddp", "transformer_lm", {}),
         pytest.param("torch_ddp", "transformer_lm", {"allreduce": "bf16"}, marks=pytest.mark.long),
-        ("torch_pipeline", "gpt2", {}),  # with one tensor at both ends
-        pytest.param("torch_fsdp2", "gpt2", {}, marks=pytest.mark.long),
-        pytest.param("deepspeed_zero", "gpt2", {"zero_stage": 3}, marks=pytest.mark.long),
+        ("torch_pipeline", "gpt2", PADDED),  # with one tensor at both ends
+        pytest.param("torch_fsdp2", "gpt2", {**PADDED, **CHUNKED}, marks=pytest.mark.long),
+        pytest.param("deepspeed_zero", "gpt2", {**PADDED, **CHUNKED, "zero_stage": 3}, marks=pytest.mark.long),
+        pytest.param("torch_ddp", "gpt2", {**PADDED, **TOGETHER}, marks=pytest.mark.long),
+        pytest.param("torch_fsdp2", "resnet8", TOGETHER, marks=pytest.mark.long),
         ("torch_fsdp2", "vit_small_dataset", {}),
         ("deepspeed_zero", "vit_small_dataset", {"zero_stage": 3}),
         ("torch_pipeline", "vit_small_dataset", {}),
