@@ -35,7 +35,7 @@ OUT = Path(__file__).parent / "data" / "step_bytes.csv"
 LAYERS = 2
 STEP = {"model": "gpt2", "data": "synthetic", "precision": "bf16", "batch_per_worker": 1, "device": "cpu"}
 ONE_BY_ONE: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    ("nothing", {}),
+    ("no key", {}),
     ("dropout: 0", {"dropout": 0.0}),
     ("gelu: tanh", {"gelu": "tanh"}),
     ("vocabulary: 50304", {"vocabulary": 50_304}),
