@@ -41,6 +41,12 @@ ON_GPUS = (  # in an order in which each may rest on those before it
     Default("precision", "bf16"),
     Default("memory_format", "channels_last"),
     Default("compile", True),
+    Default("compile_scope", "model_and_loss"),
+    Default("optimizer_kernels", "fused"),
+    Default("resident_batches", 8),
+    Default("gelu", "tanh"),
+    Default("vocabulary", 50_304),
+    Default("dropout", 0.0, models="gpt2"),
 )
 KEYS = tuple(default.key for default in ON_GPUS)
 

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from scaling_study.datasets import DataSource
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
 from scaling_study.models import MODELS
@@ -77,6 +78,32 @@ def test_every_default_is_a_value_that_some_framework_has() -> None:
         having = [table for table in FRAMEWORKS.values() if row.key in table.axes]
         assert any(not table.axes[row.key] or row.value in table.axes[row.key] for table in having), row.key
         assert getattr(Trial, row.key) != row.value, "else it says nothing"
+
+
+def test_what_models_have_of_it_is_exactly_this(plan_of: PlanOf) -> None:
+    images = {"precision": "bf16", "memory_format": "channels_last", "compile": True, "compile_scope": "model_and_loss"}
+    kernels = {"optimizer_kernels": "fused", "resident_batches": 8}
+    gpt2 = {"gelu": "tanh", "vocabulary": 50_304, "dropout": 0.0, "memory_format": "contiguous"}
+    for model, framework, expected in (
+        ("resnet50", "torch_ddp", images | kernels),
+        ("gpt2", "torch_ddp", images | kernels | gpt2),
+        ("vit_small_dataset", "single", images | kernels | {"memory_format": "contiguous"}),
+        ("tripnet_resnet18", "single", images | kernels | {"compile_scope": None}),  # its loss notes its parts
+        ("resnet50", "torch_fsdp2", images | kernels | {"optimizer_kernels": None}),  # no fused SGD of shards
+        ("gpt2", "torch_pipeline", kernels | gpt2 | {"precision": "bf16", "compile": False, "compile_scope": None}),
+    ):
+        asked = text(framework, f"model: {model}, data: synthetic", "defaults: 2026\n")
+        (made,) = plan_of(asked, H100).configurations
+        before = {key: getattr(Trial, key) for key in defaults.KEYS}
+        assert {key: getattr(made.trial, key) for key in defaults.KEYS} == before | expected, (model, framework)
+        (on_cpu,) = plan_of(asked, CPU).configurations
+        (plain,) = plan_of(asked.replace("defaults: 2026", ""), CPU).configurations
+        assert on_cpu.trial == plain.trial
+    real = {name: DataSource(name, "there") for name in ("cifar10",)}
+    (made,) = plan_of(text("single", "model: resnet8", "defaults: 2026\n"), H100, data=real).configurations
+    assert (made.trial.data, made.trial.resident_batches) == ("cifar10", None), "real data are read as they come"
+    (kept,) = plan_of(text("single", "model: gpt2, dropout: 0.1, gelu: new", "defaults: 2026\n"), H100).configurations
+    assert (kept.trial.dropout, kept.trial.gelu) == (0.1, None), "as if it were left out before 2026"
 
 
 @pytest.mark.parametrize(("key", "value"), [("precision", "fp16"), ("memory_format", "contiguous"), ("compile", False)])
