@@ -42,8 +42,8 @@ from benchmarks.paired import NOT_COMPARED, Finding
 from benchmarks.published_512 import layers
 
 STUDIES = {  # -> words of their source, and the device
-    "8 x H100 SXM5": ("lambdal/deeplearning-benchmark", "H100 SXM"),
-    "8 x H100 PCIe": ("lambdal/deeplearning-benchmark", "H100 PCIe"),
+    "8 x H100 SXM5": ("lambdal/deeplearning-benchmark/blob/0551cb70", "H100 SXM"),
+    "8 x H100 PCIe": ("lambdal/deeplearning-benchmark/blob/0551cb70", "H100 PCIe"),
     "MLPerf 3.0, H100": ("mlcommons/training_results_v3.0", "H100 SXM"),
 }
 ALGORITHM = "nccl"
