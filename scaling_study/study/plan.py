@@ -87,7 +87,7 @@ class Plan:
     gates: tuple[Planned, ...] = ()  # what must be shown about each framework first
     cluster: Cluster = ALONE
     sentinel: str = ""  # the configuration that is repeated through the sweep, if any
-    follows: tuple[str, ...] = ()  # keys that a study left to its defaults, or that follow the device
+    follows: tuple[str, ...] = ()  # keys of defaults.FOLLOWING that do so in some configuration
 
     @property
     def cores_per_worker(self) -> int:
@@ -198,14 +198,14 @@ def draft(study: Study, machine: Machine, cluster: Cluster = ALONE) -> Draft:
             kinds[kind] = (keys, sweep.framework, refused)
             known[kind] = defaults.of_device(keys, sweep.framework, machine, study.defaults, refused)
         named, (values, unchanged) = defaults.named(keys), known[kind]
-        follows |= {*values, *(keys.keys() - named.keys())}
+        follows |= keys.keys() - named.keys()
         for reason in unchanged.items():
             reasons.setdefault(reason, set()).add(sweep.framework)
         trials.append((resolve({**named, **values}), sweep))
     for key in ("baseline", "sentinel"):
         _matching(study, key, [trial for trial, _ in trials], without=("data",))
     notes = (*defaults.in_words(reasons), *([] if study.defaults else defaults.older(kinds.values(), machine)))
-    return Draft(study, machine, cluster, tuple(trials), tuple(k for k in defaults.KEYS if k in follows), notes)
+    return Draft(study, machine, cluster, tuple(trials), tuple(k for k in defaults.FOLLOWING if k in follows), notes)
 
 
 def _refused(
