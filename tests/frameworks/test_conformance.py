@@ -119,7 +119,7 @@ CASES = [
     Case("torch_pipeline", {"schedule": "1f1b", "workers": 4, "replicas": 2, "allreduce": "fp16"}),
     Case("naive_model_parallel"),
     Case("fairscale_pipe", {}, {}),
-    Case("hivemind", {"target_batch_size": 256, "matchmaking_seconds": 1.5},
+    Case("hivemind", {"target_batch_size": 256, "matchmaking_seconds": 3.0},
          {"allreduce": 8 * P, "weights": 8 * P}),
 ]  # fmt: skip
 
