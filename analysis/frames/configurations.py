@@ -35,7 +35,7 @@ from scaling_study.stats.intervals import (
 )
 from scaling_study.stats.launches import LaunchSpread
 from scaling_study.study import defaults
-from scaling_study.study.groups import ALIKE
+from scaling_study.study.groups import ALIKE, apart
 
 # The word for what came of a configuration. `oom` was measured, `oom (implied)` was not run: a smaller batch was.
 
@@ -317,7 +317,7 @@ def add(rows: Iterable[dict[Any, Any]]) -> None:
 
 def _processes(row: LaunchesRow) -> tuple[Any, ...]:
     """Equal for two rows that one group of processes measures, as groups.processes is for their trials."""
-    return *values_of(row, ALIKE), row["configuration"] if row["framework"] == COMMAND else ""
+    return *values_of(row, ALIKE), apart(row["framework"], row["configuration"])
 
 
 def logs(row: LaunchesRow) -> dict[str, float]:

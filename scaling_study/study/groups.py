@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.frameworks import COMMAND, FRAMEWORKS
 from scaling_study.models import MODELS
 from scaling_study.study import command
 from scaling_study.trial import Trial
@@ -100,8 +100,12 @@ def groups(trials: Iterable[Trial]) -> list[list[Trial]]:
 
 def processes(trial: Trial) -> tuple[object, ...]:
     """The values of ALIKE, which are the same for all trials that one group of processes measures."""
-    own = trial.configuration if trial.command else ""  # a command's processes measure nothing else
-    return (*(getattr(trial, key) for key in ALIKE), own)
+    return (*(getattr(trial, key) for key in ALIKE), apart(trial.framework, trial.configuration))
+
+
+def apart(framework: str, configuration: str) -> str:
+    """What tells its processes from those of others that are alike in ALIKE: a command's measure nothing else."""
+    return configuration if framework == COMMAND else ""
 
 
 def comparable(trial: Trial, other: Trial, scaling: str) -> bool:
