@@ -177,7 +177,7 @@ class Trial(Written):
     allreduce: str = key(
         "fp32",
         "precision of gradients on the wire (one worker: none)",
-        choices=("none", "fp32", "fp16", "bf16", "int8"),
+        choices=("none", "fp32", "fp16", "bf16", "int8", "powersgd1", "powersgd2", "powersgd4"),
     )
     precision: str = key(
         "fp32",
@@ -257,6 +257,36 @@ class Trial(Written):
     wrap: str | None = key(
         None, "units of a sharded model: blocks (as if left out), or none: one whole", choices=offered("wrap")
     )
+    tensor_parallel: int | None = key(
+        None, "workers that share every matrix (default: all, less the replicas)", minimum=1
+    )
+    sequence_parallel: bool = key(False, "between matrices, each of them keeps its share of a sequence only")
+    loss_parallel: bool = key(False, "each of them keeps the scores of its share of the vocabulary only")
+    context_parallel: int | None = key(
+        None, "workers that share every sequence (default: all, less the replicas)", minimum=1
+    )
+    attention: str | None = key(
+        None,
+        "over shares of a sequence: heads change hands (all_to_all), or keys and values are gathered (all_gather)",
+        choices=("all_to_all", "all_gather"),
+    )
+    shard_group: int | None = key(
+        None, "workers that hold one copy of the model in shards (default: all); groups average gradients", minimum=1
+    )
+    reduce_scatter: str | None = key(
+        None, "of shards: the library's own (default), or all_to_all and a sum", choices=("library", "all_to_all")
+    )
+    sync_every: int | None = key(None, "steps that a worker takes alone from one averaging to the next", minimum=1)
+    outer: str | None = key(
+        None,
+        "after so many steps: average the weights, or take a step by nesterov towards it",
+        choices=("average", "nesterov"),
+    )
+    checkpoint: str | None = key(
+        None,
+        "activations computed again in backward: none (default), of each block, or selective",
+        choices=("none", "block", "selective"),
+    )
     stage_cut: str | None = key(
         None, "where the model is cut: even (by layers), time (measured), or layers a stage, like 9,5"
     )
@@ -300,7 +330,9 @@ class Trial(Written):
     train_evaluate_every: float | None = key(None, "epochs between evaluations (default: 1)", above=0)
     train_validation: float | None = key(None, "share of training data held out (default: 0.1)", minimum=0, below=1)
     train_patience: int | None = key(None, "stop after so many evaluations without improvement", minimum=1)
-    train_optimizer: str | None = key(None, "default: the workload's", choices=("sgd", "nesterov", "adam", "adamw"))
+    train_optimizer: str | None = key(
+        None, "default: the workload's", choices=("sgd", "nesterov", "adam", "adamw", "muon")
+    )
     train_momentum: float | None = key(None, "of sgd and nesterov (default: 0.9)", minimum=0, below=1)
     train_weight_decay: float | None = key(None, "of the optimiser chosen (default: 0)", minimum=0)
     train_clip_norm: float | None = key(None, "clip the norm of all gradients to this", above=0)
@@ -343,8 +375,8 @@ class Trial(Written):
 
     @property
     def data_parallel(self) -> int:
-        """The number of workers, or of pipelines of them, that read data of their own."""
-        return self.workers // (self.stages or 1)
+        """The number of workers, or of groups that share a pipeline, matrices or sequences, with data of their own."""
+        return self.workers // ((self.stages or 1) * (self.tensor_parallel or 1) * (self.context_parallel or 1))
 
     @property
     def processes(self) -> int:
@@ -431,7 +463,11 @@ class Trial(Written):
 WINDOW_FLAGS = tuple(f for f in fields(Window) if f.name not in OF_ROUNDS)  # of a script's own launch
 TRAIN_KEYS = tuple(f.name for f in fields(Trial) if f.name.startswith("train_"))
 NAMES = {part: tuple(f.name for f in fields(part)) for part in (Trial, Window)}
-LATER = {"accumulation": 1, "compile": False, "allocator": "system"}  # keys younger than the first results: as it was
+# Keys younger than the first results: as it was.
+LATER = {
+    **{"accumulation": 1, "compile": False, "allocator": "system"},
+    **{"sequence_parallel": False, "loss_parallel": False},
+}
 # Keys that a plan resolves for every framework that has them: part of the id. Null in a record: it is older, ran with
 # the settings of before, and is not found again.
 RESOLVED = {"buffers": "local", "tuned_for": "speed"}
