@@ -9,8 +9,9 @@
 
 An averaging round is what torch calls a step. Nothing of Hivemind's algorithm is changed. What is added: the first
 round waits until every peer is there; a parity gate's peers give one batch each; weights are averaged in their own
-type. Gradients of one round may be averaged while the weights of the round before still are; a part of a tensor that is
-lost meanwhile counts against both. Imported only by scripts that need Hivemind.
+type; an update is not written over by weights that were averaged before it. Gradients of one round may be averaged
+while the weights of the round before still are; a part of a tensor that is lost meanwhile counts against both. Imported
+only by scripts that need Hivemind.
 """
 
 from __future__ import annotations
@@ -75,7 +76,6 @@ class Uniform8Bits(Uniform8BitQuantization):
 serialization._BASE_COMPRESSION_TYPES["UNIFORM_8BIT"] = Uniform8Bits()
 COMPRESSION: dict[str, type[Any]] = {"fp32": NoCompression, "fp16": Float16Compression, "int8": Uniform8Bits}
 
-
 WRITTEN_SECONDS = 10.0  # for a watch to note what came of an averaging that is over
 ANSWER_SECONDS = 60.0  # for the process that averages to say that it has begun
 # torch's manager of shared memory answers within a second or never: on a busy machine Hivemind's processes then drop
@@ -102,7 +102,6 @@ def counting_losses(method: Any) -> Any:
 
 TensorPartContainer.register_failed_reducer = counting_losses(TensorPartContainer.register_failed_reducer)
 TensorPartReducer.on_sender_failed = counting_losses(TensorPartReducer.on_sender_failed)
-
 
 _packing, _packs = threading.Lock(), [0]  # of this process, and its place in SENT: each averager has a process
 
@@ -246,12 +245,17 @@ class Weights(TrainingStateAverager, Watching):
         return copy
 
     def step(self, *args: Any, **options: Any) -> Any:
-        """As Hivemind's, whose update waits for the averaging before it: that is timed as averaging."""
+        """As Hivemind's, whose update waits for the averaging before it: that is timed as averaging.
+
+        Its means are written first. Hivemind writes them over the update of a round that averages no weights itself.
+        """
         if options.get("averaging_round") and self.rounds and self.note is Averaging.note_weights:
             self.rounds.current.weights_peers = 0
         if not options.get("optimizer_step"):
             return super().step(*args, **options)
         self.asked_at, self.waited_seconds = time.perf_counter(), 0.0
+        if not (self.reuse_tensors or self.delta_rule_averaging):  # these add to what is there
+            options["wait_for_delayed_updates"] = True
         with self.phase("optimizer"):
             result = super().step(*args, **options)
         if self.rounds and not options.get("delay_optimizer_step"):

@@ -162,12 +162,7 @@ def ended(done: Any) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 
-# Beside the suite's other launches the losses of hivemind's peers were off in two of two whole runs, by itself in none
-# of four. Why is not known: until it is, its gate is of `make test-long PART=frameworks`.
-GATES = [pytest.param(case, marks=[pytest.mark.long] * (case.framework == "hivemind"), id=str(case)) for case in CASES]
-
-
-@pytest.mark.parametrize("case", GATES)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_it_trains_what_one_process_would_and_hands_over_what_its_scheme_says(
     case: Case, judged: Callable[[Case], Judged]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -293,11 +294,45 @@ def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.Mon
         unstarted = type("Unstarted", (with_hivemind.Weights,), {"__del__": lambda self: None})
         weights: Any = unstarted.__new__(unstarted)
         weights.phase, weights.rounds = Phase(torch.device("cpu")), AveragingRounds(2)
-        weights.phase.on = True
+        weights.phase.on, weights.reuse_tensors = True, True
         executor.submit(averaged.wait, 60)
         weights.step(optimizer_step=True)
     blocked = weights.rounds.current.weights_blocked_seconds
     assert weights.phase.seconds["averaging"] == blocked > 0.25 > weights.phase.seconds["optimizer"]
+
+
+def test_weights_that_are_averaged_late_take_no_update_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round that ends meanwhile averages none, and its update stays: Hivemind writes the older means over it."""
+    averaged = threading.Event()
+    control = SimpleNamespace(
+        triggered=False,
+        done=lambda: False,
+        allow_allreduce=lambda: None,
+        result=lambda timeout: averaged.wait(60) and {},
+    )
+    monkeypatch.setattr(with_hivemind.Watching, "step", lambda self, **_: control)
+    unstarted = type("Unstarted", (with_hivemind.Weights,), {"__del__": lambda self: None})
+    weights: Any = unstarted.__new__(unstarted)
+    weight = torch.ones(1, requires_grad=True)
+    buffers = [weight.detach().clone()]
+    with ThreadPoolExecutor(1) as executor:
+        vars(weights).update(
+            phase=Phase(torch.device("cpu")), rounds=None, local_epoch=0, step_executor=executor, pending_updates=set(),
+            reuse_tensors=False, delta_rule_averaging=False, offload_optimizer=False, custom_gradients=False,
+            optimizer=torch.optim.SGD([weight], lr=1.0), lock_optimizer=threading.Lock(),
+            lock_averaging=threading.Lock(), finished_optimizer_step=threading.Event(),
+            finished_averaging_round=threading.Event(), sync_epoch_when_averaging=False, status_loglevel=10,
+            delay_before_averaging=SimpleNamespace(update=lambda **_: None), _allreduce_timeout=60.0,
+            _update_scheduler=lambda: None, _local_tensors=lambda: [weight],
+            get_tensors=lambda: contextlib.nullcontext(buffers),
+        )  # fmt: skip
+        averaging = {"averaging_round": True, "delay_averaging": True}
+        for options in (averaging, {}, averaging):
+            weight.grad = torch.ones(1)
+            threading.Timer(0.2, averaged.set).start()
+            weights.step(optimizer_step=True, increment_epoch=True, **options)
+        weights.step(wait_for_delayed_updates=True)
+    assert weight.item() == -2.0, "three updates of 1"
 
 
 @pytest.mark.parametrize(("cores", "says"), [((3,), "none of its 1 core to compute on"), ((), "with a GPU none is")])
