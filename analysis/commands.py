@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -322,11 +322,71 @@ def predict(
         if not quiet:
             show(table)
             if to_target:
-                show_to_target(to_target)
+                show_listing(to_target, ("configuration", "workers", "global batch", "seconds", "error"))
         print(files_written(paths))
         return OK
 
     return exit_code(command, f"{out or results} cannot be written to", (CannotPredict,))
+
+
+GPU_MEMORY = "Of one GPU, e.g. 80GB (default: the machine file's)."
+HARDWARE = "machines/NAME.yaml: GPUs by its `hardware`, links by its `topology`."
+UTILISATION = "Of a GPU's peak, at which it multiplies matrices (assumed)."
+ESTIMATED_BATCH = "Sequences of a step (default: two for each worker)."
+
+
+def estimate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A Llama: llama_3_1_8b, ….", show_default=False)],
+    workers: Annotated[str, _option("N,N,…", "GPUs, e.g. 8,64.")],
+    machine: Annotated[str, typer.Option(metavar="NAME|FILE", help=HARDWARE)] = "dgx-h100",
+    memory: Annotated[str | None, _option("SIZE", GPU_MEMORY)] = None,
+    sequence_length: Annotated[int, typer.Option(min=4, help="Tokens of a sequence.")] = 8192,
+    global_batch: Annotated[int, typer.Option(min=0, help=ESTIMATED_BATCH, show_default=False)] = 0,
+    precision: Annotated[str, typer.Option(help="Of compute: bf16, fp16 or fp32.")] = "bf16",
+    utilisation: Annotated[str, typer.Option(metavar="SHARE", help=UTILISATION)] = "40%",
+    quiet: Quiet = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Write estimate.md and .csv there.", show_default=False)
+    ] = None,
+) -> int:
+    """Estimate what would fit, and how fast it would be: every mesh of so many GPUs, with nothing run."""
+    counts = parsed("--workers", quantities.workers, workers) or ()
+    room = parsed("--memory", quantities.size, memory)
+    share = parsed("--utilisation", quantities.share, utilisation) or 0.0
+
+    def command() -> int:
+        from analysis import execution
+        from analysis.show import layout
+        from analysis.views import meshes
+        from scaling_study.study import machine_file
+        from scaling_study.study.meshes import BYTES, SHAPES
+
+        for word, known, what in ((model, SHAPES, "model with closed forms"), (precision, BYTES, "precision")):
+            if word not in known:
+                raise CannotPredict(f"{word} is no {what}: there are {', '.join(known)}")
+        if not 0 < share < 1:
+            raise CannotPredict(f"--utilisation {utilisation}: it is between 0 and 100 %")
+        path = machine_file.find(machine)
+        file = machine_file.load(path)
+        gpus = file.hardware.gpus if file.hardware else None
+        if not gpus or not (gpus.tflops or room):
+            raise CannotPredict(f"{path} has no `hardware` with GPUs and their tflops: machines/dgx-h100.yaml shows it")
+        asked = meshes.Question(
+            model, counts, by_name(machine) if file.topology and gpus.tflops else None,
+            float(room or gpus.memory_gib * 2**30), gpus.tflops or 0.0, sequence_length, precision, global_batch, share,
+        )  # fmt: skip
+        every = list(meshes.estimated(asked))
+        if not every:
+            raise CannotPredict(f"--global-batch {global_batch} divides among the groups of no mesh")
+        table = meshes.listing(asked, every)
+        if not quiet:
+            show_listing(table, left=3)
+        if out:
+            text = execution.write_text(out / "estimate.md", layout.markdown(table))
+            print(files_written([text, execution.write_csv(out / "estimate.csv", meshes.table(every))]))
+        return OK
+
+    return exit_code(command, f"{out} cannot be written to", (CannotPredict, StudyError))
 
 
 def write_prediction(
@@ -384,17 +444,17 @@ def show(table: Listing) -> None:
     _print(terminal, (note.replace(BRACKETS, WITHOUT_BRACKETS).replace("**", "") for note in table.notes))
 
 
-def show_to_target(listing: Listing) -> None:
-    """In the terminal: workers, global batch and seconds, and what is best."""
+def show_listing(listing: Listing, names: Sequence[str] = (), left: int = 1) -> None:
+    """A table in the terminal, of the columns with these `names` (default: all), the first `left` ones set left."""
     from rich.table import Table
     from rich.text import Text
 
     terminal = Table(title=Text(listing.title), title_justify="left", title_style="bold")
-    for name in (names := ("configuration", "workers", "global batch", "seconds", "error")):
-        terminal.add_column(name, justify="left" if name == "configuration" else "right")
+    for place, name in enumerate(shown := names or listing.header):
+        terminal.add_column(name, justify="left" if place < left else "right")
     for row in listing.rows:
         cells = dict(zip(listing.header, row, strict=True))
-        terminal.add_row(*(Text(cells[name]) for name in names))
+        terminal.add_row(*(Text(cells[name]) for name in shown))
     _print(terminal, listing.notes)
 
 

@@ -6,7 +6,7 @@ configurations that the prediction has not seen, the median absolute error is at
 that of two predictors that know nothing of networks: the mean of what was measured of the same model and batch, and one
 worker's speed times the workers. Beside them, with no bar: the worst error, how many lie beyond the machine's noise,
 and what published inputs say of Horovod's published efficiencies on 128 and 512 GPUs, and of ResNet-50's published
-throughputs on 1 to 3,584 H100s.
+throughputs on 1 to 3,584 H100s, and of a row of Llama 3.1 8B the other five, on 8 and 128.
 
 Measured: 1. prediction_on_clusters.py; simulated_cluster.py is the truth, message by message. 2. every configuration
 with several workers in the results folders that --held-out names, which must hold runs with one worker and a network
@@ -36,7 +36,7 @@ from analysis.prediction import inputs
 from analysis.prediction.network import CannotPredict
 from analysis.prediction.predict import Asked, Checked, forecast
 from analysis.text import file_name
-from benchmarks import links, over_links, paired, publish, published_512, published_scaling
+from benchmarks import links, over_links, paired, publish, published_512, published_llama, published_scaling
 from benchmarks.options import Options
 from benchmarks.paired import NOT_COMPARED, Bar, Finding
 from benchmarks.prediction_on_clusters import Case, case, drawn_for
@@ -58,7 +58,7 @@ LIKELY = "ring"  # of the algorithms, the one that the frameworks' CPU and GPU l
 def run(options: Options) -> list[Finding]:
     count = QUICK_CLUSTERS if options.quick else options.asked_pairs or CLUSTERS
     checked = held_out(options.held_out or left_by_links())
-    return [*simulated(count), *checked, *published(), *published_scaling.findings()]
+    return [*simulated(count), *checked, *published(), *published_scaling.findings(), *published_llama.findings()]
 
 
 def simulated(count: int) -> list[Finding]:

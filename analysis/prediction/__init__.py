@@ -8,6 +8,7 @@
     simulate.py   which gradients travel together, the slowest of n workers, and one step event by event
     inputs.py     what a study measured: one worker's step, its network, what workers of one host cost each other
     predict.py    throughput, efficiency and exposed communication, each with its interval, and beside measurements
+    meshes.py     the same of a step that is split by matrices, sequences, layers or shards, from closed forms
 
-Only inputs.py reads records. Table and figure: analysis/views/prediction.py.
+Only inputs.py reads records. Tables and figure: analysis/views/prediction.py and meshes.py.
 """

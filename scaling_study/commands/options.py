@@ -306,6 +306,7 @@ def commands() -> dict[str, Callable[..., int]]:
         "report": commands.report_command,
         "compare": commands.compare,
         "predict": commands.predict,
+        "estimate": commands.estimate,
         "export": commands.export,
         "references": commands.references_command,
     }

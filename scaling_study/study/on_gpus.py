@@ -5,7 +5,8 @@
 
 Measured on one H200 (examples/results/one-gpu: throughput, and "Memory against batch"): of `single`, in 16 bits, not
 compiled. Compiling makes steps shorter, sharding takes memory away, and networks add seconds: none of them is counted.
-A model that is not in the table has no estimate.
+A Llama is counted in closed form instead (meshes.py), with all that shards it. Another model that is not in the table
+has no estimate.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from itertools import accumulate
 
 from scaling_study.machine import Machine
 from scaling_study.models import MODELS
+from scaling_study.study import meshes
 from scaling_study.trial import Trial
 
 GIB = 2**30
@@ -26,6 +28,7 @@ MOST_MEMORY = 0.6  # of a GPU's, of the machine's and of what a container may us
 # and what NCCL keeps for one communicator.
 CONTEXT_BYTES, NCCL_BYTES = 0.6 * GIB, 1.0 * GIB
 H200_TFLOPS = 989.0  # dense, bf16: the data sheet's
+UTILISATION = 0.4  # assumed of a Llama: torchtitan reaches 0.33 to 0.39 on H100s (analysis/published/references.csv)
 WIDE = {"fp32": 2.0, "fp64": 4.0}  # precision of compute -> its bytes, and at least its seconds, against 16 bits
 
 
@@ -52,10 +55,14 @@ def step_seconds(trial: Trial, machine: Machine) -> float | None:
 
     A GPU whose peak no machine file names counts as an H200.
     """
+    tflops, wide = machine.gpu_tflops or H200_TFLOPS, WIDE.get(trial.precision, 1.0)
+    if found := meshes.of_trial(trial):
+        mesh, work = found
+        flops = 3 * meshes.SHAPES[trial.model].forward_flops(work.length) * work.tokens / mesh.group
+        return flops / (UTILISATION * tflops * 1e12) * wide
     if not (sample := SAMPLES.get(trial.model)):
         return None
-    slower = H200_TFLOPS / (machine.gpu_tflops or H200_TFLOPS) * WIDE.get(trial.precision, 1.0)
-    return trial.batch_per_worker * sample.seconds * _larger(trial, sample) * slower
+    return trial.batch_per_worker * sample.seconds * _larger(trial, sample) * H200_TFLOPS / tflops * wide
 
 
 def group_bytes(trials: Iterable[Trial]) -> float | None:
@@ -63,21 +70,32 @@ def group_bytes(trials: Iterable[Trial]) -> float | None:
 
     Their states add up. Activations take the same memory, one configuration after the other.
     """
-    known = [(trial, SAMPLES.get(trial.model)) for trial in trials]
-    parts = [(sample.state_bytes, _activations(trial, sample)) for trial, sample in known if sample]
+    known = list(trials)
+    parts = [part for trial in known if (part := _parts(trial))]
     if len(parts) < len(known):
         return None
-    several = any(trial.workers > 1 for trial, _ in known)
+    several = any(trial.workers > 1 for trial in known)
     processes = CONTEXT_BYTES + NCCL_BYTES * several
     return processes + sum(state for state, _ in parts) + max(activations for _, activations in parts)
 
 
+def _parts(trial: Trial) -> tuple[float, float] | None:
+    """Bytes of a GPU that stay from step to step, and those of a batch; None of a trial that is not known."""
+    if sample := SAMPLES.get(trial.model):
+        return sample.state_bytes, _activations(trial, sample)
+    if found := meshes.of_trial(trial):
+        held = meshes.memory(meshes.SHAPES[trial.model], *found)
+        moving = held["activations"] + held["scores"]
+        return sum(held.values()) - moving, moving
+    return None
+
+
 def why_too_large(trial: Trial, machine: Machine) -> str:
     """Why a batch cannot fit into a GPU of the machine, with one that would; empty where it may fit, or none knows."""
-    room, need = machine.gpu_memory_bytes, group_bytes([trial])
-    if not room or not need or (1 - DOUBT) * need <= room or trial.find:
+    room, need, parts = machine.gpu_memory_bytes, group_bytes([trial]), _parts(trial)
+    if not room or not need or not parts or (1 - DOUBT) * need <= room or trial.find:
         return ""
-    each = _activations(trial, SAMPLES[trial.model]) / trial.batch_per_worker
+    each = parts[1] / trial.batch_per_worker
     fits = math.floor((room - need) / each) + trial.batch_per_worker
     instead = f"about {fits} would (find: max_batch measures it)" if fits > 0 else "no batch does"
     batch = f"batch_per_worker={trial.batch_per_worker} of {trial.model}"
