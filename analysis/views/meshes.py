@@ -95,8 +95,9 @@ NAMES = {"tensor": "tensor_parallel", "context": "context_parallel", "stages": "
 
 def keys_of(mesh: Mesh) -> str:
     """`tensor_parallel 4, replicas 2`, as a study file names them."""
-    keys = [f"{key} {getattr(mesh, name)}" for name, key in NAMES.items() if getattr(mesh, name) > 1]
-    return ", ".join([*keys, *([f"replicas {mesh.replicas}"] if mesh.replicas > 1 and mesh.shards == 1 else [])])
+    names = NAMES | ({"shards": "replicas"} if mesh.tensor > 1 else {})  # FSDP2 shards what copies hold
+    names |= {"replicas": "replicas"} if mesh.shards == 1 else {}
+    return ", ".join(f"{key} {getattr(mesh, name)}" for name, key in names.items() if getattr(mesh, name) > 1)
 
 
 def listing(asked: Question, every: Sequence[Estimated]) -> Listing:

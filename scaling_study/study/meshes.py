@@ -154,7 +154,8 @@ def of_trial(trial: Trial) -> tuple[Mesh, Work] | None:
     if trial.framework not in KNOWN or trial.model not in SHAPES:
         return None
     groups = trial.data_parallel
-    shards = (trial.shard_group or groups) if FRAMEWORKS[trial.framework].shards == 3 else 1
+    sharded = FRAMEWORKS[trial.framework].shards == 3 or trial.framework == "torch_tp"  # FSDP2 between its groups
+    shards = (trial.shard_group or groups) if sharded else 1
     mesh = Mesh(
         tensor=trial.tensor_parallel or 1,
         context=trial.context_parallel or 1,
@@ -255,7 +256,7 @@ def of_tensor(shape: Shape, mesh: Mesh, work: Work) -> Iterator[Traffic]:
     if mesh.tensor == 1:
         return
     here, tokens = part(shape, mesh), work.tokens / mesh.context
-    again = 0 if work.checkpoint == "none" else here.layers
+    again = here.layers if work.checkpoint == "block" else 0  # selective keeps results of collectives too
     once = tokens * shape.width * work.element
     crossing = (4 * here.layers + here.ends + again) * once
     if mesh.sequence_parallel:
@@ -350,7 +351,7 @@ def kept_elements(shape: Shape, mesh: Mesh, checkpoint: str) -> float:
     outside = mesh.tensor if mesh.sequence_parallel else 1  # what lies between the matrices that are shared
     return {
         "none": 4 * d / outside + (2 * d + 2 * kv + 4 * f) / mesh.tensor,
-        "selective": 3 * d / outside + (d + 2 * kv + 2 * f) / mesh.tensor,  # the input, and each product's result
+        "selective": 3 * d / outside + (2 * d + 2 * kv + 2 * f) / mesh.tensor,  # input, results of products, attention
         "block": d / outside,
     }[checkpoint]
 
@@ -430,7 +431,7 @@ def refused(shape: Shape, mesh: Mesh) -> str:
 
 
 def made_of(shape: Shape, workers: int) -> Iterator[tuple[str, Mesh]]:
-    """(framework, mesh) of every way to split a model over so many workers, one dimension beside replicas.
+    """(framework, mesh) of every way to split a model over so many workers, one dimension beside copies or shards.
 
     Micro-batches of a pipeline: two a stage, as in a study that names none.
     """
@@ -439,7 +440,7 @@ def made_of(shape: Shape, workers: int) -> Iterator[tuple[str, Mesh]]:
     for n in divisors:
         yield "torch_fsdp2", Mesh(shards=n, replicas=workers // n)
     for framework, each in (
-        ("torch_tp", lambda n: Mesh(tensor=n, sequence_parallel=True, loss_parallel=True, replicas=workers // n)),
+        ("torch_tp", lambda n: Mesh(tensor=n, sequence_parallel=True, loss_parallel=True, shards=workers // n)),
         ("torch_context", lambda n: Mesh(context=n, replicas=workers // n)),
         ("torch_pipeline", lambda n: Mesh(stages=n, micro_batches=2 * n, replicas=workers // n)),
     ):

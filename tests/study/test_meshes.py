@@ -200,7 +200,7 @@ def trial(framework: str, workers: int, **keys: object) -> Trial:
         (trial("torch_fsdp2", 8), Mesh(shards=8)),
         (trial("torch_fsdp2", 8, shard_group=4, zero_stage=2), Mesh(shards=4, replicas=2, zero_stage=2)),
         (trial("torch_tp", 8, tensor_parallel=4, sequence_parallel=True),
-         Mesh(tensor=4, replicas=2, sequence_parallel=True)),
+         Mesh(tensor=4, shards=2, sequence_parallel=True)),
         (trial("torch_context", 8, context_parallel=8), Mesh(context=8)),
         (trial("torch_pipeline", 8, stages=4, replicas=2, micro_batches=8),
          Mesh(stages=4, replicas=2, micro_batches=8)),
