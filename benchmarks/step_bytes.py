@@ -1,6 +1,8 @@
-"""Bytes and kernels of a training step of GPT-2, as each key changes them: data/step_bytes.csv.               [torch]
+"""Bytes and kernels of a training step of GPT-2, as each key changes them, and of a Llama by `checkpoint`.   [torch]
 
     python -m benchmarks.step_bytes        some minutes on two cores; a busy machine changes no figure
+
+data/step_bytes.csv, of GPT-2:
 
 Two of its twelve layers and its whole vocabulary, one sequence of 1,024 tokens in bf16, on the CPU. Each row adds its
 key to those of the rows above; the compiled ones have the whole cross-entropy again. The second step is counted, with
@@ -11,6 +13,9 @@ the optimiser's state in place, by torch's profiler, which sees each allocation:
     kernels         operations of forward and backward that compute something, compiled ones included
     update kernels  those of the optimiser
 
+data/checkpoint_bytes.csv, of SmolLM2-135M: four of its 30 layers, one sequence of 2,048 tokens in bf16. FLOPs:
+those of forward and backward, by FlopCounterMode.
+
 A GPU keeps the same tensors, but for what its kernels of attention keep. No time is shown: that takes a GPU.
 """
 
@@ -18,7 +23,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -27,12 +32,13 @@ import torch
 from torch.autograd.profiler_util import MEMORY_EVENT_NAME, FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from scaling_study.models import MODELS
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import gpt2, load
+from scaling_study.workloads import gpt2, llama, load
 
-OUT = Path(__file__).parent / "data" / "step_bytes.csv"
-LAYERS = 2
+DATA = Path(__file__).parent / "data"
+LAYERS, LLAMA, LLAMA_LAYERS = 2, "smollm2_135m", 4
 STEP = {"model": "gpt2", "data": "synthetic", "precision": "bf16", "batch_per_worker": 1, "device": "cpu"}
 ONE_BY_ONE: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("no key", {}),
@@ -112,10 +118,21 @@ def idle(name: str) -> bool:
     return views or name in IDLE
 
 
-def main() -> None:
+def flops(keys: Mapping[str, Any]) -> int:
+    """FLOPs of products of matrices and attention in a step, what is computed again included."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    workload = load(Trial(**keys), Ranks())
+    with FlopCounterMode(display=False) as counter:
+        workload.loss(workload.model, next(workload.batches)).backward()
+    return int(counter.get_total_flops())
+
+
+def of_gpt2() -> None:
+    """Print a row for each key, and write all into step_bytes.csv."""
     gpt2.SIZES["gpt2"]["n_layer"] = LAYERS
     keys: dict[str, Any] = {}
-    with OUT.open("w", newline="", encoding="utf-8") as stream:
+    with (DATA / "step_bytes.csv").open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["added", *(field.name for field in fields(Counts))])
         for added, more in ONE_BY_ONE:
@@ -123,9 +140,29 @@ def main() -> None:
             counts = counted({**STEP, **keys})
             writer.writerow([added, *astuple(counts)])
             stream.flush()
-            kept, peak = counts.kept_bytes / 2**20, counts.peak_bytes / 2**20
+            kept, peak = counts.kept_bytes / MIB, counts.peak_bytes / MIB
             print(f"| `{added}` | {kept:,.0f} | {peak:,.0f} | {counts.kernels:,} | {counts.update_kernels:,} |")
 
 
+def of_checkpoints() -> None:
+    """Print a row for each kind of checkpoint, and write all into checkpoint_bytes.csv."""
+    whole = MODELS[LLAMA]
+    assert whole.decoder
+    llama.MODELS = {**MODELS, LLAMA: replace(whole, decoder=replace(whole.decoder, layers=LLAMA_LAYERS))}
+    with (DATA / "checkpoint_bytes.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["checkpoint", "kept_bytes", "peak_bytes", "kernels", "flops"])
+        for kind in ("none", "block", "selective"):
+            keys = {**STEP, "model": LLAMA, "checkpoint": kind}
+            counts, work = counted(keys), flops(keys)
+            writer.writerow([kind, counts.kept_bytes, counts.peak_bytes, counts.kernels, work])
+            stream.flush()
+            kept, peak = counts.kept_bytes / MIB, counts.peak_bytes / MIB
+            print(f"| `{kind}` | {kept:,.0f} | {peak:,.0f} | {counts.kernels:,} | {work / 1e12:.2f} |")
+
+
+MIB = 2**20
+
 if __name__ == "__main__":
-    main()
+    of_gpt2()
+    of_checkpoints()

@@ -144,9 +144,9 @@ def packed_wikitext2() -> Path:
     return _pack("wikitext2", wikitext2_file())
 
 
-def packed_wikitext2_bpe() -> Path:
-    """The folder of the text as numbers of byte pairs, with the tokenizer beside it."""
-    return _pack("wikitext2_bpe", wikitext2_file())
+def packed_wikitext2_bpe(vocabulary: int | None = None) -> Path:
+    """The folder of the text as numbers of byte pairs, so many or as GPT-2 has, with the tokenizer beside it."""
+    return _pack(f"wikitext2_bpe_{vocabulary}" if vocabulary else "wikitext2_bpe", wikitext2_file())
 
 
 @contextlib.contextmanager

@@ -56,6 +56,7 @@ TRAINING_AXES: Axes = {
     "gelu": ("new", "tanh"),
     "vocabulary": (),
     "cross_entropy": ("whole", "chunked"),
+    "checkpoint": (NONE, "block", "selective"),
     "optimizer_kernels": ("default", "fused"),
     "seed": (),
     **dict.fromkeys(("epochs", "warmup_epochs", "find", "dropout"), ()),
@@ -72,7 +73,10 @@ WIRES = ("none", "fp32", "fp16", "bf16")
 NO_FP64 = ("fp32", "bf16", "fp16")
 UPDATES = ("synchronous", "delayed", "local")  # of peers; only the first steps as DDP does
 # Peers report batch after batch until all of them together have the target: that is accumulation.
-NOT_OF_PEERS = ("accumulation", "compile", "compile_scope", "optimizer_kernels", "epochs", "warmup_epochs")
+NOT_OF_PEERS = (
+    *("accumulation", "compile", "compile_scope", "optimizer_kernels", "checkpoint"),
+    *("epochs", "warmup_epochs"),
+)
 PEER_AXES: Axes = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in NOT_OF_PEERS},
     "precision": ("fp32", "bf16", "fp64"),
@@ -85,8 +89,8 @@ PEER_AXES: Axes = {
     "daemon_cores": (),
 }
 # A pipeline's micro-batches take the place of accumulation, and shapes never change on their way from stage to stage.
-# A stage is compiled by nothing, and the loss of its last one reads scores.
-NOT_OF_PIPELINES = ("accumulation", "compile", "compile_scope", "cross_entropy")
+# A stage is compiled by nothing, and the loss of its last one reads scores. Nothing in a stage is computed twice.
+NOT_OF_PIPELINES = ("accumulation", "compile", "compile_scope", "cross_entropy", "checkpoint")
 PIPELINE_AXES: Axes = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in NOT_OF_PIPELINES},
     "precision": ("fp32", "bf16", "fp64"),

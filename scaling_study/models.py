@@ -83,6 +83,53 @@ CLASSES = 10  # of images, unless a tree of them or the trial has others
 
 
 @dataclass(frozen=True)
+class Decoder:
+    """The shape of a decoder like Llama, by which it is built, planned, cut and predicted."""
+
+    layers: int
+    width: int
+    heads: int  # of queries
+    kv_heads: int  # of keys and values, each for heads / kv_heads queries
+    feed_forward: int
+    vocabulary: int
+    length: int  # tokens of a sequence, unless the trial says other
+    head_dim: int = 64
+    positions: int = 131_072  # tokens of a sequence, at most
+    tied: bool = False  # scores are products with the embedding's rows
+    rope_theta: float = 10_000.0
+    rope_factor: float = 1.0  # by which slow turns are stretched
+    spread: float = 0.02  # standard deviation of the weights that are drawn
+
+    @property
+    def of_attention(self) -> int:
+        """Weights of a block's attention: `wq` and `wo` of all heads, `wk` and `wv` of those of keys and values."""
+        return 2 * self.width * self.head_dim * (self.heads + self.kv_heads)
+
+    @property
+    def of_feed_forward(self) -> int:
+        """Weights of a block's three matrices beside attention."""
+        return 3 * self.width * self.feed_forward
+
+    @property
+    def of_vocabulary(self) -> int:
+        """Weights of the embedding, and as many of the scores' matrix."""
+        return self.vocabulary * self.width
+
+    @property
+    def parameters(self) -> int:
+        """All weights: embedding, scores where they have their own, blocks with two norms each, and the last norm."""
+        blocks = self.layers * (self.of_attention + self.of_feed_forward + 2 * self.width)
+        return (1 if self.tied else 2) * self.of_vocabulary + blocks + self.width
+
+    def forward_flops(self, length: int) -> int:
+        """FLOPs of forward for each token of a sequence of `length`: two for each weight of a matrix that it meets, and
+        attention over all places, those that the causal mask hides included. A training step has three times as many.
+        """
+        matrices = self.layers * (self.of_attention + self.of_feed_forward) + self.of_vocabulary
+        return 2 * matrices + self.layers * 4 * length * self.heads * self.head_dim
+
+
+@dataclass(frozen=True)
 class Model:
     """One model, as far as a plan depends on it."""
 
@@ -105,6 +152,7 @@ class Model:
     uncut: str = ""  # why no pipeline can train it; empty: it can be cut into stages
     cold: str = ""  # why it has launches to itself; empty: it may be measured in rounds
     sgd: bool = False  # its own optimiser is SGD
+    decoder: Decoder | None = None  # its shape, where it is a Llama
 
 
 # Where one rounding decides nothing: no BatchNorm, and no max-pool that would pick another pixel.
@@ -130,7 +178,7 @@ _TEXTS = Model(
 _LANGUAGE = Model(
     "scaling_study.workloads.transformer_lm",
     "wikitext2",
-    keys=("sequence_length",),
+    keys=("sequence_length", "checkpoint"),
     gate={"sequence_length": 8},
     metrics=("loss", "perplexity"),
     published_validation=True,
@@ -141,10 +189,27 @@ _GPT2 = replace(
     workload="scaling_study.workloads.gpt2",
     data="wikitext2_bpe",
     needs=_TEXTS.needs,
-    keys=("sequence_length", *GPT2_KEYS),
+    keys=("sequence_length", *GPT2_KEYS, "checkpoint"),
     gate={"sequence_length": 8, "model": "gpt2_tiny"},
     sgd=False,
 )
+_LLAMA = replace(
+    _LANGUAGE,
+    workload="scaling_study.workloads.llama",
+    data="wikitext2_bpe",
+    needs=("tokenizers",),
+    gate={"sequence_length": 8, "model": "llama_tiny"},
+    sgd=False,
+)
+# As published on the Hugging Face hub: SmolLM2-135M, and Llama-3.2-1B and -3.1-8B of meta-llama.
+_LLAMAS = {
+    "llama_tiny": Decoder(2, 64, 4, 2, 192, vocabulary=512, length=64, head_dim=16),
+    "smollm2_135m": Decoder(
+        30, 576, 9, 3, 1536, 49_152, 2048, positions=8192, tied=True, rope_theta=1e5, spread=1 / 24
+    ),
+    "llama_3_2_1b": Decoder(16, 2048, 32, 8, 8192, 128_256, 2048, tied=True, rope_theta=5e5, rope_factor=32.0),
+    "llama_3_1_8b": Decoder(32, 4096, 32, 8, 14_336, 128_256, 8192, head_dim=128, rope_theta=5e5, rope_factor=8.0),
+}
 _IFORMER = replace(
     _IMAGES,
     workload="scaling_study.workloads.iformer",
@@ -158,7 +223,7 @@ _VIT = Model(
     "scaling_study.workloads.vit_small_dataset",
     "cifar10",
     ("torchvision",),
-    ("image_size", *INPUT_KEYS, "dropout"),
+    ("image_size", *INPUT_KEYS, "dropout", "checkpoint"),
     gate={"model": "vit_small_dataset_tiny"},
     metrics=_CLASSES,
 )
@@ -203,6 +268,7 @@ OURS: Mapping[str, Model] = {
     ),
     "gpt2": _GPT2,
     "gpt2_tiny": _GPT2,
+    **{name: replace(_LLAMA, decoder=shape) for name, shape in _LLAMAS.items()},
     "vit_small_dataset": _VIT,
     "vit_small_dataset_tiny": _VIT,
     "timm_vit_tiny": _TIMM,
@@ -228,7 +294,7 @@ def installed() -> dict[str, Model]:
     """The models of installed packages, by name. A name that is ours stays ours."""
     points, alone = metadata.entry_points(group=ENTRY_POINTS), metadata.entry_points(group=ALONE).names
     cold = {name: f"its package says so (an entry point of {ALONE})" for name in alone}
-    keys = IMAGE_KEYS + TEXT_KEYS
+    keys = (*IMAGE_KEYS, *TEXT_KEYS, "checkpoint")
     return {p.name: Model(p.value, None, keys=keys, cold=cold.get(p.name, "")) for p in points if p.name not in OURS}
 
 

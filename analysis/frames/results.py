@@ -56,6 +56,7 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "gelu": lambda form: f"GELU {form}",
     "vocabulary": lambda rows: f"{rows:,} rows of embedding",
     "cross_entropy": lambda kind: f"{kind} cross-entropy",
+    "checkpoint": lambda kind: f"{kind} checkpoints",
     "allocator": lambda kind: "" if kind == "fixed" else f"allocator {kind}",
     "padding": lambda kind: f"{kind} padding",
     "sequence_length": lambda tokens: f"{tokens} tokens",

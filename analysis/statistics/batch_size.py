@@ -131,7 +131,8 @@ def predicted_efficiency(scale: float, batch: float, smallest: float) -> float:
 # nothing have their place too.
 
 # Decide how fast, and not what is computed.
-KERNEL_KEYS = ("compile", "compile_scope", "memory_format", "gelu", "vocabulary", "cross_entropy", "optimizer_kernels")
+KERNELS = ("compile", "compile_scope", "optimizer_kernels", "checkpoint")
+KERNEL_KEYS = (*KERNELS, "memory_format", "gelu", "vocabulary", "cross_entropy")
 SPEED_KEYS = ("device", "allocator", *KERNEL_KEYS)
 SHARED_BY = ("accumulation", "train_loop", "train_log", "train_keep")  # how a batch is shared out, who calls the steps
 NOT_OF_A_RECIPE = (*SPEED_KEYS, *SHARED_BY, "cores_per_worker", "machine", "oversubscribe", "seed", "find")

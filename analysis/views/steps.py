@@ -277,6 +277,7 @@ SURROUNDINGS = (
     "gelu",
     "vocabulary",
     "cross_entropy",
+    "checkpoint",
     "classes",
     "resident_batches",
     "image_size",

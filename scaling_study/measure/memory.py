@@ -74,7 +74,8 @@ class Memory:
         """Count what autograd keeps for backward, at its most: the activations.
 
         They are freed as backward uses them up: of a pipeline the peak is wherever its schedule has the most micro-
-        batches under way. Weights that were gathered from other workers, which autograd sees too, are counted apart.
+        batches under way. A checkpointed block has its own again while its backward runs. Weights that were gathered
+        from other workers, which autograd sees too, are counted apart.
         """
         state = {*self._weights(), *_addresses(self.model.buffers())}
         kept = Kept()
@@ -92,7 +93,8 @@ class Memory:
                 return tensor
             return Saved(tensor, kept, address, storage.nbytes())
 
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: getattr(saved, "tensor", saved)):
+        hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: getattr(saved, "tensor", saved))
+        with hooks, computed_again(keep):
             yield
         self.activations = max(self.activations, kept.peak)
 
@@ -165,6 +167,33 @@ class Saved:
 
     def __del__(self) -> None:
         self.kept.release(self.address, self.size)
+
+
+@contextmanager
+def computed_again(keep: Callable[[torch.Tensor], Any]) -> Iterator[None]:
+    """Have `keep` see too what torch.utils.checkpoint computes again in backward; it is asked nowhere for that."""
+    from torch.utils import checkpoint
+
+    theirs: Any = checkpoint._recomputation_hook
+
+    class Seen(theirs):
+        def __init__(self, *about: Any) -> None:
+            super().__init__(*about)
+            pack = self.pack_hook
+
+            def seen(tensor: torch.Tensor) -> Any:
+                own: Any = tensor.detach()
+                own.counted = keep(tensor.detach())  # as long as it lives
+                return pack(own)
+
+            seen._checkpoint_internal = True  # type: ignore[attr-defined]
+            self.pack_hook = seen
+
+    checkpoint._recomputation_hook = Seen  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        checkpoint._recomputation_hook = theirs  # type: ignore[misc]
 
 
 def held_on(devices: Iterable[torch.device]) -> dict[torch.device, int]:

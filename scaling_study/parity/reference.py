@@ -79,7 +79,8 @@ def loaded(trial: Trial, rank: int, readers: int, device: torch.device) -> Workl
     A pipeline's micro-batches are parts whose gradients add up: what BatchNorm sees, and the mean of their losses.
     """
     parts = trial.micro_batches or trial.accumulation
-    plain = replace(trial, compile=False, compile_scope=None, memory_format="contiguous", gelu=None, cross_entropy=None)
+    plain = replace(trial, compile=False, compile_scope=None, memory_format="contiguous")
+    plain = replace(plain, gelu=None, cross_entropy=None, checkpoint=None)
     whole = replace(plain, accumulation=parts, batch_per_worker=trial.global_batch // readers)
     return workloads.load(whole, Ranks(rank=rank, world_size=readers, device=device))
 

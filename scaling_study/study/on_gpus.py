@@ -81,7 +81,7 @@ def group_bytes(trials: Iterable[Trial]) -> float | None:
 
 def _parts(trial: Trial) -> tuple[float, float] | None:
     """Bytes of a GPU that stay from step to step, and those of a batch; None of a trial that is not known."""
-    if sample := SAMPLES.get(trial.model):
+    if (sample := SAMPLES.get(trial.model)) and not trial.checkpoint:
         return sample.state_bytes, _activations(trial, sample)
     if found := meshes.of_trial(trial):
         held = meshes.memory(meshes.SHAPES[trial.model], *found)

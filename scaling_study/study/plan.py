@@ -42,7 +42,7 @@ MOST = 100  # repeats in all; more of them say nothing new
 AS_LEFT_OUT: dict[str, Any] = {
     **{"train_loop": "ours", "wrap": "blocks", "weights": NONE, "freeze": NONE, "state_allreduce": "fp32", "env": ""},
     **{"gelu": "new", "vocabulary": PAIR_VOCABULARY, "cross_entropy": "whole", "compile_scope": "model"},
-    **{"optimizer_kernels": "default", "classes": CLASSES, "resident_batches": 1},
+    **{"optimizer_kernels": "default", "classes": CLASSES, "resident_batches": 1, "checkpoint": NONE},
 }
 SIZES = ("batch_per_worker", "global_batch", "seed")  # keys that decide nothing of what follows the device
 T = TypeVar("T")

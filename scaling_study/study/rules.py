@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scaling_study.frameworks import FRAMEWORKS, SCHEDULES
-from scaling_study.models import CLASSES, IMAGE_KEYS, OURS, PAIR_VOCABULARY, Model
+from scaling_study.models import CLASSES, IMAGE_KEYS, NONE, OURS, PAIR_VOCABULARY, Model
 from scaling_study.targets import ENDS, Target, logs, trains
 
 MATCHMAKING_SECONDS, AVERAGING_TIMEOUT_SECONDS = 3.0, 60.0  # where a trial names none; the latter is Hivemind's own
@@ -194,6 +194,9 @@ def training_problems(
         yield "train_log", str(error)
 
 
+NOT_TWICE = "has no blocks that can be computed twice: BatchNorm would count a batch again, and ALBERT has one for all"
+
+
 def kernel_problems(keys: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:
     """(key, message) of what is wrong about keys that choose kernels, or the synthetic data that they work on."""
     scope, rows = keys.get("compile_scope") or "model", keys.get("vocabulary") or PAIR_VOCABULARY
@@ -203,6 +206,8 @@ def kernel_problems(keys: Mapping[str, Any], model_name: str, model: Model) -> I
         yield "compile_scope", f"compile_scope={scope}: the loss of {model_name} notes its parts, which is not compiled"
     if rows < PAIR_VOCABULARY:
         yield "vocabulary", f"vocabulary={rows} is less than the {PAIR_VOCABULARY} tokens of GPT-2, which 50304 pads"
+    if (kind := keys.get("checkpoint") or NONE) != NONE and "checkpoint" not in model.keys:
+        yield "checkpoint", f"checkpoint={kind}: {model_name} {NOT_TWICE}"
     smoothing = keys.get("train_label_smoothing") or 0
     for key, plain in (("vocabulary", PAIR_VOCABULARY), ("cross_entropy", "whole")):
         if smoothing and keys.get(key) not in (None, plain):

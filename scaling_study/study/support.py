@@ -27,7 +27,10 @@ from scaling_study.trial import TRAIN_KEYS, Trial, Window
 # Values that an installed library is too old for make a trial `unsupported`, never an AttributeError.
 
 V_SCHEDULES = ("zbv_zero_bubble", "dualpipev")  # before, a worker sends to itself what its next stage is to take
-OLDEST = {("schedule", name): ("torch", "2.10") for name in V_SCHEDULES}  # key, value -> library, oldest that was tried
+OLDEST = {  # key, value -> library, oldest that was tried
+    **{("schedule", name): ("torch", "2.10") for name in V_SCHEDULES},
+    ("checkpoint", "selective"): ("torch", "2.15"),  # before, hooks do not see what it keeps, and memory is not known
+}
 
 
 def too_old(trial: Trial, libraries: Mapping[str, str]) -> str:
@@ -308,7 +311,27 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         return f"{workers} workers{each} need {need} {what}, {who} has {have}{limit}"
     if trial.device == "cuda":
         return _passes_over_names(trial, cluster) or on_gpus.why_too_large(trial, machine)
-    return ""
+    return _too_large(trial, workers, machine)
+
+
+GIB = 2**30
+
+
+def _too_large(trial: Trial, workers: int, machine: Machine) -> str:
+    """Why so many workers have no room for a Llama in the machine's memory; empty where they may, or none knows.
+
+    Each builds the model whole in fp32; its gradients are there once at least, whatever is sharded.
+    """
+    decoder = model_named(trial.model).decoder
+    if not decoder or not machine.memory_bytes:
+        return ""
+    need = 4 * decoder.parameters * max(workers, 2)
+    if need <= machine.memory_bytes:
+        return ""
+    return (
+        f"{trial.model} needs {need / GIB:,.0f} GiB at least, for {decoder.parameters:,} weights and their gradients, "
+        f"and this machine has {machine.memory_bytes / GIB:,.0f}: it can be planned here, for a machine file with GPUs"
+    )
 
 
 # The least compute capability of GPUs that compute in bf16 (on older ones torch emulates it), and of those that Triton

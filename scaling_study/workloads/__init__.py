@@ -17,6 +17,7 @@ from scaling_study.workloads.feed import Batch, Feed
 from scaling_study.workloads.workload import (
     Workload,
     by_part,
+    checkpointed,
     forward_flops_per_sample,
     fused,
     grouped,
@@ -42,6 +43,8 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     torch.manual_seed(trial.seed)
     workload: Workload = getattr(importlib.import_module(module), function or "load")(trial, ranks)
     workload.accumulation = trial.accumulation
+    if trial.checkpoint not in (None, models.NONE):
+        checkpointed(workload.model, workload.blocks, trial.checkpoint)
     if trial.wrap == "none":
         workload.blocks = ()  # one unit, gathered whole (F24)
     if trial.precision == "fp64":

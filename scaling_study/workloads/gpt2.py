@@ -50,7 +50,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     length = trial.sequence_length or SEQUENCE_LENGTH[trial.model]
     if length > POSITIONS:
         raise SystemExit(f"--sequence-length {length}: GPT-2 has {POSITIONS} positions")
-    data = text_data(trial, ranks, length, byte_pairs=True)
+    data = text_data(trial, ranks, length, byte_pairs=PAIR_VOCABULARY)
     asked = DROPOUT if trial.dropout is None else trial.dropout
     dropout = 0.0 if trial.find == "parity" else asked  # nothing random in what is compared
     model = GPT2(trial.model, dropout, trial.gelu or "new")

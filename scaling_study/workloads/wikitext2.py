@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,16 +183,21 @@ END = "<|endoftext|>"  # GPT-2's one special token
 
 
 def prepare_pairs() -> None:
-    """Train, encode and keep it, once for the checkout. Raises NoData, SystemExit."""
+    """Train, encode and keep as many as GPT-2 has, once for the checkout; fewer are as they are first read.
+
+    Raises NoData, SystemExit.
+    """
     pair_tokens()
 
 
-def pair_tokens() -> np.ndarray:
-    """The training text as numbers of byte pairs, (about 2.2 million,) uint16; downloads it if it is not there.
+def pair_tokens(vocabulary: int = PAIR_VOCABULARY) -> np.ndarray:
+    """The training text as numbers of byte pairs, (n,) uint16; downloads it if it is not there.
+
+    Some 2.2 million by GPT-2's number of pairs, more by fewer.
 
     Raises NoData if it can neither be found nor downloaded, SystemExit if it is there but damaged.
     """
-    file, folder = training_text(), packed_wikitext2_bpe()
+    file, folder = training_text(), _pack_of_pairs(vocabulary)
 
     def write(half: Path, made: tuple[np.ndarray, Any]) -> None:
         np.save(half / TEXT, made[0])
@@ -199,11 +205,15 @@ def pair_tokens() -> np.ndarray:
 
     if not folder.is_dir():
         tokens()  # stops where the text is not whole
-    made = packed(folder, lambda: encoded_pairs(file), write)
+    made = packed(folder, lambda: encoded_pairs(file, vocabulary), write)
     return made[0] if made else mapped(folder / TEXT)
 
 
-def encoded_pairs(file: Path) -> tuple[np.ndarray, Any]:
+def _pack_of_pairs(vocabulary: int) -> Path:
+    return packed_wikitext2_bpe(None if vocabulary == PAIR_VOCABULARY else vocabulary)
+
+
+def encoded_pairs(file: Path, vocabulary: int = PAIR_VOCABULARY) -> tuple[np.ndarray, Any]:
     """(the text as numbers, uint16; the tokenizer that was trained on it)."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -212,7 +222,7 @@ def encoded_pairs(file: Path) -> tuple[np.ndarray, Any]:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=PAIR_VOCABULARY,
+        vocab_size=vocabulary,
         min_frequency=2,
         special_tokens=[END],
         show_progress=False,
@@ -240,10 +250,10 @@ def held_out_words() -> dict[str, np.ndarray]:
     return _texts(packed_wikitext2(), _by_words)
 
 
-def held_out_pairs() -> dict[str, np.ndarray]:
+def held_out_pairs(vocabulary: int = PAIR_VOCABULARY) -> dict[str, np.ndarray]:
     """{"validation": ..., "test": ...} as numbers of byte pairs, (n,) uint16 each. Raises as `held_out_words`."""
-    pair_tokens()
-    return _texts(packed_wikitext2_bpe(), _by_pairs)
+    pair_tokens(vocabulary)
+    return _texts(_pack_of_pairs(vocabulary), partial(_by_pairs, vocabulary=vocabulary))
 
 
 def _texts(pack: Path, encoder: Callable[[Path], Encode]) -> dict[str, np.ndarray]:
@@ -288,22 +298,25 @@ def _by_words(pack: Path) -> Encode:
     return lambda text: [number.get(word, unknown) for word in words(text)]
 
 
-def _by_pairs(pack: Path) -> Encode:
+def _by_pairs(pack: Path, vocabulary: int) -> Encode:
     from tokenizers import Tokenizer
 
     kept = pack / "tokenizer.json"
-    tokenizer = Tokenizer.from_file(str(kept)) if kept.is_file() else encoded_pairs(training_text())[1]
+    tokenizer = Tokenizer.from_file(str(kept)) if kept.is_file() else encoded_pairs(training_text(), vocabulary)[1]
     return lambda text: pairs(text, tokenizer)
 
 
-def text_data(trial: Trial, ranks: Ranks, length: int, byte_pairs: bool = False) -> Data:
+def text_data(trial: Trial, ranks: Ranks, length: int, byte_pairs: int = 0) -> Data:
     """This rank's share of the text: batches of (tokens, the ones after them), (batch, length) int64 each.
 
-    Tokens are words, or `byte_pairs`. `data: auto` falls back to synthetic data by name, never silently; a training to
-    a result has no such. Raises SystemExit.
+    Tokens are words, or byte pairs of `byte_pairs` kinds. `data: auto` falls back to synthetic data by name, never
+    silently; a training to a result has no such. Raises SystemExit.
     """
-    name, vocabulary = ("wikitext2_bpe", PAIR_VOCABULARY) if byte_pairs else ("wikitext2", VOCABULARY)
-    read, read_held_out = (pair_tokens, held_out_pairs) if byte_pairs else (tokens, held_out_words)
+    name, vocabulary = ("wikitext2_bpe", byte_pairs) if byte_pairs else ("wikitext2", VOCABULARY)
+    read: Callable[[], np.ndarray] = tokens
+    read_held_out: Callable[[], dict[str, np.ndarray]] = held_out_words
+    if byte_pairs:
+        read, read_held_out = partial(pair_tokens, byte_pairs), partial(held_out_pairs, byte_pairs)
     batch, held_out = trial.batch_per_worker, None
     ids: np.ndarray | None
     if trial.trained:
@@ -336,7 +349,7 @@ def cross_entropy(scores: torch.Tensor, targets: torch.Tensor, label_smoothing: 
 
 
 IGNORED = -100  # in the place of a token that is not to be said; cross_entropy's own
-EVALUATED_TOKENS = 2_048  # at once: 28,782 to 50,257 scores each are some 0.4 GB in fp32
+EVALUATED_TOKENS = 2_048  # at once: 28,782 to 128,256 scores each are up to 1 GB in fp32
 # Shorter passages are in two texts by chance, or since two articles have a sentence in common: 193 of 30,233 windows
 # of 8 words of WikiText-2's test text are somewhere in the training text. The longest passage there has 54 words.
 PASSAGE = 64

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from scaling_study import models
 from scaling_study.ranks import Ranks
@@ -370,3 +371,49 @@ def with_loss(model: nn.Module, loss: Loss) -> Loss:
     WithLoss.__name__, WithLoss.__qualname__ = kind.__name__, kind.__qualname__
     model.__class__ = WithLoss
     return lambda model, batch: model(of=batch)
+
+
+# Operations of torch.ops whose results `checkpoint: selective` keeps: products of matrices, attention, and collectives,
+# which all ranks would else call again.
+KEPT: Mapping[str, tuple[str, ...]] = {
+    "aten": (
+        *("mm", "addmm", "bmm", "baddbmm"),
+        *(f"_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient", "cudnn")),
+        "_scaled_dot_product_flash_attention_for_cpu",
+    ),
+    "_c10d_functional": ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"),
+}
+
+
+def checkpointed(model: nn.Module, blocks: tuple[type[nn.Module], ...], kind: str) -> None:
+    """Have each block drop what it computes and compute it again in backward; `model` changes in place.
+
+        block       keeps each block's input                          Chen et al., arXiv 1604.06174
+        selective   also the results of KEPT within it; what is cheap is computed again
+
+    Losses and gradients stay as they are, to the bit: random numbers are drawn again too. Raises SystemExit for blocks
+    that cannot be computed twice: BatchNorm would count a batch again.
+    """
+    from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+    settings: dict[str, Any] = {"use_reentrant": False}
+    if kind == "selective":
+        known = [(getattr(torch.ops, library), name) for library, names in KEPT.items() for name in names]
+        kept = [getattr(library, name).default for library, name in known if hasattr(library, name)]
+        contexts = partial(create_selective_checkpoint_contexts, kept)
+        settings |= {"context_fn": contexts, "respect_saved_tensors_hooks": True}  # so that their memory is counted
+
+    def again(of: Any) -> Any:
+        class Again(of):
+            def forward(self, *inputs: Any, **named: Any) -> Any:
+                return checkpoint(super().forward, *inputs, **settings, **named)
+
+        Again.__name__, Again.__qualname__ = of.__name__, of.__qualname__
+        return Again
+
+    found = [module for module in model.modules() if isinstance(module, blocks)]
+    if not found or any(isinstance(part, _BatchNorm) for block in found for part in block.modules()):
+        raise SystemExit(f"this model has no blocks that can be computed twice: leave checkpoint={kind} out")
+    classes = {of: again(of) for of in {type(block) for block in found}}
+    for block in found:
+        block.__class__ = classes[type(block)]

@@ -52,6 +52,7 @@ ONES = [
     One("albert_tiny", 1_016_386, {"learning_rate": 1e-3}, frozenset({0.0, 0.1}), rates=(2e-5, 4e-5), blocks=1),
     One("transformer_lm", 12_025_582, TEXT, frozenset({0.2}), math.log(28_782), (5.0, 10.0), 2),
     One("gpt2_tiny", 3_382_080, TEXT, frozenset({0.1}), math.log(wikitext2.PAIR_VOCABULARY), (6e-4, 6e-4), 2),
+    One("llama_tiny", 164_160, {**TEXT, "learning_rate": 1e-3}, frozenset(), math.log(512), (3e-4, 3e-4), 2),
 ]
 LARGE = [  # are counted, and built for nothing else
     One("resnet8_groupnorm", 78_042),
@@ -189,6 +190,7 @@ def test_its_blocks_are_what_a_sharded_framework_wraps(one: One) -> None:
     [
         ("albert_tiny", {"sequence_length": 513}, "--sequence-length 513: ALBERT has 512 positions"),
         ("gpt2_tiny", {"sequence_length": 1025}, "--sequence-length 1025: GPT-2 has 1024 positions"),
+        ("llama_tiny", {"sequence_length": 131_073}, "--sequence-length 131073: llama_tiny has 131072 positions"),
         ("iformer_tiny", {"image_size": 40}, "--model iformer_tiny: image size 40: it must be a multiple of 16"),
         ("vit_small_dataset_tiny", {"image_size": 36}, "image size 36: it must be a multiple of 8"),
     ],
@@ -228,6 +230,7 @@ def test_a_sample_is_itself_on_any_rank_where_parity_is_asked_for(one: One) -> N
         ("albert_tiny", cola, "sentences", "cola", "CoLA"),
         ("transformer_lm", wikitext2, "tokens", "wikitext2", "WikiText-2"),
         ("gpt2_tiny", wikitext2, "training_text", "wikitext2_bpe", "WikiText-2"),
+        ("llama_tiny", wikitext2, "training_text", "wikitext2_bpe", "WikiText-2"),
     ],
 )
 def test_auto_without_data_is_synthetic_and_says_so(

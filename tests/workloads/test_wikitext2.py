@@ -237,6 +237,18 @@ def test_byte_pairs_are_those_of_the_training_text(texts: Path) -> None:
     assert wikitext2.encoded_pairs(wikitext2.training_text())[1].get_vocab() == tokenizer.get_vocab()
 
 
+def test_fewer_byte_pairs_say_the_same_text_by_more_tokens(texts: Path) -> None:
+    pytest.importorskip("tokenizers")
+    from tokenizers import Tokenizer
+
+    many, few = wikitext2.pair_tokens(), wikitext2.pair_tokens(260)
+    assert len(few) > len(many) and few.max() < 260 <= many.max()
+    said = Tokenizer.from_file(str(datasets.packed_wikitext2_bpe(260) / "tokenizer.json"))
+    assert said.get_vocab_size() == 260 and said.decode(few.tolist()) == TEXTS["wiki.train.tokens"]
+    held_out = wikitext2.held_out_pairs(260)
+    assert [said.decode(ids.tolist()) for ids in held_out.values()] == list(TEXTS.values())[1:]
+
+
 def test_a_text_that_is_not_there_is_named_and_timing_does_without(texts: Path) -> None:
     (texts / "wiki.test.tokens").unlink()
     why = (
