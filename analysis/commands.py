@@ -6,6 +6,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -331,6 +332,7 @@ def predict(
 
 GPU_MEMORY = "Of one GPU, e.g. 80GB (default: the machine file's)."
 HARDWARE = "machines/NAME.yaml: GPUs by its `hardware`, links by its `topology`."
+MEASURED_STEP = "A study that ran the model with one worker: its step, in place of --utilisation."
 UTILISATION = "Of a GPU's peak, at which it multiplies matrices (assumed)."
 ESTIMATED_BATCH = "Sequences of a step (default: two for each worker)."
 
@@ -344,6 +346,7 @@ def estimate(
     global_batch: Annotated[int, typer.Option(min=0, help=ESTIMATED_BATCH, show_default=False)] = 0,
     precision: Annotated[str, typer.Option(help="Of compute: bf16, fp16 or fp32.")] = "bf16",
     utilisation: Annotated[str, typer.Option(metavar="SHARE", help=UTILISATION)] = "40%",
+    results: Annotated[Path | None, _option("RESULTS", MEASURED_STEP)] = None,
     quiet: Quiet = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Write estimate.md and .csv there.", show_default=False)
@@ -356,6 +359,9 @@ def estimate(
 
     def command() -> int:
         from analysis import execution
+        from analysis.frames import results as frames
+        from analysis.frames.study import opened
+        from analysis.prediction import inputs
         from analysis.show import layout
         from analysis.views import meshes
         from scaling_study.study import machine_file
@@ -372,9 +378,14 @@ def estimate(
         if not gpus or not (gpus.tflops or room):
             raise CannotPredict(f"{path} has no `hardware` with GPUs and their tflops: machines/dgx-h100.yaml shows it")
         asked = meshes.Question(
-            model, counts, by_name(machine) if file.topology and gpus.tflops else None,
+            model, counts, by_name(machine) if file.topology and (gpus.tflops or results) else None,
             float(room or gpus.memory_gib * 2**30), gpus.tflops or 0.0, sequence_length, precision, global_batch, share,
         )  # fmt: skip
+        if results:
+            with opened(results) as source:
+                read = frames.read(source.folder)
+                alone = inputs.one_worker_of(read, source.folder, model, sequence_length, precision)
+            asked = replace(asked, alone=alone)
         every = list(meshes.estimated(asked))
         if not every:
             raise CannotPredict(f"--global-batch {global_batch} divides among the groups of no mesh")

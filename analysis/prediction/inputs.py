@@ -18,7 +18,7 @@ from analysis.frames.configurations import KEYS, known, same, values_of
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow
-from analysis.prediction.network import Link, ModelledNetwork
+from analysis.prediction.network import CannotPredict, Link, ModelledNetwork
 from analysis.prediction.simulate import AFTERWARDS, DDP, HOROVOD, Fusion, Gradient, Step
 from analysis.statistics import network
 from analysis.statistics.network import Probe
@@ -228,6 +228,26 @@ def one_worker(base: Row, trials: pd.DataFrame, folder: Path) -> OneWorker | str
             reports.append(store.read_trial(folder / "trials" / str(trial)).ranks[0])
     micro_batches = int(base["accumulation"]) if known(base["accumulation"]) else 1
     return of_reports(str(base["configuration"]), reports, micro_batches)
+
+
+def one_worker_of(results: Results, folder: Path, model: str, length: int, precision: str) -> OneWorker:
+    """The step of a model in the study's run with one worker, of plain PyTorch where it ran that. Raises CannotPredict.
+
+    `length`: of its sequences, where the run names one.
+    """
+    fits = [
+        row
+        for row in results.rows
+        if (row["model"], row["workers"], row["precision"]) == (model, 1, precision) and row["n"]
+        if not known(row["sequence_length"]) or row["sequence_length"] == length
+    ]
+    found: OneWorker | str = "no run with one worker"
+    if fits:
+        base = min(fits, key=lambda row: row["framework"] != ALONE)
+        found = one_worker(base, results.trials, folder)
+    if isinstance(found, str):
+        raise CannotPredict(f"{folder}, {model} in {precision}, sequences of {length}: {found}")
+    return found
 
 
 def of_reports(configuration: str, reports: Sequence[RankReport], micro_batches: int = 1) -> OneWorker | str:

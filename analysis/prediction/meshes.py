@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.prediction.network import Link, ModelledNetwork, hierarchical, nccl
+from analysis.prediction.simulate import Step
 from analysis.statistics.bubble import bubble
 from scaling_study.study import meshes
 from scaling_study.study.meshes import Mesh, Shape, Traffic, Work
@@ -102,6 +103,17 @@ def at_rate(shape: Shape, mesh: Mesh, work: Work, flops_per_second: float) -> Co
     outside = 2 * shape.vocabulary * shape.width * tokens / flops_per_second
     layer = (shape.forward_flops(work.length) * tokens / flops_per_second - outside) / shape.layers
     return Computing(layer, PASSES[work.checkpoint] * layer, outside, 2 * outside)
+
+
+def as_alone(shape: Shape, mesh: Mesh, work: Work, step: Step, samples: int) -> Computing:
+    """By the measured step of one worker with so many `samples`, cut as FLOPs are: evenly, whatever a part's size."""
+    share = 2 * shape.vocabulary * shape.width / shape.forward_flops(work.length)  # outside of the layers
+    part = work.samples / work.parts(mesh) / samples / mesh.context / mesh.tensor
+    forward, backward = part * step.before_seconds, part * step.backward_seconds
+    again = (PASSES[work.checkpoint] - 2) * forward
+    layers = (1 - share) / shape.layers
+    update = step.after_seconds / mesh.tensor / mesh.stages / mesh.shards
+    return Computing(layers * forward, layers * (backward + again), share * forward, share * backward, update)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from analysis.prediction.meshes import MeshStep, at_rate, simulate
+from analysis.prediction.inputs import OneWorker
+from analysis.prediction.meshes import MeshStep, as_alone, at_rate, simulate
 from analysis.prediction.network import ModelledNetwork
 from analysis.show.layout import Listing
 from analysis.text import number, percent
@@ -31,6 +32,7 @@ class Question:
     precision: str = "bf16"
     global_batch: int = 0
     utilisation: float = UTILISATION  # share of the peak at which one GPU multiplies matrices
+    alone: OneWorker | None = None  # whose measured step stands in place of that
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,10 @@ def _fastest_that_fits(asked: Question, shape: Shape, framework: str, mesh: Mesh
     most = meshes.most_samples(shape, mesh, work, room - process["process"])
     step = None
     if asked.network:
-        computing = at_rate(shape, mesh, work, asked.utilisation * asked.tflops * 1e12)
+        if asked.alone:
+            computing = as_alone(shape, mesh, work, asked.alone.step, asked.alone.samples)
+        else:
+            computing = at_rate(shape, mesh, work, asked.utilisation * asked.tflops * 1e12)
         step = simulate(shape, mesh, work, asked.network, computing)
     return Estimated(framework, mesh, work, held, room, most, step)
 
@@ -141,10 +146,11 @@ def _notes(asked: Question) -> Iterator[str]:
         "one part, that fit. Sent GB: by a worker in a step."
     )
     if asked.network:
+        rate = f"matrix products at {percent(asked.utilisation)} of {asked.tflops:,.0f} TFLOP/s, nothing else computed"
+        alone = f"one worker's step as measured ({asked.alone.configuration})" if asked.alone else rate
         yield (
-            f"tokens/s: matrix products at {percent(asked.utilisation)} of {asked.tflops:,.0f} TFLOP/s, nothing else "
-            f"computed; network {asked.network.source}. Exposed: the share of a step in which collectives, or a "
-            "pipeline's bubble, have computing wait. Of meshes that do not fit it is what they would reach."
+            f"tokens/s: {alone}; network {asked.network.source}. Exposed: the share of a step in which collectives, or "
+            "a pipeline's bubble, have computing wait. Of meshes that do not fit it is what they would reach."
         )
 
 

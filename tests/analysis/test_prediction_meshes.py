@@ -11,6 +11,7 @@ from analysis.__main__ import main
 from analysis.prediction import meshes as steps
 from analysis.prediction.meshes import Computing, group_network, seconds, simulate
 from analysis.prediction.network import Link, ModelledNetwork
+from analysis.prediction.simulate import Step
 from benchmarks import published_llama
 from scaling_study.settings import CHECKOUT
 from scaling_study.study.meshes import SHAPES, Mesh, Work
@@ -129,6 +130,21 @@ def test_what_is_hidden_takes_its_share_of_a_gpu() -> None:
     took = sum(steps.costs(SHAPE, mesh, WORK, NETWORK).values())
     hidden = took - idle.exposed_seconds["shards"]
     assert taken.step_seconds - idle.step_seconds == pytest.approx(0.15 * hidden)
+
+
+def test_a_measured_step_is_cut_as_flops_are() -> None:
+    """Of one worker with two samples: 3 s of forward, 6 s of backward, 1 s of update."""
+    alone = Step(3.0, 6.0, 1.0, ())
+    whole = steps.as_alone(SHAPE, Mesh(), replace(WORK, samples=2), alone, 2)
+    assert 32 * whole.layer_forward + whole.outside_forward == pytest.approx(3.0)
+    assert 32 * whole.layer_backward + whole.outside_backward == pytest.approx(6.0) and whole.update == 1.0
+    rate = steps.at_rate(SHAPE, Mesh(), WORK, 1e15)
+    assert whole.layer_forward / whole.outside_forward == pytest.approx(rate.layer_forward / rate.outside_forward)
+    step = simulate(SHAPE, Mesh(tensor=2), replace(WORK, samples=2), FREE, steps.as_alone(
+        SHAPE, Mesh(tensor=2), replace(WORK, samples=2), alone, 2))  # fmt: skip
+    assert step.step_seconds == pytest.approx(5.0)
+    again = steps.as_alone(SHAPE, Mesh(), replace(WORK, samples=2, checkpoint="block"), alone, 2)
+    assert again.layer_backward == pytest.approx(whole.layer_backward + whole.layer_forward)
 
 
 # --- published ---
