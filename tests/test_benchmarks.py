@@ -20,6 +20,7 @@ import forked
 import numpy as np
 import psutil
 import pytest
+from eventually import gone
 
 from benchmarks import (
     bench_verdicts,
@@ -620,12 +621,6 @@ def test_every_benchmark_runs_in_its_smallest_form(name: str, tmp_path: Path) ->
     assert name in (tmp_path / "README.md").read_text()
 
 
-def lives(one: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return one.is_running() and one.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
 def runs(one: psutil.Process, script: str) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return one.cmdline()[1:2] == [script]
@@ -644,7 +639,7 @@ def test_whatever_ends_a_benchmark_ends_all_that_it_started(tmp_path: Path) -> N
             there = psutil.Process(running.pid).children(recursive=True)
         running.terminate()
         assert running.wait(90) == 130
-    left = list(filter(lives, there))
+    left = gone(there)
     for one in left:
         one.kill()
     assert len(there) >= 4 and not left, "the benchmark, bench, its supervisor, the script"

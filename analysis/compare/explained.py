@@ -56,7 +56,7 @@ class NotKnown(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class Explanation:
     """`numbers`: the text's, for programs; shares and gains of 1, seconds, bytes; null where none is claimed."""
 
     question: str
@@ -421,7 +421,7 @@ class Explained:
     `doubts`: why its processes may not train as it seems (scaling_study/observe/checks.py)."""
 
     about: str
-    answers: Sequence[Answer]
+    answers: Sequence[Explanation]
     failed: Mapping[str, str]
     doubts: Sequence[str] = ()
 
@@ -457,7 +457,7 @@ def read(folder: Path, peak_flops: float | None = None, device_bytes: int | None
     good = [row for row in study.rows if row["n"]]
     if not good:
         why = "; ".join(failed.values()) or "no launch has finished: the same command goes on"
-        return Explained(study.study.name, [Answer(asked, NOT_KNOWN, why) for asked, _ in QUESTIONS], failed)
+        return Explained(study.study.name, [Explanation(asked, NOT_KNOWN, why) for asked, _ in QUESTIONS], failed)
     launches: dict[str, dict[int, Sequence[RankReport]]] = {}
     for record in sorted(records, key=lambda record: record.trial.repeat):
         if record.status == "ok":
@@ -477,8 +477,8 @@ def doubts_of(rows: Sequence[ConfigurationRow], records: Sequence[Record]) -> It
     yield from (f"{of}: {note.removeprefix(DOUBT)}" for of, note in notes)
 
 
-def answered(seen: Seen, question: str, answer: Callable[[Seen], Found]) -> Answer:
+def answered(seen: Seen, question: str, answer: Callable[[Seen], Found]) -> Explanation:
     try:
-        return Answer(question, *answer(seen))
+        return Explanation(question, *answer(seen))
     except NotKnown as why:
-        return Answer(question, NOT_KNOWN, str(why))
+        return Explanation(question, NOT_KNOWN, str(why))

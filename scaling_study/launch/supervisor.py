@@ -55,7 +55,7 @@ class SupervisorClient:
     def __enter__(self) -> SupervisorClient:
         process.adopt_orphans()  # the supervisor's, should it be killed
         self._not_ours = {child.pid for child in psutil.Process().children(recursive=True)}
-        self.ended_leftovers = leftovers.clean(self.results)  # processes of an earlier sweep, in words
+        leftovers.clean(self.results)  # of an earlier sweep
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -29,8 +29,8 @@ from weakref import WeakKeyDictionary, ref
 from scaling_study.observe import DRIVER, STEPS
 from scaling_study.observe.checks import Checks
 from scaling_study.observe.held import Held
-from scaling_study.observe.inside import Look, peak_memory
-from scaling_study.observe.steps import Record, Steps, UpTo
+from scaling_study.observe.inside import StepInspection, peak_memory
+from scaling_study.observe.steps import Steps, StepsFile, UpTo
 
 OLDEST = (2, 1)
 FOUND: list[Observer] = []  # the one of this process
@@ -51,7 +51,7 @@ class Observer:
         self.look.leave()
         self.look = self.looking()
         self.steps = Steps(goal=goal, look=self.look.end, another=self.another_waits)
-        self.record = Record(self.folder, self.about)
+        self.record = StepsFile(self.folder, self.about)
         self.checks = Checks(self.torch)
         self.dead = self.finished = False
         self.depth = 0  # of nested optimiser steps
@@ -67,8 +67,8 @@ class Observer:
         self.own_seconds = 0.0  # spent in here
         self.identity: dict[str, Any] = {}
 
-    def looking(self) -> Look:
-        return Look(lambda: self.steps.part(), self.who, lambda: list(self.trainable))
+    def looking(self) -> StepInspection:
+        return StepInspection(lambda: self.steps.part(), self.who, lambda: list(self.trainable))
 
     # --- identity and endings ---
 

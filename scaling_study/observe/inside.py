@@ -125,7 +125,7 @@ def tensor_bytes(value: Any) -> int:
     return sum(map(tensor_bytes, value)) if isinstance(value, (list, tuple)) else 0
 
 
-class Look:
+class StepInspection:
     """The look of one process into a step of its training; `end` is told of every optimizer step.
 
     `part`: the part of the step that runs now. `who`: rank and world. `modules`: those that are trained.

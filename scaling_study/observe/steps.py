@@ -341,7 +341,7 @@ class Steps:
         return {**about, **self.samples(), "optimizers": counted, "optimizers_without_work": idle}
 
 
-class Record:
+class StepsFile:
     """The file of one process. It is made with the first line, so that processes that do not train leave none."""
 
     def __init__(self, folder: str, about: Callable[[], dict[str, Any]]) -> None:

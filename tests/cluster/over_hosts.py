@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 import yaml
+from eventually import until
 from network import PATH, Host
 
 from scaling_study.records import store
@@ -124,12 +125,3 @@ def words(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
-
-
-def until(condition: Callable[[], object], seconds: float, otherwise: Callable[[], object] = str) -> float:
-    """Seconds until it held."""
-    start = time.monotonic()
-    while not condition():
-        assert time.monotonic() - start < seconds, f"not within {seconds} s: {otherwise()}"
-        time.sleep(0.05)
-    return time.monotonic() - start

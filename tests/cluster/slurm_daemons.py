@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from eventually import LATEST_SECONDS, until
 from network import Network
-from over_hosts import until
 
 NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
 KEEPER = ["sh", "-c", "cat; true"]  # a shell that waits for `cat` also reaps what is orphaned
@@ -135,7 +135,7 @@ class Slurm:
         """RUNNING, PENDING, ...; empty once it is forgotten."""
         return self.ask("squeue", "-h", "-t", "all", "-j", job, "-o", "%T").strip()
 
-    def until(self, job: str, *states: str, seconds: float = 30.0) -> None:
+    def until(self, job: str, *states: str, seconds: float = LATEST_SECONDS) -> None:
         """Wait until a job is in one of these states."""
         until(lambda: self.state(job) in states, seconds, lambda: f"{job} is {self.state(job)}, not {states}")
 
@@ -208,7 +208,7 @@ class Slurm:
         return found
 
     def _wait(self, condition: Callable[[], object]) -> None:
-        until(condition, PATIENCE_SECONDS, lambda: f"Slurm's logs are in {self.folder}/log")
+        until(condition, otherwise=lambda: f"Slurm's logs are in {self.folder}/log")
 
 
 class SlurmOnHosts(Slurm):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from over_hosts import until
+from eventually import LATEST_SECONDS, until
 from slurm_daemons import Slurm
 
 from scaling_study.records import store
@@ -74,7 +74,7 @@ class Study:
         paths = [*self.results.glob("slurm/*/output.txt"), *self.results.glob("trials/*/log.txt")]
         return "\n".join(path.read_text(errors="replace")[-3000:] for path in paths)
 
-    def until(self, condition: Callable[[], object], seconds: float = 30.0) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = LATEST_SECONDS) -> None:
         until(condition, seconds, self.said)
 
     def no_job_is_left(self) -> bool:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import slurm_daemons
+from eventually import until
 from network import PATH, Network
-from over_hosts import BIN, OVER_HOSTS, QUICK, TWO, sweeps_of_commands, until
+from over_hosts import BIN, OVER_HOSTS, QUICK, TWO, sweeps_of_commands
 from slurm_daemons import SlurmOnHosts
 from slurm_study import Study
 
@@ -90,7 +91,7 @@ def runs_over_both(study: Study, count: int) -> None:
 
 def test_a_whole_study_over_the_hosts_of_its_job(network, study):
     runs_over_both(study("whole", list(WITHOUT_SSH.values())), len(WITHOUT_SSH))
-    until(lambda: all(process.name().startswith("slurm") for host in network for process in host.processes()), 10)
+    until(lambda: all(process.name().startswith("slurm") for host in network for process in host.processes()))
 
 
 @pytest.mark.long

@@ -22,7 +22,7 @@ class Slow(torch.utils.data.Dataset):
     def __len__(self):
         return 4096
     def __getitem__(self, index):
-        time.sleep(0.002)
+        time.sleep(0.005)
         return torch.randn(8), index % 4
 for epoch in range(1000):
     for x, y in torch.utils.data.DataLoader(Slow(), int(sys.argv[1])):
@@ -53,7 +53,7 @@ def test_a_loader_that_sleeps_is_what_to_change_first(
     assert cli.main([*words, "--json"]) == 0
     answers = json.loads(capsys.readouterr().out)["answers"]
     loader, network, first = answers[2], answers[3], answers[9]
-    assert loader["known"] and loader["numbers"]["share"] > 0.6, "16 ms of a step are slept"
+    assert loader["known"] and loader["numbers"]["share"] > 0.5, "40 ms of a step are slept"
     assert not network["known"] and "--workers 1,N" in network["evidence"]
     assert first["numbers"]["change"] == "Input that never keeps a step waiting"
     assert first["text"] in Path("page.md").read_text()

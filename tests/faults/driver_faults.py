@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import eventually
 import survivors
 from injection import Injection
 from sweeping import Driver, Sweep
@@ -38,7 +39,7 @@ def end_all(driver: Driver, sweep: Sweep) -> None:
     """Nobody ends anything, and what lay in memory, or is cleared at start, is gone."""
     while processes := sweep.processes():
         survivors.end(processes)
-        survivors.gone(processes, 3.0)
+        eventually.gone(processes, 3.0)
     shared_memory = list(sweep.seen(Path("/dev/shm")).iterdir()) if sweep.namespace else []
     for path in (*shared_memory, *sweep.temporary.iterdir()):
         shutil.rmtree(path) if path.is_dir() else path.unlink()

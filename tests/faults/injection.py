@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import eventually
 import psutil
 import survivors
 from ledger import SEED, Ledger, Row
@@ -51,7 +52,7 @@ class Injection:
         deadline = start + within
         alive = self.sweep.processes() if processes is None else list(processes)
         while alive and time.monotonic() < deadline:
-            alive = survivors.gone(alive, deadline - time.monotonic()) or (
+            alive = eventually.gone(alive, deadline - time.monotonic()) or (
                 self.sweep.processes() if processes is None else []  # others may have been forked meanwhile
             )
         self.row.ended_seconds = max(self.row.ended_seconds or 0.0, time.monotonic() - start)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -37,14 +36,6 @@ def _belongs(process: psutil.Process, mark: str, folder: str) -> bool:
     return bool(process.status() != psutil.STATUS_ZOMBIE)
 
 
-def gone(processes: Iterable[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Wait so long for these to end, and return those that have not."""
-    deadline = time.monotonic() + seconds
-    while (alive := [p for p in processes if living(p)]) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return alive
-
-
 def end(processes: Iterable[psutil.Process]) -> None:
     """Kill these at once: all are stopped first, or one would have time to end another."""
     found = list(processes)
@@ -52,13 +43,6 @@ def end(processes: Iterable[psutil.Process]) -> None:
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
-
-
-def living(process: psutil.Process) -> bool:
-    """False for a zombie: it holds nothing but its number, and who must collect it may be slow."""
-    with contextlib.suppress(psutil.Error):
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    return False
 
 
 def described(process: psutil.Process) -> str:

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import eventually
 import psutil
 import survivors
 from namespace import Namespace
@@ -237,7 +238,7 @@ class Running:
         """Both, as soon as there are two; fewer if the trial is over or time is up."""
         found: list[psutil.Process] = []
         deadline = time.monotonic() + seconds
-        while len(found) < 2 and survivors.living(self.launcher) and time.monotonic() < deadline:
+        while len(found) < 2 and eventually.living(self.launcher) and time.monotonic() < deadline:
             found = survivors.ranks(self.processes(), self.trial)
             time.sleep(0.02)
         return found

@@ -76,6 +76,7 @@ def test_the_supervisor_dies_and_the_driver_ends_what_it_watched_over(sweep_of: 
         assert sweep.until(lambda: set(sweep.starts()) - seen, driver=driver), driver.said()
         (trial,) = set(sweep.starts()) - seen
         seen.add(trial)
+        sweep.hold.touch()  # or on a loaded machine it might be over by that moment
         time.sleep(moment)
         everything = sweep.processes()
         (supervisor,) = survivors.supervisors(everything)
@@ -83,7 +84,7 @@ def test_the_supervisor_dies_and_the_driver_ends_what_it_watched_over(sweep_of: 
             hits.append(hit)
             supervisor.kill()
             hit.all_gone([p for p in everything if p.pid != driver.pid])
-            sweep.until(lambda trial=trial: trial in sweep.finished(), 10)
+            sweep.until(lambda trial=trial: trial in sweep.finished())
             hit.kept()
             record = sweep.outcomes().get(trial)
             hit.expect(record and record.status == "failed" and record.reason.startswith("watch: "), f"{record}")
@@ -94,11 +95,13 @@ def test_the_supervisor_dies_and_the_driver_ends_what_it_watched_over(sweep_of: 
 
 
 def test_a_second_driver_is_told_who_holds_the_folder(sweep_of: SweepOf, inject: Inject) -> None:
-    sweep = sweep_of(studies.quick(2, 2), PLANTED_SECONDS="0.6")
+    sweep = sweep_of(studies.quick(2, 2), PLANTED_SECONDS="0.2")
     first = sweep.start()
     assert sweep.until(sweep.finished, driver=first), first.said()
     with inject(sweep, "two drivers on one folder", "environment") as hit:
+        sweep.hold.touch()  # its next trial ends when the second driver has
         second = sweep.run(seconds=60)
+        sweep.hold.unlink()
         hit.ends(second, 1, "is in use by another run", f"process {first.pid} since", "wait for it, or stop it")
         hit.expect(os.path.exists(f"/proc/{first.pid}"), "the first was disturbed")
         hit.ends(first, 0, "Tables, figures and records")

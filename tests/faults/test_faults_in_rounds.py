@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import eventually
 import faulted_studies as studies
 import psutil
 import pytest
@@ -142,7 +143,7 @@ def hung(sweep: Sweep, rank: psutil.Process) -> bool:
     def ended() -> bool:
         with contextlib.suppress(psutil.NoSuchProcess):
             rank.suspend()
-        return not survivors.living(rank)
+        return not eventually.living(rank)
 
     return sweep.until(ended, 120)
 
@@ -273,8 +274,9 @@ def test_ranks_of_all_go_on_after_a_long_stop(tmp_path: Path) -> None:
                 group.block(0, 0, STEPS, untimed=True)
             started.append(group)
         pids = [rank.pid for group in started for rank in group.ranks]
+        eventually.until(lambda: all(map(eventually.stopped, pids)))
         time.sleep(STOP_SECONDS)
-        assert {psutil.Process(pid).status() for pid in pids} == {psutil.STATUS_STOPPED}
+        assert all(map(eventually.stopped, pids))
         for group in started:
             with group.turn():
                 group.block(0, 1, STEPS, untimed=True)
@@ -283,4 +285,4 @@ def test_ranks_of_all_go_on_after_a_long_stop(tmp_path: Path) -> None:
         ranks = store.read_ranks(group.folders[0], trial.processes)
         assert [len(rank.step_seconds) for rank in ranks] == [2 * STEPS] * trial.processes
         assert not outcome.first_problem(group.trials[0], tuple(ranks))
-    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+    assert not eventually.gone(pids)

@@ -13,6 +13,7 @@ import random
 import time
 from collections import Counter
 
+import eventually
 import faulted_studies as studies
 import psutil
 from injection import Inject, Injection
@@ -110,4 +111,4 @@ def chosen(running: Running, victim: str, takes: float, chance: random.Random) -
             return None
         process = chance.choice(ranks)
         time.sleep(chance.uniform(0, 0.7 * (takes if takes == REAL_SECONDS else PLANTED_SECONDS)))
-    return process if process.is_running() and process.status() != psutil.STATUS_ZOMBIE else None
+    return process if eventually.living(process) else None

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import eventually
 import psutil
 import pytest
 import survivors
@@ -72,7 +73,7 @@ def test_no_process_of_a_peer_lives_on(end: Callable[..., None], ledger: Ledger)
                 time.sleep(moment)
                 end(launcher, [child for child in launcher.children() if child.ppid() == launched.pid])
             start = time.monotonic()
-            left = survivors.gone(processes, ENDED_SECONDS)
+            left = eventually.gone(processes, ENDED_SECONDS)
             row = Row(
                 f"Hivemind's peers: {end.__name__.replace('_', ' ')}", "rank", moment_seconds=moment, seed=SEED,
                 orphans=[f"{process.name()} {process.pid}" for process in left],

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from eventually import gone, until
 
 from scaling_study.settings import CHECKOUT
 
@@ -75,12 +76,9 @@ def test_nothing_outlives_it(number, tmp_path):
     started = subprocess.Popen(
         [*COMMAND, HERE, "sh", "-c", ranks], env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(CHECKOUT)}
     )
-    while not (tmp_path / "deaf").exists():
-        time.sleep(0.02)
-    deadline = time.monotonic() + 300
-    while len(below := psutil.Process(started.pid).children(recursive=True)) < 6:
-        assert time.monotonic() < deadline, f"they did not all begin: {below}"
-        time.sleep(0.02)
+    until((tmp_path / "deaf").exists)
+    until(lambda: len(psutil.Process(started.pid).children(recursive=True)) >= 6)
+    below = psutil.Process(started.pid).children(recursive=True)
     started.send_signal(number)
     assert started.wait(300) == 128 + number
-    assert not [process for process in below if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    assert not gone(below)

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from eventually import until
 
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.launch import attempts, decisions
@@ -64,17 +65,15 @@ def test_a_port_that_is_given_back_meanwhile(
     running: Callable[..., Attempt], held: socket.socket, tmp_path: Path
 ) -> None:
     def soon() -> None:
-        while not (tmp_path / "trial" / "attempts" / "1").exists():  # the first attempt is over
-            time.sleep(0.05)
+        until((tmp_path / "trial" / "attempts" / "1").exists)  # the first attempt is over
         held.close()
 
-    threading.Thread(target=soon).start()
+    threading.Thread(target=soon, daemon=True).start()
     attempt = running("listen")
     assert (attempt.outcome.status, attempt.number) == ("ok", 2)
     assert list(attempt.notes) == ["tried again after: port: rank 0: [Errno 98] Address already in use"]
-    assert attempt.launch_seconds is not None and 0 <= attempt.launch_seconds <= attempt.exit.seconds, (
-        "of the last attempt"
-    )
+    latest = attempt.exit.seconds + 0.9  # what asks for it and what starts it are two processes
+    assert attempt.launch_seconds is not None and 0 <= attempt.launch_seconds < latest, "of the last attempt, 1 s later"
     first = tmp_path / "trial" / "attempts" / "1"
     assert (first / "ranks" / "error-0.json").exists() and "Errno 98" in (first / "log.txt").read_text()
 
@@ -98,12 +97,11 @@ def test_who_asks_the_sweep_to_end_is_not_kept_waiting(
     monkeypatch.setattr(decisions, "BACK_OFF_SECONDS", (600.0,))
 
     def soon() -> None:
-        while not (tmp_path / "trial" / "ranks" / "error-0.json").exists():
-            time.sleep(0.05)
-        time.sleep(1.0)
+        until((tmp_path / "trial" / "ranks" / "error-0.json").exists)
+        time.sleep(1.0)  # it waits until it may try again, or on a loaded machine is about to
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=soon).start()
+    threading.Thread(target=soon, daemon=True).start()
     start = time.monotonic()
     attempt = running("listen")
     assert attempt.outcome.status == "cancelled" and time.monotonic() - start < 300

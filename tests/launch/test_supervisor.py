@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from eventually import until
 
 from scaling_study.launch import supervisor
 from scaling_study.launch.supervisor import SupervisorClient
@@ -56,7 +56,7 @@ def driver(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
 
     def start() -> subprocess.Popen[bytes]:
         started.append(subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)]))
-        wait_for((tmp_path / "deaf").exists)
+        until((tmp_path / "deaf").exists)
         return started[0]
 
     yield start
@@ -66,13 +66,14 @@ def driver(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
     leftovers.clean(tmp_path)
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 300.0) -> float:
-    """Seconds until it held."""
-    start = time.monotonic()
-    while not condition():
-        assert time.monotonic() - start < seconds, "it never came true"
-        time.sleep(0.02)
-    return time.monotonic() - start
+def once_it_runs(folder: Path, then: Callable[[], object]) -> None:
+    """Do something `then`: as soon as the launcher's ranks run. One of them has left a file."""
+
+    def wait() -> None:
+        until((folder / "deaf").exists)
+        then()
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def marked(folder: Path) -> list[psutil.Process]:
@@ -114,7 +115,7 @@ def test_no_log_to_be_had_is_said(client, tmp_path):
 
 @pytest.mark.parametrize("number", process.Interruption.SIGNALS)
 def test_a_signal_to_the_driver_ends_the_trial(client, tmp_path, number):
-    threading.Timer(1.0, os.kill, (os.getpid(), number)).start()
+    once_it_runs(tmp_path, lambda: os.kill(os.getpid(), number))
     ended = client.run([*python(LAUNCHER), str(tmp_path)], {}, tmp_path / "log", 60)
     assert ended.interrupted and not ended.timed_out and client.signal == number
     assert [p.name() for p in marked(tmp_path)] == [the_supervisor(tmp_path).name()]
@@ -125,7 +126,7 @@ def test_a_signal_to_the_driver_ends_the_trial(client, tmp_path, number):
 
 def test_nothing_outlives_a_killed_driver(driver, tmp_path):
     driver().kill()
-    assert wait_for(lambda: not marked(tmp_path)) < 10
+    until(lambda: not marked(tmp_path))  # within 10 s: tests/faults
 
 
 def test_a_killed_supervisor_costs_the_running_trial_only(driver, tmp_path):
@@ -139,8 +140,8 @@ def test_a_killed_supervisor_costs_the_running_trial_only(driver, tmp_path):
 def test_a_supervisor_that_does_not_answer_is_replaced(driver, tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor, "ANSWER_SECONDS", 0.5)
     with process.Interruption() as interruption, SupervisorClient(tmp_path, interruption) as client:
-        threading.Timer(1.0, lambda: the_supervisor(tmp_path).suspend()).start()
-        ended = client.run(python("import time; time.sleep(60)"), {}, tmp_path / "log", 1.5)
+        stop_it = "import os, signal, time; os.kill(os.getppid(), signal.SIGSTOP); time.sleep(600)"
+        ended = client.run(python(stop_it), {}, tmp_path / "log", 3.0)
         assert ended.lost == "did not answer" and not marked(tmp_path)
         assert client.run(python("pass"), {}, tmp_path / "log", 60).code == 0
 
@@ -150,7 +151,6 @@ def test_what_outlived_driver_and_supervisor_is_ended_by_the_next(driver, tmp_pa
     its_supervisor.suspend()  # or it would see the driver die and begin
     running.kill()
     its_supervisor.kill()
-    wait_for(lambda: len(marked(tmp_path)) == 3)  # the launcher and two ranks, and nothing of those two any more
-    with process.Interruption() as interruption, SupervisorClient(tmp_path, interruption) as client:
-        assert len(client.ended_leftovers) == 3
-    assert not marked(tmp_path)
+    until(lambda: len(marked(tmp_path)) == 3)  # the launcher and two ranks, and nothing of those two any more
+    with process.Interruption() as interruption, SupervisorClient(tmp_path, interruption):
+        assert not marked(tmp_path)

@@ -139,7 +139,7 @@ def test_names_of_collectives(name: str, collective: bool) -> None:
 
 
 def test_a_blocking_call_is_its_own_flight_and_a_handle_one_until_it_is_complete() -> None:
-    flights, ready = Flights(), time.monotonic() + 0.05
+    flights, ready = Flights(), time.monotonic() + 0.5
     assert flights.following(lambda: "result", None) == "result"
 
     def done(handle: int) -> bool:
@@ -150,7 +150,7 @@ def test_a_blocking_call_is_its_own_flight_and_a_handle_one_until_it_is_complete
     assert [flights.following(lambda: 1, done), flights.following(lambda: 2, done)] == [1, 2]
     flights.settle()
     lasted = sorted(end - begin for begin, end in flights.spans)
-    assert len(lasted) == 3 and lasted[-1] >= 0.04e9 > lasted[1]
+    assert len(lasted) == 3 and lasted[-1] >= 0.25e9 > lasted[1]
 
 
 @pytest.mark.parametrize(("computes_meanwhile", "least", "most"), [(True, 0.7, 1.0), (False, 0.0, 0.3)])

@@ -63,16 +63,7 @@ for index, (x, y) in enumerate(DataLoader(data, 8)):
     if index % 3 == 2:
         step(x, y)
 """
-CRITIC = """
-critic = nn.Linear(8, 1)
-of_critic = torch.optim.Adam(critic.parameters(), lr=0.01)
-for index, (x, y) in enumerate(DataLoader(data, 8)):
-    of_critic.zero_grad()
-    critic(x).mean().backward()
-    of_critic.step()
-    if index % 5 == 4:
-        step(x, y)
-"""
+CRITIC = TWO_OPTIMIZERS.replace("index % 3 == 2", "index % 5 == 4")
 PER_GROUP = """
 second = torch.optim.Adam(model[3].parameters())
 for x, y in DataLoader(data, 16):

@@ -20,12 +20,12 @@ from observe.test_kinds import Run, run  # noqa: F401  a fixture
 from scaling_study import observe
 from scaling_study.launch.observed import reports
 from scaling_study.observe.hooks import keep_hooks
-from scaling_study.observe.inside import Counts, Look, of_shapes
+from scaling_study.observe.inside import Counts, StepInspection, of_shapes
 from scaling_study.records.schema import waited_for
 from scaling_study.trial import Trial, Window
 
 
-class Planned(Look):
+class Planned(StepInspection):
     """A look at nothing: which optimizer steps it would have seen."""
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ def test_the_rank_that_the_others_wait_for_is_found_with_how_long(run: Run) -> N
     both: list[Any] = reports(trial, processes, ())
     last = waited_for(both)
     assert last and last.rank == 1
-    assert 0 < last.late.low < last.late.seconds < last.late.high and 3e-3 < last.late.seconds < 20e-3
+    assert 0 < last.late.low < last.late.seconds < last.late.high and 3e-3 < last.late.seconds < 50e-3
     assert both[0].window_seconds == pytest.approx(both[1].window_seconds, rel=0.1)
     assert both[0].allreduce_bytes == both[0].parameters * 4 == 712
     assert both[0].forward_flops_per_sample == 320

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from eventually import until
 
 from scaling_study.processes import leftovers
 
@@ -29,7 +30,8 @@ def test_marked_processes_are_found_and_ended_and_others_are_not(tmp_path):
     mine = subprocess.Popen(SLEEP, env={**os.environ, leftovers.MARK: str(tmp_path / "mine")}, start_new_session=True)
     other = subprocess.Popen(SLEEP, env={**os.environ, leftovers.MARK: str(tmp_path / "other")})
     try:
-        time.sleep(0.2)  # until exec has put the new environment in place
+        for each in (mine, other):  # exec puts the new environment in place a moment after it returns
+            until(lambda each=each: leftovers.MARK in psutil.Process(each.pid).environ())
         (ended,) = leftovers.clean(tmp_path / "mine")
         assert ended.startswith("python") and ended.endswith(f" (process {mine.pid})")
         assert mine.wait(300) in (0, -9)  # 0: psutil has already collected it

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
+from eventually import living
 
 from scaling_study.processes import process
 
@@ -47,10 +47,6 @@ def run(tmp_path: Path):
     return start
 
 
-def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
 def test_exit_code_output_and_environment(run):
     ended, log = run("import os, sys; print(os.environ['MARK']); print('err', file=sys.stderr); sys.exit(3)")
     assert (ended.code, ended.timed_out, ended.interrupted) == (3, False, False)
@@ -63,7 +59,7 @@ def test_time_out_ends_the_whole_tree_across_sessions(run, grandchild):
     start = time.monotonic()
     ended, log = run(SPAWN_IN_A_SESSION_OF_ITS_OWN.format(grandchild=grandchild, then=SLEEP), timeout=3.0)
     assert ended.timed_out and ended.code != 0
-    assert not alive(int(log))
+    assert not living(int(log))
     assert time.monotonic() - start < 60
 
 
@@ -71,13 +67,13 @@ def test_time_out_ends_the_whole_tree_across_sessions(run, grandchild):
 def test_a_stopped_grandchild_is_ended_too(run):
     stop_itself = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
     ended, log = run(SPAWN_IN_A_SESSION_OF_ITS_OWN.format(grandchild=stop_itself, then=SLEEP), timeout=3.0)
-    assert ended.timed_out and not alive(int(log))
+    assert ended.timed_out and not living(int(log))
 
 
 def test_what_a_finished_command_leaves_behind_is_ended_and_counted(run):
     ended, log = run(SPAWN_IN_A_SESSION_OF_ITS_OWN.format(grandchild=SLEEP, then=""))
     assert ended.code == 0 and not ended.timed_out
-    assert ended.left_behind == 1 and not alive(int(log))
+    assert ended.left_behind == 1 and not living(int(log))
     daemon = "import os, time\nfor _ in range(200):\n    os.fork() and os._exit(0)\n    os.setsid()\ntime.sleep(600)"
     assert all(run(daemon)[0].left_behind for _ in range(3)), "one may fork and end while they are looked at"
     assert run("print('nobody')")[0].left_behind == 0
@@ -98,7 +94,7 @@ def test_a_signal_to_the_driver_ends_the_command(run, number):
     spawn = SPAWN_IN_A_SESSION_OF_ITS_OWN.format(grandchild=SLEEP, then=SLEEP)
     ended, log = run(spawn, then=lambda: os.kill(os.getpid(), number))
     assert ended.interrupted and not ended.timed_out
-    assert not alive(int(log))
+    assert not living(int(log))
 
 
 def test_words_that_a_closed_terminal_still_had_to_come_change_no_exit_code() -> None:
