@@ -5,11 +5,13 @@
 A diff against data_parallel/single.py shows all that DDP asks for: a process group and a wrapped model. Gradients are
 gathered into buckets in the order in which backward makes them; a full bucket is reduced at once (Li et al., arXiv
 2006.15704). A communication hook casts a bucket before it travels: the allreduce axis means the same as in Horovod.
-What of the reduction backward does not hide is inside `backward`, which waits for it at its end.
+What of the reduction backward does not hide is inside `backward`, which waits for it at its end. --allreduce powersgd1,
+powersgd2 and powersgd4 send two thin matrices in the place of each gradient (scaling_study/worker/powersgd.py).
 
-communication_bytes of one step: allreduce = parameters x 4 (fp32) or x 2 (fp16, bf16); nothing with one worker. With
---buffers synced, torch's default, also broadcast = the bytes of BatchNorm's buffers, which rank 0 sends before every
-forward. Training does not read them: by default each worker keeps its own, as in the frameworks that cannot sync.
+communication_bytes of one step: allreduce = parameters x 4 (fp32) or x 2 (fp16, bf16); by PowerSGD of rank r 4 x r x
+(rows + columns) of each matrix, and vectors whole; nothing with one worker. With --buffers synced, torch's default,
+also broadcast = the bytes of BatchNorm's buffers, which rank 0 sends before every forward. Training does not read them:
+by default each worker keeps its own, as in the frameworks that cannot sync.
 """
 
 from contextlib import nullcontext
@@ -22,6 +24,7 @@ from scaling_study import train, workloads
 from scaling_study.measure import Phase, Training, Wire, ddp_buckets
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
+from scaling_study.worker import powersgd
 from scaling_study.worker.script import ddp_settings, run
 
 # Without a hook DDP averages in the gradients' own precision, and a lone worker with itself.
@@ -43,6 +46,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     model = DistributedDataParallel(workload.model, **ddp_settings(trial, ranks))
     if trial.allreduce in HOOKS:
         model.register_comm_hook(None, HOOKS[trial.allreduce])
+    low_rank = powersgd.attached(model, trial)
     optimizer = workload.optimizer(model.parameters())
 
     # 3 one optimiser step
@@ -70,8 +74,8 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         optimizer,
         phase,
         wire,
-        held=lambda: {"buckets": ddp_buckets(model)},
-        state=train.Distributed(workload.model, optimizer),
+        held=lambda: {"buckets": ddp_buckets(model), **(low_rank.held() if low_rank else {})},
+        state=train.Distributed(workload.model, optimizer, low_rank),
         scaler=scaler,
     )
 

@@ -127,7 +127,7 @@ class Estimate:
         if trial.warm and not step:  # of a GPU's it is not known how long they take
             return share + max(timed, window.rounds * window.block_seconds) * INSTRUMENTED
         if trial.warm:
-            long, steps = trial.window.is_long(step), window.rounds * trial.window.steps_in_block(step)
+            long, steps = trial.window.is_long(step), window.rounds * trial.steps_in_block(step)
             if trial.repeat == 1:  # of phases; of bytes, overlap, gradients
                 steps += max(1, min(10, steps // 4)) + (1 if long else 3)
             steps += trial.window.warmup(step) + (0 if long else window.rounds)  # before each block one untimed step

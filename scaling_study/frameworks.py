@@ -70,6 +70,7 @@ FUSION_AXES: Axes = {"fusion_bytes": (), "cycle_seconds": ()}  # of Horovod
 TUNED = ("speed", "memory")
 WRAPS = ("blocks", "none")  # none: one unit, gathered whole (F24)
 WIRES = ("none", "fp32", "fp16", "bf16")
+POWERSGD: Mapping[str, int] = {"powersgd1": 1, "powersgd2": 2, "powersgd4": 4}  # allreduce -> rank of its matrices
 NO_FP64 = ("fp32", "bf16", "fp16")
 UPDATES = ("synchronous", "delayed", "local")  # of peers; only the first steps as DDP does
 # Peers report batch after batch until all of them together have the target: that is accumulation.
@@ -190,6 +191,10 @@ FLATTENS_WEIGHTS = (
 FUSED_SGD_OF_SHARDS = (
     "torch has no fused SGD of sharded tensors (DTensor): optimizer_kernels=default, or train.optimizer adam or adamw"
 )
+POWERSGD_HAS_NO_SCALER = (
+    "PowerSGD adds what a step left out to the next, and a scaler of fp16's losses has steps of infinite gradients: "
+    "precision=bf16 or fp32, or another allreduce"
+)
 ONE_RANK_HAS_NO_NETWORK = "a network probe needs two or more workers"
 
 OURS: Mapping[str, Framework] = {
@@ -219,8 +224,15 @@ OURS: Mapping[str, Framework] = {
         script="data_parallel/torch_ddp.py",
         launchers=("torchrun", "srun"),
         needs=("torch",),
-        axes={**PARALLEL_AXES, "allreduce": WIRES, **DDP_AXES},
+        axes={**PARALLEL_AXES, "allreduce": (*WIRES, *POWERSGD), **DDP_AXES},
         communicates_in=("backward",),
+    ),
+    "diloco": Framework(
+        title="local SGD and DiLoCo: workers train alone, and average their weights every so many steps",
+        script="data_parallel/diloco.py",
+        launchers=("torchrun", "srun"),
+        needs=("torch",),
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32"), "sync_every": (), "outer": ("average", "nesterov")},
     ),
     "horovod": Framework(
         title="Horovod allreduce",

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import quota_cores, usable_cores
 from scaling_study.study import rules
-from scaling_study.trial import Trial
+from scaling_study.trial import RESOLVED, Trial
 from scaling_study.variables import BINDING
 
 # Every launcher tells its processes their place on this host under a name of its own.
@@ -278,11 +278,13 @@ def leave_torch() -> None:
 def as_launched(trial: Trial, ranks: Ranks) -> Trial:
     """The trial as it really runs: a person at a prompt gives the worker count to the launcher, not to us."""
     framework = FRAMEWORKS[trial.framework]
+    left_open = [key for key in RESOLVED.keys() & framework.axes.keys() if getattr(trial, key) is None]
     launched = replace(
         trial,
         workers=trial.workers if framework.one_process else ranks.world_size,
         device=ranks.device.type,
         cores_per_worker=trial.cores_per_worker or max(1, len(ranks.cores)),
+        **{key: RESOLVED[key] for key in left_open},
     )
     asked = {key: value for key, value in asdict(trial).items() if value is not None}
     for key, message in rules.peer_problems(trial.framework, launched.workers, trial.batch_per_worker, asked):

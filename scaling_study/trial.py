@@ -176,7 +176,7 @@ class Trial(Written):
     batch_per_worker: int = key(32, "samples per worker and step", minimum=1)
     allreduce: str = key(
         "fp32",
-        "precision of gradients on the wire (one worker: none)",
+        "of gradients on the wire: precision, or PowerSGD of rank 1, 2 or 4 (one worker: none)",
         choices=("none", "fp32", "fp16", "bf16", "int8", "powersgd1", "powersgd2", "powersgd4"),
     )
     precision: str = key(
@@ -383,6 +383,11 @@ class Trial(Written):
         """The number of processes that are started, each of which leaves a report."""
         return 1 if FRAMEWORKS[self.framework].one_process else self.workers
 
+    def steps_in_block(self, step_seconds: float) -> int:
+        """Steps of one block of a launch in rounds: whole periods, where workers meet every so many steps."""
+        period = self.sync_every or 1
+        return math.ceil(self.window.steps_in_block(step_seconds) / period) * period
+
     @cached_property  # asked for at every redraw of a sweep's progress
     def configuration(self) -> str:
         """Readable id of this trial without its repeat number; the digits are a hash of every key that is given.
@@ -470,7 +475,7 @@ LATER = {
 }
 # Keys that a plan resolves for every framework that has them: part of the id. Null in a record: it is older, ran with
 # the settings of before, and is not found again.
-RESOLVED = {"buffers": "local", "tuned_for": "speed"}
+RESOLVED: dict[str, Any] = {"buffers": "local", "tuned_for": "speed", "sync_every": 8, "outer": "nesterov"}
 ALWAYS_SHOWN = ("model", "batch_per_worker", "allreduce", "data")  # a command line without these says too little
 LAUNCHERS_BUSINESS = ("framework", "hosts", "launcher", "controller", "oversubscribe", "machine", "repeat")
 

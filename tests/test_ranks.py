@@ -124,6 +124,8 @@ def test_the_trial_as_launched_follows_the_launcher():
     alone = as_launched(asked, Ranks(world_size=1))
     assert (alone.allreduce, alone.workers, alone.device) == ("none", 1, "cpu")
     assert as_launched(Trial(allreduce="none"), Ranks(world_size=2)).allreduce == "fp32"
+    by_hand = as_launched(Trial(framework="diloco", outer="average"), Ranks(world_size=2))
+    assert (by_hand.sync_every, by_hand.outer) == (8, "average"), "as a plan has what is left open"
 
 
 def test_ranks_that_srun_started_are_known_to_torch_and_nobody_else_is(monkeypatch):

@@ -201,7 +201,8 @@ def same(a: Any, b: Any) -> bool:
 #
 # †  failed parity: it trains something else, so its speed answers another question
 # ‡  runs here in a way that holds it back (frameworks.py: not_comparable_on_cpu): its parity and memory still count
-# §  peers that step otherwise than DDP does (`updates`: delayed, local): another algorithm, whose speed is its own
+# §  workers that step otherwise than DDP does (`updates`: delayed, local; `outer`): another algorithm, whose speed is
+#    its own: what it brings shows in seconds to a target
 
 FAILED_SIGN, HERE_SIGN, UPDATES_SIGN = SIGNS = ("†", "‡", "§")
 FAULTY = "NOT COMPARABLE: parity failed"
@@ -210,6 +211,7 @@ UPDATES = {  # of peers: what each does instead
     "delayed": "a peer steps by the gradients of the round before, while it computes those of the next",
     "local": "a peer steps by its own gradients after each batch, and weights are averaged in place of gradients",
 }
+LOCAL = {"average": "local SGD", "nesterov": "DiLoCo"}  # `outer` -> its name
 MOST_NAMES = 4
 
 
@@ -219,6 +221,9 @@ def why_not(row: Mapping[Any, Any]) -> str:
         return f"{FAULTY}: {' '.join(str(row['parity']).split())}"
     if own := own_algorithm(row):
         return f"{OTHERWISE}: {UPDATES[own]} (updates={own}; its parity gate is one of synchronous rounds)"
+    if (name := LOCAL.get(str(row.get("outer")))) and row["workers"] > 1:
+        alone = f"step by their own gradients and average weights every {row['sync_every']} steps"
+        return f"{OTHERWISE}: {name}, whose workers {alone}"
     table = FRAMEWORKS.get(str(row["framework"]))
     here = table.not_comparable_on_cpu if table is not None and row["device"] == "cpu" else ""
     return f"speed not comparable: {here}" if here else ""

@@ -16,14 +16,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.frames import configurations, details, study, trials
-from analysis.frames.configurations import KEYS, UPDATES, has, known, same
+from analysis.frames.configurations import KEYS, LOCAL, UPDATES, has, known, same
 from analysis.frames.details import Details
 from analysis.frames.rows import ConfigurationRow, as_rows, distinct
 from analysis.frames.study import StudyInfo, workers_text
 from analysis.frames.trials import SkippedRecord
 from scaling_study.datasets import SCENES
 from scaling_study.errors import printable
-from scaling_study.frameworks import COMMAND, FRAMEWORKS
+from scaling_study.frameworks import COMMAND, FRAMEWORKS, POWERSGD
 from scaling_study.models import MODELS, NO_MODEL, TEXT_KEYS
 from scaling_study.records import maps
 from scaling_study.records.maps import COLUMNS, METHODS, SCORED
@@ -32,7 +32,7 @@ from scaling_study.records.store import UnreadableRecord
 from scaling_study.targets import ENDS
 from scaling_study.trial import Trial
 
-ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16", "int8")
+ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16", "int8", *sorted(POWERSGD, reverse=True))
 DEFAULT_ALLREDUCE = Trial.allreduce
 MAIN_KEYS = ("framework", "workers", "allreduce")
 NOT_A_SERIES = (
@@ -78,6 +78,8 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "state_allreduce": lambda precision: f"weights averaged in {precision}",
     "daemon_cores": lambda cores: f"{cores} core{'s' * (cores != 1)} for the daemon",
     "updates": lambda how: "" if how == "synchronous" else how,
+    "outer": lambda how: LOCAL.get(how, str(how)),
+    "sync_every": lambda steps: f"averaged every {steps} steps" if steps > 1 else "averaged every step",
     "learning_rate": lambda rate: f"learning rate {rate:g}",
     "command": str,
     "arguments": str,
@@ -107,7 +109,10 @@ def keys(configurations: pd.DataFrame) -> list[str]:
 
 
 def _always(configurations: pd.DataFrame, key: str) -> bool:
-    """True for `updates` where peers step unlike every other framework: labels then name it even if all agree."""
+    """True for `updates` where peers step unlike every other framework, and for `outer`, without which local SGD would
+    stand under the name of DiLoCo: labels then name it even if all agree."""
+    if key == "outer":
+        return bool(configurations[key].notna().any())
     return key == "updates" and bool(configurations[key].isin(list(UPDATES)).any())
 
 
@@ -174,10 +179,16 @@ def label(row: Mapping[Any, Any], names: Sequence[str], several_frameworks: bool
 
 
 def on_wire(row: Mapping[Any, Any]) -> str:
-    """The precision of gradients on the wire. Empty with one worker, and of a user's command whose study leaves the key
+    """`fp16`, `powersgd1`: what gradients travel as. Empty with one worker, and of a command whose study leaves the key
     at its default: nobody has seen it."""
     unseen = row["framework"] == COMMAND and row["allreduce"] == DEFAULT_ALLREDUCE
     return str(row["allreduce"]) if known(row["allreduce"]) and row["allreduce"] != "none" and not unseen else ""
+
+
+def carried(allreduce: object) -> str:
+    """`in fp16`, `by PowerSGD of rank 2`: how gradients travel, in words."""
+    rank = POWERSGD.get(str(allreduce))
+    return f"in {allreduce}" if rank is None else f"by PowerSGD of rank {rank}"
 
 
 def words(row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:

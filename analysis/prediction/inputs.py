@@ -22,7 +22,7 @@ from analysis.prediction.network import CannotPredict, Link, ModelledNetwork
 from analysis.prediction.simulate import AFTERWARDS, DDP, HOROVOD, Fusion, Gradient, Step
 from analysis.statistics import network
 from analysis.statistics.network import Probe
-from scaling_study.frameworks import COMMAND, FRAMEWORKS
+from scaling_study.frameworks import COMMAND, FRAMEWORKS, POWERSGD
 from scaling_study.records import store
 from scaling_study.records.schema import RankReport
 from scaling_study.records.store import UnreadableRecord
@@ -44,6 +44,10 @@ FUSIONS: Mapping[str, Fusion] = {
 NOT_SIMULATED = (
     "{framework} is not predicted: its rounds follow clocks, with a floor of about {seconds:g} s in which peers look "
     "for each other, and end when peers together have their target; the simulator knows the calls of an allreduce only"
+)
+NOT_LOW_RANK = (
+    "{framework} with allreduce={wire} is not predicted: its products and factorisations take time that no step of one "
+    "worker has"
 )
 NOT_KNOWN_HOW = (
     "a command of your own is not predicted: how it shares its gradients is not known (tables/returns.md has what each "
@@ -103,6 +107,8 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
         alone = [row for row in rows if row["framework"] == ALONE and row["workers"] == 1]
         shared = [{**row, **way} for way in stood_for for row in alone]
     wrong += [NOT_KNOWN_HOW for row in rows if row["n"] and row["framework"] == COMMAND][:1]
+    low_rank = (row for row in rows if row["n"] and str(row["allreduce"]) in POWERSGD)
+    wrong += [NOT_LOW_RANK.format(framework=row["framework"], wire=row["allreduce"]) for row in low_rank]
     bases: dict[str, OneWorker | str] = {}
     for way in _ways(shared):
         base = _base(way, rows)

@@ -10,6 +10,7 @@ import pandas as pd
 from analysis.findings import Evidence, Finding, count, name_of
 from analysis.frames import configurations
 from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
 from analysis.frames.trials import NOT_CHECKED, PASSED
 from analysis.report import answer
 from analysis.report.page import (
@@ -33,6 +34,7 @@ from analysis.text import first_few, first_of
 from analysis.views import catalog, noise
 from scaling_study.errors import shortened
 from scaling_study.frameworks import COMMAND
+from scaling_study.study import support
 
 MOST_NAMES, MOST_CONCERNED, MOST_SKIPPED, MOST_WORDS = 6, 40, 50, 600
 
@@ -125,11 +127,12 @@ def _parity(results: Results) -> Iterator[Part]:
         how = "no parity gate was run; `python -m scaling_study.parity --study STUDY` runs them"
         yield missing("Not known", WITHOUT_GATES) if _only_commands(results) else missing("Not checked", how)
         return
-    rows = [
-        (str(g.framework), str(g.model), f"{g.workers}", str(g.allreduce), str(g.precision), str(g.parity))
-        for g in gates.sort_values("parity", key=lambda said: said == PASSED, kind="stable").itertuples()
-    ]
-    header = ("framework", "model", "workers", "allreduce", "precision", "verdict")
+    against = [support.reference_of(gate) for gate in as_rows(gates)]
+    told = any(each != support.ONE_PROCESS for each in against)  # else all are held against the same
+    columns = ["framework", "model", "workers", "allreduce", "precision", "parity", *["against"] * told]
+    ordered = gates.assign(against=against).sort_values("parity", key=lambda said: said == PASSED, kind="stable")
+    rows = [tuple(map(str, row.values())) for row in as_rows(ordered[columns])]
+    header = (*columns[:5], "verdict", *["held against"] * told)
     grid = of_rows("Parity gates", header, rows, tuple(configurations.checked(results.configurations)), "parity.csv")
     yield Fold(parity_text(results), (grid,)) if len(rows) > MOST_NAMES else grid
 

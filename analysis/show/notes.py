@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.frames import configurations
 from analysis.frames.configurations import is_pipeline, known
 from analysis.frames.measured import of_peers
-from analysis.frames.results import Results, once, unit, words
+from analysis.frames.results import Results, carried, once, unit, words
 from analysis.frames.rows import ConfigurationRow
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
@@ -255,7 +255,7 @@ def _trained(ours: pd.DataFrame) -> list[str]:
     if not counts:
         return []
     sent = ours[(ours.allreduce_bytes > 0) & (ours.allreduce != "none")].groupby("allreduce").allreduce_bytes.max()
-    wire = [f"{size / 1e6:,.2f} MB in {precision}" for precision, size in sent.items()]
+    wire = [f"{size / 1e6:,.2f} MB {carried(wire)}" for wire, size in sent.items()]
     reduced = f"; each worker reduces {', '.join(wire)} in one step" if wire else ""
     kind = unit(ours).removesuffix("s")
     tokens = f" A sample is a {kind}; tokens/s stands beside it." if kind != "sample" else ""

@@ -26,7 +26,7 @@ from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.frames.study import workers_text
 from analysis.show import notes
-from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.frameworks import FRAMEWORKS, POWERSGD
 
 # How every figure looks: fonts, colours, and a sheet of panels whose places are worked out in inches.
 #
@@ -211,7 +211,7 @@ def remove(sheet: Sheet, index: int) -> None:
 # How each series is drawn, the same in every panel: colour, marker, line style; hollow and grey if not comparable.
 
 MOST_COLOURS = 12  # series that each have a look of their own; beyond, frameworks have panels and share their looks
-DASHES = {"none": "-", "fp32": "-", "fp16": "--", "bf16": "-.", "int8": ":"}
+DASHES = {"none": "-", "fp32": "-", "fp16": "--", "bf16": "-.", "int8": ":", **dict.fromkeys(POWERSGD, ":")}
 
 
 @dataclass(frozen=True)

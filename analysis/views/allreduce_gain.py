@@ -18,13 +18,14 @@ from analysis import findings
 from analysis.findings import DOUBT, WRONG, Evidence, Finding, Row, grouped
 from analysis.frames import configurations
 from analysis.frames.configurations import KEYS, over, values_of
-from analysis.frames.results import Results, once, words
+from analysis.frames.results import Results, carried, once, words
 from analysis.frames.rows import ConfigurationRow, as_rows, numbers, typed
 from analysis.frames.study import workers_text
 from analysis.show import style
 from analysis.show.style import RATIO
 from analysis.statistics.ranking import Uncertainty, steps
 from analysis.views.view import Drawing, Gap, StudyTable, View
+from scaling_study.frameworks import POWERSGD
 
 # Faster and slower hold for all pairs of a study together: where nothing differs, any pair is called either in at most
 # 5 % of studies (Holm). "No difference" is a test of equivalence: the whole 95 % interval of the ratio lies within the
@@ -297,10 +298,16 @@ def _unlike(rows: list[Row], key: str, of: str) -> Finding | None:
         return None
     flaw, title, does = TITLES[key]
     names = sorted({name for pair in apart for name in pair})
-    each = "; ".join(f"{name} in {' and '.join(sorted(had[name]))}" for name in names)
+    coded = any(value in POWERSGD for name in names for value in had[name])  # which is no precision
+    unlike, one_of = ("unlike ways", "what is sent") if coded else ("unlike precisions", "precision")
+    title = "Frameworks that send gradients in unlike ways" if coded else title
+    if coded:
+        each = "; ".join(f"{name} {' and '.join(map(carried, sorted(had[name])))}" for name in names)
+    else:
+        each = "; ".join(f"{name} in {' and '.join(sorted(had[name]))}" for name in names)
     text = (
-        f"With {of} frameworks {does} unlike precisions, so their difference "
-        f"is one of precision, whatever else it is: {each}. Run them in one that they have in common."
+        f"With {of} frameworks {does} {unlike}, so their difference "
+        f"is one of {one_of}, whatever else it is: {each}. Run them in one that they have in common."
     )
     return findings.about(flaw, title, text, WRONG, [row for row in rows if row["framework"] in names])
 

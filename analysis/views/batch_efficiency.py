@@ -290,7 +290,7 @@ def name(recipe: BatchRecipe, results: Results) -> str:
     others = [other.trained[0].row for other in recipes(results) if other.model == recipe.model]
     differing = (key for key in RECIPE_KEYS if any(not same(row[key], one[key]) for one in others))
     keys = [key for key in differing if key != "train_target"]
-    wire = [f"gradients in {row['allreduce']}"] if row["allreduce"] not in ("none", "fp32") else []
+    wire = [f"gradients {series.carried(row['allreduce'])}"] if row["allreduce"] not in ("none", "fp32") else []
     return ", ".join([f"{recipe.model} to {recipe.target}", *series.words(row, keys), *wire])
 
 

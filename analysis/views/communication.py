@@ -18,6 +18,7 @@ from analysis.show.layout import Listing
 from analysis.text import megabytes
 from analysis.views.memory import one_batch, series_name
 from analysis.views.view import ModelTable, View
+from scaling_study.frameworks import FRAMEWORKS, POWERSGD
 
 # Counted at the call (docs/record.md). With p bytes of fp32 parameters an allreduce hands over p, in fp16 p/2. FSDP
 # gathers the parameters twice and reduces the gradients once: 3p, and with fp16 gradients 2p + p/2 = 5/6 of it. ZeRO-1
@@ -104,6 +105,10 @@ def listing(results: Results, model: str) -> Listing | None:
         )
     if "communication_send_bytes" in kinds:
         legend.append("Send: a pipeline's activations and their gradients, sent to the neighbouring stage.")
+    if sent.allreduce.isin(list(POWERSGD)).any():
+        legend.append("PowerSGD of rank r: r (rows + columns) numbers of each matrix of gradients, and vectors whole.")
+    if sent.framework.isin([name for name, table in FRAMEWORKS.items() if "sync_every" in table.axes]).any():
+        legend.append("Workers that average weights every H steps: the bytes of one averaging over H.")
     return notes.model_listing(results, model, f"Communication of {model} by kind", rows, legend)
 
 

@@ -24,6 +24,7 @@ from analysis.show.style import MEAN, EndLabel, Failure, SeriesLook
 from analysis.statistics import ranking
 from analysis.text import number
 from analysis.views.view import Drawing, ModelTable, View
+from scaling_study.frameworks import POWERSGD
 
 # Tables in the published layout: one a model, a row for each batch size, a column for workers x allreduce precision.
 
@@ -269,7 +270,8 @@ def draw_frameworks(results: Results) -> Figure | None:
         return None
     most = max(map(len, panels.values()))
     panels = {model: rows.head(MOST_ROWS) for model, rows in panels.items()}
-    narrow = "16-bit or 8-bit" if (data.allreduce == "int8").any() else "16-bit"
+    coded = {"8-bit": ["int8"], "PowerSGD": list(POWERSGD)}
+    narrow = " or ".join(["16-bit", *(kind for kind, wires in coded.items() if data.allreduce.isin(wires).any())])
     what = f"Colour: workers; squares: {narrow} allreduce."
     if most > MOST_ROWS:
         what += f" The first {MOST_ROWS} of up to {most} rows of a model; tables/ has all."

@@ -26,10 +26,11 @@ from scaling_study.processes import process
 from scaling_study.records import results as results_folder
 from scaling_study.records import schema, store
 from scaling_study.records.results import Summary
+from scaling_study.study import support
 from scaling_study.study.plan import Plan, Planned
 
 USUAL = ("framework", "model", "workers", "allreduce", "precision")
-TELLING = (*USUAL, "launcher", "controller", "zero_stage", "accumulation", "device")
+TELLING = (*USUAL, "launcher", "controller", "zero_stage", "accumulation", "device", "held against")
 WIDTH = 150  # in a log file
 AGAIN = frozenset(schema.STATUSES) - {"ok", "unsupported"}
 
@@ -78,7 +79,7 @@ class Lines(Watch):
 
 def verdicts(plan: Plan, folder: Path, known: Mapping[str, Summary]) -> Table:
     """The gates with their verdicts: green for passed, and the figure behind it."""
-    rows = [gate.trial.to_dict() for gate in plan.gates]
+    rows = [{**gate.trial.to_dict(), "held against": support.reference_of(vars(gate.trial))} for gate in plan.gates]
     columns = [name for name in TELLING if name in USUAL or len({row[name] for row in rows}) > 1]
     shown = Table(title=f"{plan.study.name}: parity with one process of plain PyTorch", title_justify="left", box=None)
     for name in (*columns, "verdict"):

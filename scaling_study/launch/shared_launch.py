@@ -116,7 +116,7 @@ class Built:
 
     def run_block(self, index: int, block: int) -> float:
         """Time one block of a configuration; returns the mean step seconds of its slowest rank."""
-        steps = self.trials[index].window.steps_in_block(self.step_seconds[index])
+        steps = self.trials[index].steps_in_block(self.step_seconds[index])
         with self.group.turn():
             untimed = not self.long[index]  # the first step after a pause finds cold caches
             taken = self.group.block(index, block, steps, untimed)

@@ -285,8 +285,9 @@ class Measurement:
         while block := int(
             self.ranks.agree(next_block(len(self.step_seconds), sum(self.step_seconds), self.window, expected))
         ):
-            self.step_seconds += self.block(self.step, self.workload.batches, block)
-            self.console.block(self.step_seconds, block)
+            steps = block if self.window.max_steps else self.training.whole_periods(block)
+            self.step_seconds += self.block(self.step, self.workload.batches, steps)
+            self.console.block(self.step_seconds, steps)
 
     def block(self, step: Step, batches: Iterator[Batch], count: int) -> list[float]:
         """So many steps, and the seconds of each; nothing but steps happens meanwhile."""

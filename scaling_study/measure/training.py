@@ -237,6 +237,11 @@ class Training:
     best: Callable[[], int] | None = None  # of such a loop: put back the best model that it kept; of which step it is
     layout: str = ""  # digest of the model before it was wrapped (train/checkpoints.py); empty: it tells afterwards too
     backend: Mapping[str, Any] = field(default_factory=dict)  # what the framework reports once the model is wrapped
+    period: int = 1  # steps from one communication to the next (`sync_every`)
+
+    def whole_periods(self, steps: int) -> int:
+        """So many steps, rounded up to whole periods, so that each has its share of what is communicated."""
+        return -(-steps // self.period) * self.period
 
 
 def share_buffers(model: torch.nn.Module, ranks: Ranks) -> None:

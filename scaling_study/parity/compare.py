@@ -25,6 +25,7 @@ from scaling_study.measure.training import Weights
 from scaling_study.parity import reference
 from scaling_study.parity.reference import ParityTrace
 from scaling_study.records import store
+from scaling_study.study import support
 from scaling_study.trial import Trial
 
 FP64_BOUND = 1e-9  # relative: rounding comes to some 1e-14 (resnet8: 2e-15), any fault to 1e-6 and more
@@ -221,7 +222,8 @@ train_reference = functools.lru_cache(maxsize=1)(reference.run)  # for several t
 
 
 def main(folder: Path) -> None:
-    """Write the verdict on one finished trial: {"verdict": "passed" or the first fault, "checks": [...]}.
+    """Write the verdict on one finished trial: {"verdict": "passed" or the first fault, "reference": what it is held
+    against, in words, "checks": [...]}.
 
     It reads what was asked (not what a script made of it) and the ranks' traces, and trains the reference.
     The traces are removed after a pass: they are as large as the model, three times.
@@ -238,7 +240,8 @@ def main(folder: Path) -> None:
         results = list(compared(trial, seen, right, reference.run(asked, steps, nudge=1)))
         wrong = [check for check in results if not check.ok]
     verdict = f"{wrong[0].name}: {wrong[0].detail}" if wrong else "passed"
-    store.write_json(folder / "parity.json", {"verdict": verdict, "checks": [asdict(check) for check in results]})
+    about = {"verdict": verdict, "reference": support.reference_of(vars(trial))}
+    store.write_json(folder / "parity.json", {**about, "checks": [asdict(check) for check in results]})
     if not wrong:
         shutil.rmtree(folder / "parity")
 

@@ -14,6 +14,8 @@ from scaling_study.frameworks import (
     FLATTENS_WEIGHTS,
     FRAMEWORKS,
     FUSED_SGD_OF_SHARDS,
+    POWERSGD,
+    POWERSGD_HAS_NO_SCALER,
 )
 from scaling_study.hosts import hosts
 from scaling_study.hosts.hosts import Host
@@ -22,7 +24,7 @@ from scaling_study.models import IMAGENET, MODELS, model_named
 from scaling_study.study import command, on_gpus, rules
 from scaling_study.study.machine_file import MachineFile
 from scaling_study.targets import logs
-from scaling_study.trial import TRAIN_KEYS, Trial, Window
+from scaling_study.trial import RESOLVED, TRAIN_KEYS, Trial, Window
 
 # Values that an installed library is too old for make a trial `unsupported`, never an AttributeError.
 
@@ -104,11 +106,13 @@ ALONE = Cluster()
 #     every framework and model of the study        --> fp64, ten steps, within 1e-9 or rounding of the reference
 #     every 16-bit path (allreduce or precision)    --> one step, within that format's bound of fp32
 #     fp32, where fp64 goes another path            --> one step, within fp32's
+#     PowerSGD, local SGD and DiLoCo                --> fp64, ten steps, held against the same algorithm in one process
 
 STEPS = 10
 BATCH = 8
 SEQUENCE_LENGTH = 32
 MICRO_BATCHES = 4  # where there are more: one is the first, some are between, and one is reduced
+SYNC_EVERY = 3  # of a gate: weights are averaged three times, and one step is left over
 SIXTEEN_BIT = ("fp16", "bf16")
 ROUNDING = (*SIXTEEN_BIT, "int8")  # of gradients on the wire
 ONE_STEP, TEN_STEPS = Window(0, 1, 0.0, None, 1), Window(0, STEPS, 0.0, None, STEPS)
@@ -182,6 +186,8 @@ def gates_of(trial: Trial) -> Iterator[Trial]:
         allreduce=wire,
         precision=table.parity_precision,
         sequence_length=SEQUENCE_LENGTH if "sequence_length" in MODELS[trial.model].keys else None,
+        sync_every=SYNC_EVERY if "sync_every" in table.axes else None,
+        outer=(trial.outer or RESOLVED["outer"]) if "outer" in table.axes else None,
         **SAME,
     )
     if trial.trained:  # its seed is that of one of its repeats
@@ -190,6 +196,9 @@ def gates_of(trial: Trial) -> Iterator[Trial]:
     yield gate if table.parity_precision == "fp64" else smooth(gate)
     precision = "fp32" if trial.precision == "fp64" else trial.precision
     wire = trial.allreduce if wire != "none" and trial.allreduce != "none" else wire
+    if wire in POWERSGD:  # no rounding of what one process trains, but an algorithm
+        yield replace(gate, allreduce=wire)
+        wire = "fp32"
     if wire in ROUNDING or precision in SIXTEEN_BIT or (table.fp64_by_another_path and trial.precision == "fp32"):
         yield replace(smooth(gate), precision=precision, allreduce=wire)
 
@@ -220,6 +229,19 @@ def smooth(gate: Trial) -> Trial:
         return replace(gate, window=ONE_STEP)
     data = gate.data if MODELS[smooth].data == ours.data else "auto"
     return replace(gate, model=smooth, data=data, image_size=None, image_width=None, window=ONE_STEP)
+
+
+ONE_PROCESS = "one process"
+
+
+def reference_of(gate: Mapping[str, Any]) -> str:
+    """The training that a gate with these keys is held against, in words (parity/reference.py computes it)."""
+    if rank := POWERSGD.get(str(gate["allreduce"])):
+        return f"{ONE_PROCESS}, PowerSGD of rank {rank}"
+    if gate["sync_every"]:
+        how = "averaged" if gate["outer"] == "average" else "with an outer step"
+        return f"{ONE_PROCESS}, a model for each worker, {how} every {gate['sync_every']} steps"
+    return ONE_PROCESS
 
 
 def gate_ids(trial: Trial) -> list[str]:
@@ -256,6 +278,8 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
             return "clip_norm is of all gradients, and a rank of this framework knows only its shards of them"
     if table.reduces_as_it_computes and trial.allreduce in SIXTEEN_BIT and trial.allreduce != trial.precision:
         return table.reduces_as_it_computes
+    if trial.allreduce in POWERSGD and trial.precision == "fp16":
+        return POWERSGD_HAS_NO_SCALER
     if trial.launcher == "srun" and not cluster.in_job:
         return "launcher=srun needs a Slurm job: --slurm submits one"
     over_hosts = bool(cluster.hosts_of(trial))

@@ -41,6 +41,14 @@ class State(Protocol):
     def load(self, folder: Path, ranks: Ranks) -> None: ...
 
 
+class Stateful(Protocol):
+    """What torch's modules and optimisers have."""
+
+    def state_dict(self) -> Any: ...
+
+    def load_state_dict(self, saved: Any, /) -> object: ...
+
+
 class Replicated:
     """Every rank has the same weights and optimiser state: rank 0 writes them."""
 
@@ -61,17 +69,21 @@ class Replicated:
 
 
 class Distributed:
-    """State that torch.distributed.checkpoint gathers, whole or sharded: any number of workers loads it."""
+    """State that torch.distributed.checkpoint gathers, whole or sharded: any number of workers loads it.
 
-    portable = True
+    `own`: what each rank keeps for itself besides (PowerSGD), so that only as many workers can go on.
+    """
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        self.model, self.optimizer = model, optimizer
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, own: Stateful | None = None) -> None:
+        self.model, self.optimizer, self.own = model, optimizer, own
+        self.portable = own is None
 
     def save(self, folder: Path, ranks: Ranks) -> None:
         from torch.distributed import checkpoint
 
         checkpoint.save(self._gathered(), checkpoint_id=folder / "state")
+        if self.own:
+            torch.save(self.own.state_dict(), folder / f"own-{ranks.rank}.pt")
 
     def load(self, folder: Path, ranks: Ranks) -> None:
         from torch.distributed import checkpoint
@@ -80,6 +92,9 @@ class Distributed:
         state = self._gathered()
         checkpoint.load(state, checkpoint_id=folder / "state")
         set_state_dict(self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        if self.own:
+            saved = torch.load(folder / f"own-{ranks.rank}.pt", map_location=ranks.device, weights_only=True)
+            self.own.load_state_dict(saved)
 
     def _gathered(self) -> dict[str, Any]:
         from torch.distributed.checkpoint.state_dict import get_state_dict
@@ -109,6 +124,16 @@ class PerRank:
 
     def __init__(self, gather: Callable[[], Any], put_back: Callable[[Any], object]) -> None:
         self.gather, self.put_back = gather, put_back
+
+    @classmethod
+    def of(cls, **parts: Stateful) -> PerRank:
+        """By each part's own state_dict and load_state_dict."""
+
+        def put_back(saved: Mapping[str, Any]) -> None:
+            for name, state in saved.items():
+                parts[name].load_state_dict(state)
+
+        return cls(lambda: {name: part.state_dict() for name, part in parts.items()}, put_back)
 
     def save(self, folder: Path, ranks: Ranks) -> None:
         torch.save(self.gather(), folder / f"state-{ranks.rank}.pt")

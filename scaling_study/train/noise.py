@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.frameworks import FRAMEWORKS, POWERSGD
 from scaling_study.measure.training import Loss, Training, now
 from scaling_study.ranks import Ranks
 from scaling_study.train.recipe import Recipe
@@ -53,6 +53,8 @@ REDUCES_EACH = "DeepSpeed reduces every micro-batch by itself: with accumulation
 OWN_SCALE = "DeepSpeed scales fp16's losses by a factor of its own"
 STAGES = "a rank of a pipeline has the gradients of its own stage, and all its pipeline's samples"
 UNTRIED = "no reading by this framework was ever compared with gradients computed by hand"
+COMPRESSED = "what PowerSGD makes of the workers' gradients is not their mean"
+ALONE = "each worker steps by its own gradients, and no step has their mean"
 APART = "FSDP2 adds up gradients of 16-bit weights apart, where no hook sees them: no accumulation in 16 bits"
 
 
@@ -183,6 +185,10 @@ def unknown(trial: Trial, workers: int) -> str:
     if trial.train_loop == "native":
         return NATIVE
     accumulates, half = trial.accumulation > 1, trial.precision in ("fp16", "bf16")
+    if trial.sync_every:
+        return ALONE
+    if trial.allreduce in POWERSGD:
+        return COMPRESSED
     if trial.framework not in COMPARED:
         return STAGES if FRAMEWORKS[trial.framework].cuts_model else UNTRIED
     if workers == 1 and not accumulates:

@@ -100,7 +100,7 @@ def record(one: Planted, trial: Trial, speed: float | None, study: str, rng: np.
 def rank_report(trial: Trial, rank: int, step_seconds: list[float], **changes: Any) -> RankReport:
     mean = sum(step_seconds) / len(step_seconds)
     parameters = PARAMETERS.get(trial.model, 1000)
-    width = {"none": 0, "fp32": 4, "fp16": 2, "bf16": 2}[trial.allreduce]
+    width = {"none": 0, "fp32": 4, "fp16": 2, "bf16": 2}.get(trial.allreduce, 1)
     report = RankReport(
         rank=rank, world_size=trial.workers, local_rank=rank, host="planted", pid=1000 + rank, device="cpu",
         device_name="Xeon", cores=[rank], threads=1, first_step_at=0.0, warmup_seconds=[mean] * 5,

@@ -30,6 +30,7 @@ from scaling_study.trial import Trial
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first case of a framework trains all of them
 VECTORS = 682  # parameters of normalisation, and biases: what stays in fp32 where matrices are computed in 16 bits
 LARGEST_LAYER = 36_864
+SIDES, COLUMNS = 2_069, 1_723  # of its matrices: rows and columns added up, and the columns alone
 BUFFERS = 336 * 2  # values of its BatchNorms: two statistics of 336 channels; and nine counters of eight bytes
 FLAT = P + 2  # as one tensor, padded to a multiple of four
 ZERO_2 = {"allreduce": 4 * P + 4, "all_gather": 4 * FLAT}  # 4: the norm of the gradients
@@ -67,6 +68,12 @@ CASES = [
     Case("torch_ddp", {"allreduce": "bf16"}, {"allreduce": 2 * P}),
     Case("torch_ddp", {"precision": "bf16"}, {"allreduce": 4 * P}),
     Case("torch_ddp", {"model": "resnet8_groupnorm", "accumulation": 2}, {"allreduce": 8 * P}),
+    Case("torch_ddp", {"allreduce": "powersgd4"}, {"allreduce": 8 * (4 * SIDES + VECTORS)},
+         {"compression": 8 * (P - VECTORS + 4 * COLUMNS)}),
+    Case("torch_ddp", {"model": "resnet8_groupnorm", "allreduce": "powersgd2", "accumulation": 2},
+         {"allreduce": 8 * (2 * SIDES + VECTORS)}, {"compression": 8 * (P - VECTORS + 2 * COLUMNS)}),
+    Case("diloco", {"outer": "average", "accumulation": 2}, None, {"outer": 0}),
+    Case("diloco", {"outer": "nesterov"}, None, {"outer": 16 * P}),
     Case("horovod", {}, {"allreduce": 8 * P}, {"buckets": 8 * P}),
     Case("horovod", {"allreduce": "fp16"}, {"allreduce": 2 * P}, {"buckets": 2 * P}),
     Case("horovod", {"memory_format": "channels_last"}, {"allreduce": 8 * P}),

@@ -23,6 +23,7 @@ GIVEN = {
     "torch_dp": "import torch, torch.distributed",
     "torch_ddp": "import torch, torch.distributed, torch.nn.parallel\n"
     "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks",
+    "diloco": "import torch, torch.distributed",
     "horovod": "import torch, torch.distributed, horovod.torch",
     "mpi_allreduce": "import torch, torch.distributed, mpi4py.MPI",
     "fairscale_oss": "import torch, torch.distributed, fairscale.nn.data_parallel, fairscale.optim.oss",

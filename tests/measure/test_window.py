@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling_study.measure.clock import next_block
-from scaling_study.trial import Window
+from scaling_study.trial import Trial, Window
 
 WINDOW = Window(min_steps=10, min_seconds=2.0, max_seconds=30.0)
 IN_ROUNDS = Window(min_steps=1, min_seconds=0.0, rounds=8, block_seconds=0.5)
@@ -104,3 +104,12 @@ def test_every_run_ends_where_the_window_says(window: Window, base: float, wobbl
         assert asked < 1000, "it must end"
     reached_minima = steps >= window.min_steps and seconds >= window.min_seconds
     assert reached_minima or steps == window.max_steps or seconds >= window.max_seconds
+
+
+@pytest.mark.parametrize(
+    ("every", "step_seconds", "steps"), [(8, 0.5, 8), (8, 0.05, 16), (64, 0.01, 64), (1, 0.05, 10)]
+)
+def test_a_block_has_whole_periods_of_what_happens_every_so_many_steps(
+    every: int, step_seconds: float, steps: int
+) -> None:
+    assert Trial(framework="diloco", sync_every=every, window=IN_ROUNDS).steps_in_block(step_seconds) == steps

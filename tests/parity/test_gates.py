@@ -162,3 +162,32 @@ def test_every_model_with_batchnorm_has_a_smooth_one_of_its_own_kind():
         for gate in support.gates_of(Trial(model=name, image_width=56 if "image_width" in model.keys else None)):
             lacking = set(MODEL_KEYS) - set(OURS[gate.model].keys) - {"memory_format"}
             assert not [key for key in lacking if getattr(gate, key) is not None], "keys that the smooth one lacks"
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [
+        ({"allreduce": "powersgd2"}, [("fp64", "fp32", 10), ("fp64", "powersgd2", 10)]),
+        (
+            {"allreduce": "powersgd4", "precision": "bf16"},
+            [("fp64", "fp32", 10), ("fp64", "powersgd4", 10), ("bf16", "fp32", 1)],
+        ),
+    ],
+)
+def test_powersgd_is_shown_in_all_steps_and_its_precision_of_compute_by_itself(keys, shown):
+    gates = list(support.gates_of(Trial(framework="torch_ddp", model="resnet8", workers=2, device="cpu", **keys)))
+    assert [(gate.precision, gate.allreduce, gate.window.max_steps) for gate in gates] == shown
+    said = [support.reference_of(vars(gate)) for gate in gates]
+    assert said[1] == f"one process, PowerSGD of rank {keys['allreduce'][-1]}"
+    assert {said[0], *said[2:]} == {"one process"}
+
+
+def test_workers_that_train_alone_meet_three_times_in_a_gate_and_step_once_more():
+    trial = Trial(framework="diloco", model="resnet8", workers=8, sync_every=64, outer="average", device="cpu")
+    (gate,) = support.gates_of(trial)
+    assert (gate.sync_every, gate.outer, gate.workers, gate.window.max_steps) == (3, "average", 2, 10)
+    assert support.gate_ids(replace(trial, sync_every=8)) == [gate.id]
+    assert support.gate_ids(replace(trial, outer="nesterov")) != [gate.id]
+    assert support.reference_of(vars(gate)) == "one process, a model for each worker, averaged every 3 steps"
+    by_hand = replace(trial, sync_every=None, outer=None)
+    assert [(gate.sync_every, gate.outer) for gate in support.gates_of(by_hand)] == [(3, "nesterov")]

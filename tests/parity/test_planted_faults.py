@@ -71,8 +71,30 @@ def test_a_planted_fault_is_caught_and_named(judged, fault):
     assert verdict.startswith(f"{check}: ") and detail in verdict, verdict
 
 
+OF_OTHER_ALGORITHMS = {  # script -> what is asked, and the check that names its fault
+    "forget_what_was_left_out": (replace(ASKED, workers=2, allreduce="powersgd4"), "loss of 10 steps: ", "step 3)"),
+    "step_from_stale_weights": (
+        replace(ASKED, framework="diloco", workers=2, sync_every=8, outer="nesterov"), "loss of 10 steps: ", "step 7)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", OF_OTHER_ALGORITHMS)
+def test_a_fault_of_an_algorithm_is_caught_by_the_same_algorithm_in_one_process(fault, tmp_path):
+    asked, check, detail = OF_OTHER_ALGORITHMS[fault]
+    *_, gate = support.gates_of(asked)
+    store.write_json(tmp_path / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
+    program = [sys.executable, str(SCRIPTS / f"{fault}.py"), *gate.to_argv(), "--record", str(tmp_path)]
+    run(launchers.torchrun(gate, program, Path(sys.executable).parent).argv)
+    run([sys.executable, "-m", "scaling_study.parity.compare", str(tmp_path)])
+    said = store.load(tmp_path / "parity.json")
+    assert said["verdict"].startswith(check) and detail in said["verdict"], said["verdict"]
+    assert said["reference"] == support.reference_of(vars(gate)) != support.ONE_PROCESS
+
+
 def test_every_planted_fault_is_tested():
-    assert {path.stem for path in SCRIPTS.glob("*.py")} == {"__init__", "train_rightly", *PLANTED}
+    assert {path.stem for path in SCRIPTS.glob("*.py")} == {"__init__", "train_rightly", *PLANTED, *OF_OTHER_ALGORITHMS}
 
 
 STUDY = """

@@ -178,3 +178,24 @@ def test_weights_averaged_as_they_are_mean_the_same_said_or_not(plan_of):
     text = "study: a\nsweeps:\n  - {framework: hivemind, model: resnet8, matrix: {workers: [2], %s}}\n"
     plain, (as_before, rounded) = plan_of(text % "batch_per_worker: [32]"), plan_of(text % said).configurations
     assert plain.configurations[0].trial.id == as_before.trial.id != rounded.trial.id
+
+
+def test_workers_that_train_alone_average_every_eighth_step_unless_told_otherwise(plan_of, problems_of):
+    sweep = "study: a\nsweeps:\n  - {{framework: diloco, model: resnet8, workers: 2{}}}\n"
+    (left_open,) = plan_of(sweep.format("")).configurations
+    assert (left_open.trial.sync_every, left_open.trial.outer, left_open.unsupported) == (8, "nesterov", "")
+    (told,) = plan_of(sweep.format(", sync_every: 64, outer: average")).configurations
+    assert (told.trial.sync_every, told.trial.outer) == (64, "average")
+    (problem,) = problems_of(sweep.format(", outer: sideways"))
+    assert "sideways" in problem and "average" in problem and "nesterov" in problem
+    ddp = "study: a\nsweeps:\n  - {framework: torch_ddp, model: resnet8, workers: 2, sync_every: 8}\n"
+    assert "framework torch_ddp has no 'sync_every'" in problems_of(ddp)[0]
+
+
+def test_powersgd_is_refused_with_a_scaler_of_losses(plan_of, machine):
+    text = "study: a\nsweeps:\n  - framework: torch_ddp\n    model: resnet8\n    workers: 2\n    device: cuda\n"
+    text += "    matrix: {allreduce: [fp16, powersgd2], precision: [fp32, fp16]}\n"
+    planned = plan_of(text, machine(gpus=2)).configurations
+    refused = {(p.trial.allreduce, p.trial.precision): p.unsupported for p in planned if p.unsupported}
+    assert list(refused) == [("powersgd2", "fp16")]
+    assert refused["powersgd2", "fp16"].endswith("precision=bf16 or fp32, or another allreduce")

@@ -135,3 +135,21 @@ def test_batchnorm_of_micro_batches_is_evaluated_as_in_one_process_that_accumula
     for key in ("train_loss", "loss"):
         assert losses(both, key) == pytest.approx(losses(alone, key), rel=1e-9)
     assert both["orders"] == alone["orders"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("framework", "keys"),
+    [
+        ("torch_ddp", ["--allreduce", "powersgd2"]),
+        ("diloco", ["--sync-every", "3"]),  # neither divides the steps to the checkpoint, nor all of them
+        ("diloco", ["--sync-every", "3", "--outer", "average"]),
+    ],
+)
+def test_what_each_worker_keeps_for_itself_outlives_a_kill(trained: Trained, framework: str, keys: list[str]) -> None:
+    flags = [*FP64, *CLIPPED, *keys]
+    whole, resumed = trained(framework, 2, flags), trained(framework, 2, flags, kill=10)
+    assert resumed["resumed"] == 1 and resumed["orders"] == whole["orders"]
+    assert losses(resumed) == pytest.approx(losses(whole), rel=1e-12)
+    assert losses(resumed, "loss") == pytest.approx(losses(whole, "loss"), rel=1e-12)
+    assert losses(whole) != pytest.approx(losses(trained("torch_ddp", 2, [*FP64, *CLIPPED])), rel=1e-6)

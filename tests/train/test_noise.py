@@ -216,6 +216,8 @@ def test_what_is_said_to_have_been_compared_is_above() -> None:
         (2, {"framework": "torch_fsdp2", "precision": "bf16"}, ""),
         (2, {"framework": "torch_pipeline"}, noise.STAGES),
         (2, {"framework": "lightning_fsdp"}, noise.UNTRIED),
+        (2, {"framework": "torch_ddp", "allreduce": "powersgd2"}, noise.COMPRESSED),
+        (2, {"framework": "diloco", "sync_every": 8}, noise.ALONE),
     ],
 )
 def test_why_it_is_unknown(workers: int, keys: dict[str, Any], reason: str) -> None:
