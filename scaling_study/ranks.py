@@ -289,21 +289,23 @@ def as_launched(trial: Trial, ranks: Ranks) -> Trial:
     asked = {key: value for key, value in asdict(trial).items() if value is not None}
     for key, message in rules.peer_problems(trial.framework, launched.workers, trial.batch_per_worker, asked):
         raise SystemExit(f"--{key.replace('_', '-')}: {message}")
-    return as_pipelined(launched) if framework.cuts_model else _reducing(launched)
+    return in_full(launched) if framework.shares_batches else _reducing(launched)
 
 
-def as_pipelined(trial: Trial) -> Trial:
-    """The trial with the shape of its pipeline in full, as a plan has it. Raises SystemExit for an impossible one."""
+def in_full(trial: Trial) -> Trial:
+    """The trial with all keys of its pipeline or mesh, as a plan has it. Raises SystemExit for an impossible one."""
     asked = {key: value for key, value in asdict(trial).items() if value is not None}
-    faults = list(rules.pipeline_problems(trial.framework, trial.workers, trial.batch_per_worker, asked))
+    faults = list(rules.mesh_problems(trial.framework, trial.workers, asked))
+    if FRAMEWORKS[trial.framework].cuts_model:
+        faults += rules.pipeline_problems(trial.framework, trial.workers, trial.batch_per_worker, asked)
     if faults:
         raise SystemExit("\n".join(f"--{key.replace('_', '-')}: {message}" for key, message in faults))
     return _reducing(replace(trial, **rules.resolved(trial.framework, trial.workers, asked)))
 
 
 def _reducing(trial: Trial) -> Trial:
-    """The trial with the allreduce that really happens: none where no other rank has other samples."""
-    alone = trial.data_parallel == 1
+    """The trial with the allreduce that really happens: none where no other rank has the same weights."""
+    alone = trial.data_parallel * (trial.context_parallel or 1) == 1
     return replace(trial, allreduce="none" if alone else ("fp32" if trial.allreduce == "none" else trial.allreduce))
 
 

@@ -262,7 +262,7 @@ def test_the_observer_needs_nothing_but_python_3_9() -> None:
 
 def test_scripts_see_only_what_scripts_are_made_of() -> None:
     for name in SCRIPTS:
-        stages = {"stages"} if name.startswith("pipeline/") else set()
+        stages = {"stages"} if name.startswith(("pipeline/", "tensor/")) else set()
         seen = {"measure", "ranks", "train", "trial", "worker", "workloads"}
         assert library_parts(name) <= seen | stages, name
         assert not packages(name) & {"analysis", "benchmarks", "environment"}, name

@@ -20,7 +20,7 @@ import pytest
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch.launchers import LAUNCHERS, command
 from scaling_study.machine import installed
-from scaling_study.ranks import as_pipelined
+from scaling_study.ranks import in_full
 from scaling_study.records import store
 from scaling_study.records.schema import RankReport
 from scaling_study.settings import CHECKOUT
@@ -68,7 +68,7 @@ def ranks_of(trial: Trial, folder: Path, *before: str | Path) -> list[RankReport
 def gate_of(trial: Trial) -> Trial:
     """The first gate that a configuration stands behind, of two steps."""
     skip_where_missing(trial.framework)
-    gate = next(support.gates_of(as_pipelined(trial) if FRAMEWORKS[trial.framework].cuts_model else trial))
+    gate = next(support.gates_of(in_full(trial) if FRAMEWORKS[trial.framework].shares_batches else trial))
     return replace(gate, window=Window(0, 2, 0.0, None, 2))
 
 

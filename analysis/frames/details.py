@@ -205,7 +205,8 @@ def step_rows(record: Record) -> list[Row]:
 #     rank's timeline   [0, "forward", 2, 5, 0.131, 0.140]
 #     row               replica 0, worker 1, rank 1, step 0, forward, stage 2, micro-batch 5, 0.131 s, 0.140 s
 #
-# Ranks count along one replica after the other (scaling_study/stages/parts.py). Where one process drives all of its
+# Ranks count along one replica after the other (scaling_study/stages/parts.py). Workers that share the matrices of
+# their stages count as replicas: each part has a pipeline of its own. Where one process drives all of its
 # pipeline's devices, each stage is a worker. Records older than timelines have no rows.
 EVENTS = WHO | whole("replica", "worker", "rank", "step") | {"kind": None} | whole("stage", "micro_batch")
 EVENTS |= numbers("start_seconds", "end_seconds")
@@ -254,10 +255,11 @@ def stage_rows(record: Record) -> list[Row]:
 def _whose(record: Record, rank: RankReport, stage: int) -> Row:
     workers = record.trial.stages or rank.world_size
     table = FRAMEWORKS.get(record.trial.framework)
-    replica, worker = divmod(rank.rank, workers)
+    parts = record.trial.tensor_parallel or 1  # of the same matrices, side by side
+    replica, worker = divmod(rank.rank // parts, workers)
     if table is not None and table.one_process:
         worker = stage % workers
-    return *who(record), replica, worker, rank.rank
+    return *who(record), replica * parts + rank.rank % parts, worker, rank.rank
 
 
 EPOCHS = WHO | whole("rank") | {"warmup": "bool"} | whole("steps", "samples")

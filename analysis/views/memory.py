@@ -60,7 +60,9 @@ def stage_of(row: ConfigurationRow) -> int | None:
     if known(row["zero_stage"]):
         return int(row["zero_stage"])
     framework = FRAMEWORKS.get(str(row["framework"]))
-    return None if framework is None or framework.cuts_model else framework.shards
+    if framework is None or framework.cuts_model or "tensor_parallel" in framework.axes:
+        return None
+    return framework.shards
 
 
 def held(state: Sequence[float], stage: int, workers: int) -> float:

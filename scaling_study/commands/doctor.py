@@ -22,7 +22,7 @@ from rich.text import Text
 
 from scaling_study import datasets, settings, variables
 from scaling_study.errors import HostError
-from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.hosts import hosts as allocation
 from scaling_study.launch import attempts, launchers
 from scaling_study.launch.attempts import Attempts
@@ -240,7 +240,7 @@ def cases(machine: Machine) -> Iterator[Trial]:
         device = "cuda" if table.needs_gpu or len(machine.gpus) >= workers else "cpu"
         base = Trial(
             framework=name,
-            model="resnet8" if table.trains else NO_MODEL,
+            model=_smallest(table) if table.trains else NO_MODEL,
             batch_per_worker=4,
             data="synthetic",
             device=device,
@@ -251,8 +251,9 @@ def cases(machine: Machine) -> Iterator[Trial]:
             oversubscribe=machine.cores < 2,
             window=ONE_STEP,
         )
+        base = replace(base, **rules.resolved(name, workers, {}))
         if table.cuts_model:  # one batch for all its workers, and no gradients to reduce
-            base = replace(base, allreduce="none", **rules.resolved(name, workers, {}))
+            base = replace(base, allreduce="none")
         for launcher in table.launchers:
             controllers = table.axes.get("controller", (None,)) if launcher == "horovodrun" else (None,)
             for controller in controllers:
@@ -260,6 +261,11 @@ def cases(machine: Machine) -> Iterator[Trial]:
                 yield replace(base, launcher=launcher, controller=implied)
         if name == "single":  # what else reads images, of which any framework's trials ask
             yield replace(base, input="dali")
+
+
+def _smallest(table: Framework) -> str:
+    """The smallest model that a framework trains."""
+    return next(name for name in ("resnet8", "llama_tiny") if name in table.axes["model"])
 
 
 def _tried(trials: list[Trial], machine: Machine, supervisor: SupervisorClient, folder: Path) -> Iterator[Answer]:

@@ -478,7 +478,7 @@ def describe(trial: Trial) -> str:
     if trial.model == NO_MODEL:
         through = f" over {trial.controller}" if trial.controller else ""
         return f"{trial.framework} by {trial.launcher}{through}, {workers}"
-    wire = shape(trial) if trial.stages else f"allreduce {trial.allreduce}"
+    wire = shape(trial) if trial.stages else ", ".join([*in_parts(trial), f"allreduce {trial.allreduce}"])
     if trial.find == "parity":
         return f"parity of {trial.framework} {trial.model}, {workers}, {wire}, {trial.precision}"
     return f"{trial.framework} {trial.model} batch {trial.batch_per_worker}, {workers}, {wire}"
@@ -495,6 +495,17 @@ def shape(trial: Trial) -> str:
         f"cut {trial.stage_cut}",
     ]
     return ", ".join(filter(None, parts))
+
+
+def in_parts(trial: Trial) -> list[str]:
+    """The keys in which meshes differ: `matrices over 2`, `sequence parallel`, `2 replicas`."""
+    parts = {"matrices": trial.tensor_parallel or 1, "sequences": trial.context_parallel or 1}
+    return [
+        *(f"{what} over {count}" for what, count in parts.items() if count > 1),
+        *(name.replace("_", " ") for name in ("sequence_parallel", "loss_parallel") if getattr(trial, name)),
+        *([trial.attention] if trial.attention else []),
+        *([f"{trial.replicas} replicas"] if (trial.replicas or 1) > 1 else []),
+    ]
 
 
 def clock(seconds: float) -> str:

@@ -37,7 +37,7 @@ ENTRY = (  # what ranks would import is looked up before our own place on the pa
     "import importlib.util as u; spec = u.find_spec('scaling_study'); import sys; sys.path.insert(0, {checkout!r}); "
     "from scaling_study.hosts import agent; agent.main(spec.origin if spec else '')"
 )
-CODE = ("scaling_study", "data_parallel", "horovod_runs", "fsdp", "pipeline", "decentralized")
+CODE = ("scaling_study", "data_parallel", "horovod_runs", "fsdp", "tensor", "pipeline", "decentralized")
 
 
 @dataclass

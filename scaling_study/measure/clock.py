@@ -115,7 +115,8 @@ class Console:
     def __init__(self, trial: Trial, ranks: Ranks, workload: Workload) -> None:
         self.trial, self.ranks, self.workload = trial, ranks, workload
         self.unit = f"{workload.sample}s/sec"
-        self.share = "pipeline" if trial.stages else "worker"  # what batch_per_worker is the batch of
+        shared = {"pipeline": trial.stages, "replica": trial.tensor_parallel or trial.context_parallel}
+        self.share = next(filter(shared.get, shared), "worker")  # what batch_per_worker is the batch of
         backend = ", ".join(f"{key} {value}" for key, value in ranks.backend.items())
         cores = f", {len(ranks.cores)} core(s) each" if ranks.cores else ""
         self._print(f"Model: {trial.model}, {workload.parameters:,} parameters, {trial.precision}")

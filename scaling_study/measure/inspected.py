@@ -87,7 +87,8 @@ def watchable(trial: Trial) -> bool:
     Only throughput is predicted, so nothing is watched where something else is looked for.
     """
     table = FRAMEWORKS[trial.framework]
-    plain = table.trains and not (table.shards or table.cuts_model or table.one_process or table.has_rounds)
+    parts = table.shards or table.cuts_model or trial.tensor_parallel
+    plain = table.trains and not (parts or table.one_process or table.has_rounds)
     return plain and trial.find is None
 
 
@@ -96,7 +97,8 @@ def operators_are_seen(trial: Trial) -> bool:
     threads for several devices, or batch after batch of a round."""
     table = FRAMEWORKS[trial.framework]
     alone = not table.one_process or trial.workers == 1
-    return table.trains and alone and not (trial.compile or table.has_rounds or table.cuts_model)
+    parts = table.cuts_model or trial.tensor_parallel
+    return table.trains and alone and not (trial.compile or table.has_rounds or parts)
 
 
 PORTS = Path("/sys/class/infiniband")
@@ -324,7 +326,7 @@ def inspect(
     fields = described(training, trial, ranks) | {
         "phases": phases,
         "gradients": arrivals.gradients,
-        "allreduce_bytes": wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),
+        "allreduce_bytes": gradient_bytes(wire, trial, ranks),
         "communication_bytes": dict(wire.bytes),
         "transport": traffic.carrier(sum(wire.bytes.values())),
         "sent_bytes": traffic.by_sockets,
@@ -339,6 +341,12 @@ def inspect(
         fields["tf32"] = tf32
         fields["peak_flops_per_second"], fields["peak_bytes_per_second"] = peak.flops_per_second, peak.bytes_per_second
     return fields
+
+
+def gradient_bytes(wire: Wire, trial: Trial, ranks: Ranks) -> int | None:
+    """Bytes of gradients handed to reductions in the counted step; None where that is not known, as where workers that
+    share matrices reduce activations in the same way."""
+    return None if trial.tensor_parallel else wire.reduced_bytes(ranks.world_size // (trial.stages or 1))
 
 
 @functools.cache

@@ -233,8 +233,9 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:
-    """This worker's shard of a DTensor; any other tensor as it is."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    """This worker's shard of a DTensor, and what a collective that is under way will have made; any other as it is."""
+    own = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return own.trigger_wait() if hasattr(own, "trigger_wait") else own
 
 
 def _addresses(*groups: Iterable[torch.Tensor]) -> dict[int, int]:

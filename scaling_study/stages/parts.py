@@ -3,6 +3,8 @@
 ranks of 2 replicas x 4 stages     looped: stage s on worker s % 4     in a V: worker 0 has the first and the last
 replica 0:  0 1 2 3                worker 0: stages 0, 4               worker 0: stages 0, 7
 replica 1:  4 5 6 7                worker 1: stages 1, 5               worker 1: stages 1, 6
+
+With matrices in two parts each of these is two ranks, side by side: 0 1 hold stage 0 of replica 0, 2 3 its stage 1.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from scaling_study.ranks import Ranks
-from scaling_study.stages.stage import Cut, stages_of
+from scaling_study.stages.stage import Cut, assembled, stages_of
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import ClippedSGD
@@ -24,7 +26,11 @@ from scaling_study.workloads.workload import ClippedSGD
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a rank. `along` are the workers of its own pipeline, `across` those with the same stages."""
+    """The place of a rank. `along` are the workers of its own pipeline, `across` those with the same stages.
+
+    Several workers with the same stages may share every matrix of them, and a batch: then each has a pipeline of its
+    own through their parts.
+    """
 
     ranks: Ranks
     replica: int
@@ -33,31 +39,48 @@ class Place:
     last: bool  # the model's last stage among them: this rank has the loss
     along: dist.ProcessGroup | None = None
     across: dist.ProcessGroup | None = None
+    matrices: dist.DeviceMesh | None = None  # of one dimension: the workers that share those of its stages
+    part: int = 0  # among them
 
     @classmethod
     def of(cls, trial: Trial, ranks: Ranks) -> Place:
         """Every rank calls this with the same trial: it makes the process groups."""
         workers, replicas, virtual = trial.stages or 1, trial.data_parallel, trial.virtual_stages or 1
-        replica, worker = divmod(ranks.rank, workers)
-        mine = stages_of(worker, workers, virtual, trial.schedule or "")
-        mesh = dist.init_device_mesh(ranks.device.type, (replicas, workers), mesh_dim_names=("replica", "stage"))
-        last = workers * virtual - 1 in mine
-        return cls(ranks, replica, worker, mine, last, mesh.get_group("stage"), mesh.get_group("replica"))
+        sizes = {"replica": replicas, "stage": workers, "part": trial.tensor_parallel or 1}
+        names = tuple(name for name in sizes if name != "part" or sizes[name] > 1)
+        mesh = dist.init_device_mesh(ranks.device.type, tuple(sizes[name] for name in names), mesh_dim_names=names)
+        at = dict(zip(names, mesh.get_coordinate() or (), strict=True))
+        mine = stages_of(at["stage"], workers, virtual, trial.schedule or "")
+        return cls(
+            ranks,
+            at["replica"],
+            at["stage"],
+            mine,
+            last=workers * virtual - 1 in mine,
+            along=mesh.get_group("stage"),
+            across=mesh.get_group("replica"),
+            matrices=mesh["part"] if "part" in at else None,
+            part=at.get("part", 0),
+        )
 
     def reading(self) -> Ranks:
         """Ranks by which data are dealt out: all workers of a pipeline read the same."""
-        pipelines = self.ranks.world_size // dist.get_world_size(self.along)
-        return replace(self.ranks, rank=self.replica, world_size=pipelines)
+        return replace(self.ranks, rank=self.replica, world_size=dist.get_world_size(self.across))
 
     @property
     def first(self) -> bool:
         """The model's first stage is here: this rank feeds the pipeline."""
         return 0 in self.mine
 
+    @property
+    def tells(self) -> bool:
+        """The loss of its replica is told here."""
+        return self.last and self.part == 0
+
     def hand_over(self, workload: Workload, module: nn.Module) -> None:
-        """Make the workload this rank's own: the stages that it trains; samples count where their loss is."""
+        """Make the workload this rank's own: the stages that it trains; samples count where their loss is told."""
         workload.model, workload.chain = module, None
-        if not self.last:
+        if not self.tells:
             workload.samples_per_step, workload.tokens = 0, None
 
     def optimizer(self, workload: Workload) -> torch.optim.Optimizer:
@@ -74,7 +97,8 @@ class Place:
 
     def gathered(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The whole model's weights on rank 0, of the first replica; called by all ranks."""
-        own = {name: value.detach().cpu() for name, value in weights.items()} if self.replica == 0 else {}
+        whole = {name: assembled(value.detach()).cpu() for name, value in weights.items()}
+        own = whole if self.replica == self.part == 0 else {}
         parts: list[dict[str, torch.Tensor]] = [{}] * self.ranks.world_size
         dist.gather_object(own, parts if self.ranks.rank == 0 else None)
         return {name: value for part in parts for name, value in part.items()}

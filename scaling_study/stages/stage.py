@@ -107,12 +107,22 @@ def _enough(layers: int, stages: int) -> None:
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
+def own(tensor: torch.Tensor) -> torch.Tensor:
+    """This worker's part of a matrix that is split (matrices.py); any other tensor as it is."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def assembled(tensor: torch.Tensor) -> torch.Tensor:
+    """A matrix of which each worker has a part, put together; called by all of them. Any other tensor as it is."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
 def average(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup, precision: str) -> None:
     """The mean of all gradients over the group of replicas, each of which had its own samples.
 
     Gradients travel at `precision` in one fused buffer after the pipeline has run dry, whatever the schedule.
     """
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients = [own(p.grad) for p in parameters if p.grad is not None]
     replicas = dist.get_world_size(group)
     if replicas == 1 or not gradients:
         return
@@ -125,7 +135,7 @@ def average(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup, precis
 def fused_bytes(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup | None) -> int:
     """Bytes of the buffer that `average` copies gradients into; 0 where there is one replica."""
     alone = dist.get_world_size(group) == 1
-    return 0 if alone else sum(p.nbytes for p in parameters if p.requires_grad)
+    return 0 if alone else sum(own(p).nbytes for p in parameters if p.requires_grad)
 
 
 def add_up(mine: Sequence[nn.Parameter | None], like: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
@@ -137,7 +147,7 @@ def add_up(mine: Sequence[nn.Parameter | None], like: Sequence[torch.Tensor], gr
         return
     device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
     parts = [
-        torch.zeros_like(shape, device=device) if p is None or p.grad is None else p.grad
+        torch.zeros_like(shape, device=device) if p is None or p.grad is None else own(p.grad)
         for p, shape in zip(mine, like, strict=True)
     ]
     whole = torch.cat([part.reshape(-1) for part in parts])
@@ -294,10 +304,17 @@ class Cut:
         return [mine.get(name) for name in self.shared]  # type: ignore[misc]
 
 
-def cut(workload: Workload, trial: Trial, device: torch.device, agree: Callable[[float], float]) -> Cut:
+def cut(
+    workload: Workload,
+    trial: Trial,
+    device: torch.device,
+    agree: Callable[[float], float],
+    split: Callable[[nn.Module], object] | None = None,
+) -> Cut:
     """Cut the workload's model as the trial asks. Raises SystemExit where it cannot be.
 
     `agree` gives every rank rank 0's number: ranks that measured their own times would cut in different places.
+    `split`: of the whole model's matrices, once it is known where it is cut.
     """
     if workload.chain is None:
         raise SystemExit(f"--model {trial.model} cannot be cut into stages: its workload names no chain of layers")
@@ -308,6 +325,9 @@ def cut(workload: Workload, trial: Trial, device: torch.device, agree: Callable[
         sizes = _sizes(chain, workload, trial, device, parts, agree)
     except ValueError as error:
         raise SystemExit(f"--model {trial.model}: {error} ({', '.join(names)})") from error
+    shapes = _shapes(workload, trial, sizes)
+    if split:
+        split(workload.model)
     edges = list(pairwise(accumulate(sizes, initial=0)))
     stages = [Stage(layers[start:end], device, trial.precision) for start, end in edges]
 
@@ -338,11 +358,11 @@ def cut(workload: Workload, trial: Trial, device: torch.device, agree: Callable[
         for index, (stage, (start, end)) in enumerate(zip(stages, edges, strict=True))
     ]
     parameters = dict(workload.model.named_parameters())
-    like = [torch.empty_like(parameters[name], device="meta", requires_grad=False) for name in shared]
+    like = [torch.empty_like(own(parameters[name]), device="meta", requires_grad=False) for name in shared]
     return Cut(
         stages=dict(enumerate(stages)),
         about=about,
-        shapes=_shapes(workload, trial, sizes),
+        shapes=shapes,
         whole=whole,
         first_in=first_in,
         shared=shared,

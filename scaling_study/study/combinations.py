@@ -14,7 +14,7 @@ from typing import Any
 
 from scaling_study import models
 from scaling_study.errors import StudyError, quoted
-from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.frameworks import FRAMEWORKS, MESH
 from scaling_study.models import IMAGENET, MODEL_KEYS, MODELS, NONE, OWN_KEYS, TIMM, timm_names
 from scaling_study.stats import network
 from scaling_study.study import command, defaults, rules
@@ -106,11 +106,17 @@ def checked(study: Study) -> list[tuple[Keys, Sweep]]:
 
 
 def data_shares(framework: str, keys: Mapping[str, Any]) -> int:
-    """The number of workers, or of pipelines of workers, that share the data."""
+    """The number of workers, or of groups of workers with one batch, that share the data."""
     workers = worker_count(keys)
-    if not FRAMEWORKS[framework].cuts_model:
-        return workers
-    return max(1, workers // int(rules.resolved(framework, workers, keys)["stages"]))
+    shape = rules.resolved(framework, workers, keys)
+    return max(1, workers // math.prod(int(shape.get(key, 1)) for key in ("stages", *MESH)))
+
+
+def reducing(framework: str, keys: Mapping[str, Any]) -> int:
+    """The number of workers that hold the same weights, and reduce their gradients: those with data of their own, and
+    those that share a sequence."""
+    parts = rules.resolved(framework, worker_count(keys), keys).get("context_parallel", 1)
+    return data_shares(framework, keys) * int(parts)
 
 
 def worker_count(keys: Mapping[str, Any]) -> int:
@@ -165,6 +171,8 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
     if (by := keys.get("launcher")) in ("mpirun", "srun") and keys.get("controller") == "gloo":
         report("controller", f"launcher={by} carries Horovod's messages over MPI, not controller=gloo; use horovodrun")
     model_name = keys.get("model", Trial.model)
+    if (trained := table.axes.get("model")) and model_name not in trained and "model" not in keys:
+        report("model", f"framework {sweep.framework} needs a model: it has {', '.join(map(str, trained))}")
     model = MODELS[model_name]
     if model_name.startswith(TIMM) and (known := timm_names()):
         name = model_name.removeprefix(TIMM).partition(".")[0]
@@ -209,8 +217,10 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
     if table.cuts_model:
         for key, message in rules.pipeline_problems(sweep.framework, worker_count(keys), batch, keys):
             report(key, message)
+    for key, message in rules.mesh_problems(sweep.framework, worker_count(keys), keys):
+        report(key, message)
     for key, message in rules.peer_problems(sweep.framework, worker_count(keys), batch, keys):
         report(key, message)
-    if keys.get("allreduce") == "none" and shares > 1:
-        what = "worker" if shares == worker_count(keys) else "replica"
-        report("allreduce", f"allreduce=none with {what}s={shares}: more than one {what} must reduce gradients")
+    if keys.get("allreduce") == "none" and (alike := reducing(sweep.framework, keys)) > 1:
+        what = "worker" if alike == worker_count(keys) else "replica"
+        report("allreduce", f"allreduce=none with {what}s={alike}: more than one {what} must reduce gradients")

@@ -110,6 +110,6 @@ def apart(framework: str, configuration: str) -> str:
 
 def comparable(trial: Trial, other: Trial, scaling: str) -> bool:
     """True for two trials of one model and one batch, a worker's or that of all workers."""
-    whole = scaling == "strong" or FRAMEWORKS[other.framework].cuts_model
+    whole = scaling == "strong" or FRAMEWORKS[other.framework].shares_batches
     batch = "global_batch" if whole else "batch_per_worker"
     return trial.model == other.model and getattr(trial, batch) == getattr(other, batch)

@@ -22,7 +22,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
 from scaling_study.models import CLASSES, MODELS, NO_MODEL, NONE, PAIR_VOCABULARY, model_named
 from scaling_study.study import combinations, defaults, groups, on_gpus, rules, support
-from scaling_study.study.combinations import data_shares, worker_count
+from scaling_study.study.combinations import data_shares, reducing, worker_count
 from scaling_study.study.study import Measure, Study, Sweep
 from scaling_study.study.support import ALONE, Cluster, unsupported
 from scaling_study.trial import RESOLVED, Trial, Window
@@ -227,8 +227,7 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
     if "global_batch" in given:
         given["batch_per_worker"] = given.pop("global_batch") // shares
     table = FRAMEWORKS[sweep.framework]
-    if table.cuts_model:
-        given.update(rules.resolved(sweep.framework, workers, given))
+    given.update(rules.resolved(sweep.framework, workers, given))
     given.setdefault("launcher", table.launchers[0])
     if table.has("controller", given["launcher"]):
         given.setdefault("controller", "mpi")
@@ -236,7 +235,7 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
         given["model"] = NO_MODEL
     if given.get("device", "auto") == "auto":
         given["device"] = machine.device
-    if shares == 1:
+    if reducing(sweep.framework, given) == 1:
         given["allreduce"] = "none"
     for key in RESOLVED.keys() & table.axes.keys():
         given.setdefault(key, RESOLVED[key])

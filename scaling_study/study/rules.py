@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scaling_study.frameworks import FRAMEWORKS, SCHEDULES
-from scaling_study.models import CLASSES, IMAGE_KEYS, NONE, OURS, PAIR_VOCABULARY, Model
+from scaling_study.frameworks import FRAMEWORKS, MESH, SCHEDULES
+from scaling_study.models import CLASSES, DECODERS, IMAGE_KEYS, MODELS, NONE, OURS, PAIR_VOCABULARY, Model
 from scaling_study.targets import ENDS, Target, logs, trains
 
 MATCHMAKING_SECONDS, AVERAGING_TIMEOUT_SECONDS = 3.0, 60.0  # where a trial names none; the latter is Hivemind's own
@@ -58,6 +58,7 @@ def no_core_left(daemon_cores: int, cores: int) -> str:
 # The shape of a pipeline: stages x replicas of workers, micro-batches, schedule. Pure.
 #
 #     workers = stages x replicas          the model is cut into stages x virtual_stages parts
+#                                          (x tensor_parallel, where several workers share the matrices of a stage)
 #
 #                  stage 0     stage 1
 #     replica 0    worker 0 -> worker 1    each replica reads data of its own, batch_per_worker samples a step,
@@ -74,32 +75,37 @@ HOLDS = {"one": 1, "two": 2, "several": 2}  # stages that a worker holds, or the
 def resolved(framework: str, workers: int, given: Mapping[str, Any]) -> dict[str, Any]:
     """All keys of the shape that the framework has; `given` are those asked for. Nothing is checked here."""
     axes = FRAMEWORKS[framework].axes
+    if not FRAMEWORKS[framework].cuts_model:
+        return _meshed(framework, workers, given)
     asked = {key: given[key] for key in SHAPE if given.get(key) is not None}
-    stages = asked.get("stages") or max(1, workers // asked.get("replicas", 1))
+    width = given.get("tensor_parallel") or 1  # workers with the same stages, that share their matrices
+    groups = max(1, workers // width)
+    stages = asked.get("stages") or max(1, groups // asked.get("replicas", 1))
     schedule = asked.get("schedule", DEFAULT_SCHEDULE)
     full = {
         "stages": stages,
-        "replicas": max(1, workers // stages),
+        "replicas": max(1, groups // stages),
         "schedule": schedule,
         "virtual_stages": HOLDS[SCHEDULES[schedule]],
         "micro_batches": 2 * stages,
         "stage_cut": "even",
         **asked,
     }
-    return {key: full[key] for key in SHAPE if key in axes}
+    return {key: full[key] for key in SHAPE if key in axes} | ({"tensor_parallel": width} if width > 1 else {})
 
 
 def pipeline_problems(framework: str, workers: int, batch: int, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(key, what is wrong with it on every machine) of a shape that is asked for."""
     shape = resolved(framework, workers, given)
-    stages, replicas = shape["stages"], shape.get("replicas", 1)
-    if stages * replicas != workers:
+    stages, replicas, width = shape["stages"], shape.get("replicas", 1), shape.get("tensor_parallel", 1)
+    times = f" x tensor_parallel={width}" if width > 1 else ""
+    if stages * replicas * width != workers:
         if "replicas" in given and "stages" in given:
-            yield "workers", f"workers={workers} is not stages={stages} x replicas={given['replicas']}"
+            yield "workers", f"workers={workers} is not stages={stages} x replicas={given['replicas']}{times}"
         elif "replicas" in given:
-            yield "replicas", f"replicas={given['replicas']} does not divide workers={workers}"
+            yield "replicas", f"replicas={given['replicas']}{times} does not divide workers={workers}"
         elif "replicas" in FRAMEWORKS[framework].axes:
-            yield "stages", f"workers={workers} does not divide into pipelines of stages={stages}"
+            yield "stages", f"workers={workers} does not divide into pipelines of stages={stages}{times}"
         else:
             yield "stages", f"{framework} has one stage a worker: stages={stages} is not workers={workers}"
     parts, virtual = shape.get("micro_batches", 1), shape.get("virtual_stages", 1)
@@ -116,8 +122,23 @@ def pipeline_problems(framework: str, workers: int, batch: int, given: Mapping[s
     if batch and batch % parts:
         default = "" if "micro_batches" in given else " (2 x stages, the default)"
         yield "micro_batches", f"micro_batches={parts}{default} does not divide batch_per_worker={batch}"
+    if width > 1:
+        yield from _of_split_stages(width, str(shape["schedule"]), given)
     if problem := _uncut(str(shape["stage_cut"]), stages * virtual):
         yield "stage_cut", problem
+
+
+TRIED_SPLIT = ("gpipe", "1f1b")
+
+
+def _of_split_stages(width: int, schedule: str, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The problems of stages whose matrices several workers share."""
+    if schedule not in TRIED_SPLIT:
+        tried = " and ".join(TRIED_SPLIT)
+        yield "tensor_parallel", f"tensor_parallel={width} was tried with schedules {tried}, not with {schedule}"
+    if trains(given):
+        yield "tensor_parallel", f"tensor_parallel={width} in a pipeline can only be timed: no checkpoint has its parts"
+    yield from _undivided_matrices(str(given.get("model")), width, given)
 
 
 def by_hand(stage_cut: str) -> list[int] | None:
@@ -148,6 +169,89 @@ def _uncut(stage_cut: str, parts: int) -> str:
     if len(layers) != parts:
         return f"stage_cut={stage_cut} names {len(layers)} stages, the pipeline has {parts}"
     return "" if min(layers) > 0 else f"stage_cut={stage_cut}: every stage needs a layer"
+
+
+# The shape of a mesh: workers that share every matrix or every sequence x replicas of them. Pure.
+#
+#     workers = tensor_parallel (or context_parallel) x replicas
+#
+#                  part 0      part 1
+#     replica 0    worker 0    worker 1    read one batch of batch_per_worker samples together
+#     replica 1    worker 2    worker 3    read the next one
+
+DEFAULT_ATTENTION = "all_to_all"
+
+
+def _meshed(framework: str, workers: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All keys of a mesh that the framework has; none for one whose workers all have data of their own."""
+    axes = FRAMEWORKS[framework].axes
+    shared = next((key for key in MESH if key in axes), None)
+    if shared is None or FRAMEWORKS[framework].cuts_model:
+        return {}
+    parts = given.get(shared) or max(1, workers // (given.get("replicas") or 1))
+    full = {
+        shared: parts,
+        "replicas": given.get("replicas") or max(1, workers // parts),
+        "attention": given.get("attention") or DEFAULT_ATTENTION,
+    }
+    return {key: value for key, value in full.items() if key in axes}
+
+
+def mesh_problems(framework: str, workers: int, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(key, what is wrong with it on every machine) of a mesh that is asked for; nothing where workers share none."""
+    mesh = _meshed(framework, workers, given)
+    if not mesh:
+        return
+    (shared,) = set(MESH) & set(mesh)
+    parts, replicas = mesh[shared], mesh["replicas"]
+    if parts * replicas != workers:
+        if given.get("replicas") and given.get(shared):
+            yield "workers", f"workers={workers} is not {shared}={parts} x replicas={replicas}"
+        elif given.get("replicas"):
+            yield "replicas", f"replicas={replicas} does not divide workers={workers}"
+        else:
+            yield shared, f"{shared}={parts} does not divide workers={workers}"
+    if shared == "context_parallel":
+        yield from _uneven_parts(str(given.get("model")), parts, mesh["attention"], given.get("sequence_length"))
+    if shared == "tensor_parallel":
+        yield from _undivided_matrices(str(given.get("model")), parts, given)
+
+
+def _undivided_matrices(model_name: str, parts: int, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What so many workers cannot share evenly. Any vocabulary they can: DTensor knows parts of unequal length."""
+    decoder = MODELS[model_name].decoder if model_name in DECODERS else None
+    if decoder is None:
+        if "model" in given:
+            yield "model", f"model {model_name} has no plan of how its matrices are split: it goes by layers of a Llama"
+        return
+    counts = {"key/value heads": decoder.kv_heads, "columns of feed-forward layers": decoder.feed_forward}
+    for what, count in counts.items():
+        if count % parts:
+            yield "tensor_parallel", f"tensor_parallel={parts} does not divide the {count:,} {what} of {model_name}"
+    asked = given.get("sequence_length")
+    length, own = asked or decoder.length, "" if asked else f", the default of {model_name}"
+    if given.get("sequence_parallel") and length % parts:
+        yield (
+            "sequence_parallel",
+            f"sequence_parallel: tensor_parallel={parts} does not divide sequence_length={length}{own}",
+        )
+    if given.get("loss_parallel") and (smoothing := given.get("train_label_smoothing") or 0):
+        yield "loss_parallel", f"loss_parallel with label_smoothing={smoothing:g}: torch's parallel loss has none"
+
+
+def _uneven_parts(model_name: str, parts: int, attention: str, asked: int | None) -> Iterator[tuple[str, str]]:
+    decoder = MODELS[model_name].decoder if model_name in DECODERS else None
+    if decoder is None:
+        return  # the framework has no such model, which is said elsewhere
+    length, own = asked or decoder.length, "" if asked else f", the default of {model_name}"
+    if length % parts:
+        yield "context_parallel", f"context_parallel={parts} does not divide sequence_length={length}{own}"
+    if attention == "all_to_all" and decoder.kv_heads % parts:
+        yield (
+            "context_parallel",
+            f"attention=all_to_all deals out heads, and context_parallel={parts} does not divide the "
+            f"{decoder.kv_heads} key/value heads of {model_name}: attention=all_gather needs no such",
+        )
 
 
 INSTEAD = ("epochs", "warmup_epochs", "find")

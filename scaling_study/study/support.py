@@ -14,6 +14,7 @@ from scaling_study.frameworks import (
     FLATTENS_WEIGHTS,
     FRAMEWORKS,
     FUSED_SGD_OF_SHARDS,
+    MESH,
     POWERSGD,
     POWERSGD_HAS_NO_SCALER,
 )
@@ -32,6 +33,7 @@ V_SCHEDULES = ("zbv_zero_bubble", "dualpipev")  # before, a worker sends to itse
 OLDEST = {  # key, value -> library, oldest that was tried
     **{("schedule", name): ("torch", "2.10") for name in V_SCHEDULES},
     ("checkpoint", "selective"): ("torch", "2.15"),  # before, hooks do not see what it keeps, and memory is not known
+    ("framework", "torch_tp"): ("torch", "2.15"),
 }
 
 
@@ -168,10 +170,11 @@ def gates_of(trial: Trial) -> Iterator[Trial]:
     parallel = table.axes["workers"] != (1,)
     one_gpu = trial.device == "cuda" and trial.workers == 1  # no second one to be parallel with: the CPU has to do
     workers = 2 if parallel and not (one_gpu and table.needs_gpu) else 1
-    shape = pipeline(trial) if table.cuts_model else {}
+    shape = pipeline(trial) if table.cuts_model else mesh(trial)
     workers = shape.pop("workers", workers)
     hosts = 2 if (trial.hosts or 1) > 1 and workers % 2 == 0 else None  # what passes on one need not over several
-    wire = "none" if workers // (shape.get("stages") or 1) == 1 else "fp32"
+    sharing = (shape.get("stages") or 1) * (shape.get("tensor_parallel") or 1)
+    wire = "none" if workers // sharing == 1 else "fp32"
     accumulation = min(trial.accumulation, MICRO_BATCHES)
     parts = shape.get("micro_batches") or accumulation
     # BatchNorm over a single value has no variance; over two of them ResNet-18 loses itself to rounding in three steps.
@@ -208,18 +211,28 @@ def pipeline(trial: Trial) -> dict[str, Any]:
 
     Where it is cut decides nothing about what is trained: the gate cuts by layers, and measures nothing first.
     """
-    stages, replicas = 2, min(2, trial.replicas or 1)
-    workers = stages * replicas
+    stages, replicas, width = 2, min(2, trial.replicas or 1), min(2, trial.tensor_parallel or 1)
+    workers = stages * replicas * width
     parts = trial.micro_batches and (1 if trial.micro_batches == 1 else MICRO_BATCHES)
     return {
         "workers": workers,
         "stages": stages,
         "replicas": trial.replicas and replicas,
+        "tensor_parallel": width if width > 1 else None,
         "micro_batches": parts,
         "stage_cut": "even",
         "oversubscribe": workers > 2,
         "virtual_stages": trial.virtual_stages and min(2, trial.virtual_stages),  # the test sizes have few layers
     }
+
+
+def mesh(trial: Trial) -> dict[str, Any]:
+    """The keys of a mesh's gate: matrices or sequences over two workers, twice where there are replicas."""
+    shared = next((key for key in MESH if key in FRAMEWORKS[trial.framework].axes), None)
+    if shared is None:
+        return {}
+    replicas = min(2, trial.replicas or 1)
+    return {"workers": 2 * replicas, shared: 2, "replicas": replicas, "oversubscribe": replicas > 1}
 
 
 def smooth(gate: Trial) -> Trial:

@@ -20,7 +20,7 @@ from trained import BLOCKS, LAST_BLOCK, ON_CPU, OUTSIDE, P, by_mpi, ran, skip_wh
 
 from analysis.frames import measured
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.ranks import as_pipelined
+from scaling_study.ranks import in_full
 from scaling_study.records import store
 from scaling_study.records.schema import RankReport
 from scaling_study.settings import CHECKOUT
@@ -34,6 +34,11 @@ SIDES, COLUMNS = 2_069, 1_723  # of its matrices: rows and columns added up, and
 BUFFERS = 336 * 2  # values of its BatchNorms: two statistics of 336 channels; and nine counters of eight bytes
 FLAT = P + 2  # as one tensor, padded to a multiple of four
 ZERO_2 = {"allreduce": 4 * P + 4, "all_gather": 4 * FLAT}  # 4: the norm of the gradients
+# Of llama_tiny, that a gate in fp64 trains on 64 tokens: 2 layers of width 64, 512 tokens known.
+SUMS, SCORES = 10 * 64 * 64 * 8, 64 * 512 * 8  # bytes: (4 L + 2) times all activations between layers; all scores
+LOSS, NORMS = 3 * 64 * 8, 5 * 64 * 8
+HALF = (164_160 - 5 * 64) // 2 + 5 * 64  # weights of one of two workers that share matrices; norms are whole
+HALF_OUTSIDE = 512 * 64 + 64  # of these, outside the layers
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Case:
         keys = {"model": "resnet8", "workers": 2, "launcher": launcher, **self.keys}
         keys |= {"batch_per_worker": 8} | ({} if by_mpi(self.framework) else {"cores_per_worker": 1})
         asked = Trial(framework=self.framework, device="cpu", data="synthetic", **keys)
-        first, *others = support.gates_of(as_pipelined(asked) if FRAMEWORKS[self.framework].cuts_model else asked)
+        first, *others = support.gates_of(in_full(asked) if FRAMEWORKS[self.framework].shares_batches else asked)
         return [first, *others][-1 if {"allreduce", "precision"} & set(self.keys) else 0]
 
 
@@ -120,10 +125,18 @@ CASES = [
          {"reduce_scatter": 4 * P, "all_gather": 16 * P, "allreduce": 8}),
     Case("deepspeed_zero", {"precision": "bf16", "allreduce": "fp16", "tuned_for": "memory"},
          {"allreduce": 2 * P + 4, "all_gather": 4 * FLAT}),
+    Case("torch_tp", {"model": "llama_tiny"}, {"allreduce": SUMS, "all_gather": SCORES}, {"parameters": 8 * HALF}),
+    Case("torch_tp", {"model": "llama_tiny", "sequence_parallel": True, "loss_parallel": True},
+         {"reduce_scatter": SUMS, "all_gather": SUMS, "allreduce": NORMS + LOSS}, {"parameters": 8 * HALF}),
+    Case("torch_tp", {"model": "llama_tiny", "sequence_parallel": True, "loss_parallel": True, "workers": 4,
+                      "tensor_parallel": 2, "replicas": 2, "accumulation": 2},
+         {"reduce_scatter": SUMS + 8 * HALF, "all_gather": SUMS + 16 * (2 * HALF - HALF_OUTSIDE),
+          "allreduce": NORMS + LOSS}, {"parameters": 4 * HALF}),
     Case("torch_pipeline", {"schedule": "gpipe"}),
     Case("torch_pipeline", {"model": "albert_tiny", "schedule": "interleaved_zero_bubble"}),  # shares weights
     Case("torch_pipeline", {"model": "iformer_tiny", "schedule": "zbv_zero_bubble"}),
     Case("torch_pipeline", {"schedule": "1f1b", "workers": 4, "replicas": 2, "allreduce": "fp16"}),
+    Case("torch_pipeline", {"model": "llama_tiny", "schedule": "1f1b", "workers": 4, "tensor_parallel": 2}),
     Case("naive_model_parallel"),
     Case("fairscale_pipe", {}, {}),
     Case("hivemind", {"target_batch_size": 256, "matchmaking_seconds": 1.5},

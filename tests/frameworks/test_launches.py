@@ -195,7 +195,7 @@ def test_its_ranks_meet_measure_and_report(
     examined: Examined, framework: str, launcher: str, controller: str | None, tmp_path: Path
 ) -> None:
     trial, ranks, log = tried(examined, framework, launcher, controller)
-    total = re.search(rf"Total images/sec on {trial.workers} worker\(s\): ([\d.]+)", log)
+    total = re.search(rf"Total (?:image|sequence)s/sec on {trial.workers} worker\(s\): ([\d.]+)", log)
     assert f"95 % interval within this run of {STEPS} steps (too short to rely on)" in log
 
     speed = samples_per_second((rank.samples_seen for rank in ranks), (rank.window_seconds for rank in ranks))
@@ -218,7 +218,7 @@ def test_its_ranks_meet_measure_and_report(
         assert max(shares) > 0.05
     if len(ranks) == 2 and (os.cpu_count() or 1) >= 2:
         assert not set(ranks[0].cores) & set(ranks[1].cores)
-    if not FRAMEWORKS[framework].cuts_model:
+    if not FRAMEWORKS[framework].shares_batches:
         assert len({rank.loss_last for rank in ranks}) == len(ranks), "each its own share of the data"
     for rank in ranks if watchable(trial) else ():
         assert rank.phases is not None and rank.phases.steps == 2, "the watched step is none of these"

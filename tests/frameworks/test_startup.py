@@ -33,6 +33,8 @@ GIVEN = {
     "lightning_ddp": "import torch, torch.distributed, lightning.fabric",
     "lightning_fsdp": "import torch, torch.distributed, lightning.fabric, torch.distributed.fsdp\n"
     "import torch.distributed.checkpoint.state_dict",
+    "torch_tp": "import torch, torch.distributed, torch.distributed.fsdp, torch.distributed.tensor.parallel\n"
+    "import torch.distributed.checkpoint.state_dict",
     "torch_pipeline": "import torch, torch.distributed.pipelining, torch.distributed.device_mesh",
     "naive_model_parallel": "import torch, torch.distributed, torch.distributed.device_mesh",
     "fairscale_pipe": "import torch, torch.distributed, fairscale.nn.pipe",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from trained import a_trial, judged, ran, ranks_of
 
-from scaling_study.ranks import as_pipelined
+from scaling_study.ranks import in_full
 from scaling_study.records.schema import RankReport
 from scaling_study.trial import Trial, Window
 
@@ -21,7 +21,7 @@ def a_pipeline(framework: str = "torch_pipeline", model: str = "resnet8", **keys
     parts = {"torch_pipeline": {"micro_batches": 4}, "fairscale_pipe": {"micro_batches": 4, "launcher": "python"}}
     length = {"sequence_length": 8} if model == "transformer_lm" else {}
     known = {"window": Window(1, 4, 0.0, None, 4), **parts.get(framework, {}), **length}
-    return as_pipelined(a_trial(framework, model=model, **{**known, **keys}))
+    return in_full(a_trial(framework, model=model, **{**known, **keys}))
 
 
 def orders(report: RankReport) -> str:

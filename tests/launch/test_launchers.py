@@ -176,7 +176,9 @@ def test_a_port_that_is_taken_is_replaced_with_a_note(monkeypatch: pytest.Monkey
 def test_every_launcher_starts_the_frameworks_own_script_with_flags_that_it_understands(framework: str) -> None:
     table = FRAMEWORKS[framework]
     for launcher in table.launchers:
-        asked = Trial(framework=framework, launcher=launcher, controller="mpi", cores_per_worker=64)
+        models = table.axes.get("model", (Trial.model,))
+        model = Trial.model if Trial.model in models else models[0]
+        asked = Trial(framework=framework, model=model, launcher=launcher, controller="mpi", cores_per_worker=64)
         argv = list(command(asked).argv)
         at = argv.index(str(CHECKOUT / table.script))
         # torch's and DeepSpeed's launchers bring the interpreter that they were started with

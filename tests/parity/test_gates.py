@@ -15,7 +15,7 @@ from scaling_study.trial import Trial
 
 RUNNABLE = sorted(name for name, table in FRAMEWORKS.items() if "model" in table.axes)
 CUTTING = sorted(name for name in RUNNABLE if FRAMEWORKS[name].cuts_model)
-SHARING = sorted(set(RUNNABLE) - set(CUTTING))  # every worker has the model and data of its own
+SHARING = sorted(name for name in RUNNABLE if not FRAMEWORKS[name].shares_batches)  # each worker has data of its own
 
 
 def configurations(framework: str) -> st.SearchStrategy[Trial]:
@@ -87,6 +87,17 @@ def test_every_schedule_has_a_gate_of_its_own_that_can_be_run(schedule):
     (gate,) = support.gates_of(Trial(framework="torch_pipeline", model="resnet8", workers=4, device="cpu", **shape))
     assert gate.schedule == schedule
     assert not list(rules.pipeline_problems("torch_pipeline", gate.workers, gate.batch_per_worker, asked(gate)))
+
+
+@pytest.mark.parametrize(("workers", "replicas", "shape"), [(8, 1, (2, 2, 1, "none")), (8, 4, (4, 2, 2, "bf16"))])
+def test_matrices_are_shown_over_two_workers_and_twice_where_there_are_replicas(workers, replicas, shape):
+    known = rules.resolved("torch_tp", workers, {"replicas": replicas})
+    wire = "none" if replicas == 1 else "bf16"
+    trial = Trial(framework="torch_tp", model="llama_3_1_8b", workers=workers, allreduce=wire, device="cpu", **known)
+    *_, gate = support.gates_of(replace(trial, sequence_parallel=True))
+    assert (gate.workers, gate.tensor_parallel, gate.replicas, gate.allreduce) == shape
+    assert gate.model == "llama_tiny" and gate.sequence_parallel and gate.oversubscribe == (replicas > 1)
+    assert not list(rules.mesh_problems("torch_tp", gate.workers, {**asked(gate), "model": gate.model}))
 
 
 def asked(gate):

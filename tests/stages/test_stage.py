@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from scaling_study import workloads
-from scaling_study.ranks import Ranks, as_pipelined
+from scaling_study.ranks import Ranks, in_full
 from scaling_study.stages import Parts, Place, cut, micro_batches
 from scaling_study.stages.stage import balanced, even, layer_seconds, shared_out, stages_of
 from scaling_study.trial import Trial
@@ -88,7 +88,7 @@ def trial(model: str, **keys: object) -> Trial:
         data="synthetic", find="parity", sequence_length=8 if "_lm" in model or "albert" in model else None,
         image_size=32 if "iformer" in model else None,
     )  # fmt: skip
-    return as_pipelined(replace(asked, **keys))  # type: ignore[arg-type]
+    return in_full(replace(asked, **keys))  # type: ignore[arg-type]
 
 
 def the_cut(asked: Trial):
@@ -178,7 +178,7 @@ class Alone(Place):
 
 def pipeline_of(model: str, **keys: object) -> tuple[workloads.Workload, list[Parts]]:
     """Both stages of a model, in one process, after one step of which the gradients are left."""
-    asked = as_pipelined(replace(Trial(
+    asked = in_full(replace(Trial(
         framework="torch_pipeline", model=model, batch_per_worker=4, workers=2, device="cpu", data="synthetic",
         find="parity", sequence_length=8 if model == "albert_tiny" else None,
     ), **keys))  # type: ignore[arg-type]  # fmt: skip

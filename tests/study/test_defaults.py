@@ -21,7 +21,7 @@ H100, T4, P100 = (replace(CPU, gpus=(gpu,) * 4) for gpu in ("NVIDIA H100 80GB HB
 UNKNOWN = replace(CPU, gpus=("GPU",) * 4)  # as a node of Slurm whose GPUs have no type
 BARE = replace(H100, cannot_compile={"cuda": "no C compiler (gcc or clang) on PATH: apt install gcc"})
 MACHINES = {"CPU": CPU, "H100": H100, "T4": T4, "P100": P100, "unknown": UNKNOWN, "no compiler": BARE}
-TRAINING = sorted(name for name, table in FRAMEWORKS.items() if table.trains)
+TRAINING = sorted(name for name, table in FRAMEWORKS.items() if "resnet8" in table.axes.get("model", ()))
 IMAGES_STAY = ("torch_pipeline", "naive_model_parallel")  # stages send only contiguous tensors
 PlanOf = Callable[..., Plan]
 

@@ -34,6 +34,8 @@ def test_stages_and_replicas_follow_from_each_other(given, stages, replicas):
     shape = rules.resolved("torch_pipeline", 4, given)
     assert (shape["stages"], shape["replicas"]) == (stages, replicas)
     assert said(4, 64, **given) == []
+    split = {**given, "tensor_parallel": 2, **LLAMA}
+    assert rules.resolved("torch_pipeline", 8, split) == {**shape, "tensor_parallel": 2} and said(8, 64, **split) == []
 
 
 @given(
@@ -52,7 +54,7 @@ def test_every_shape_that_is_not_refused_is_whole(framework, schedule, stages, r
     assert set(shape) == set(rules.SHAPE) & set(FRAMEWORKS[framework].axes)
 
 
-INTERLEAVED, ZBV = "interleaved_1f1b", "zbv_zero_bubble"
+INTERLEAVED, ZBV, LLAMA = "interleaved_1f1b", "zbv_zero_bubble", {"model": "llama_tiny"}
 WRONG: list[tuple[int, int, dict[str, object], str, str]] = [
     (3, 32, {"stages": 4}, "stages", "workers=3 does not divide into pipelines of stages=4"),
     (3, 32, {"replicas": 2}, "replicas", "replicas=2 does not divide workers=3"),
@@ -64,6 +66,10 @@ WRONG: list[tuple[int, int, dict[str, object], str, str]] = [
     (4, 8, {"micro_batches": 2}, "micro_batches", "for each of the 4 stages, not micro_batches=2"),
     (2, 8, {"schedule": "dualpipev", "micro_batches": 2}, "micro_batches", "each of the 4 stages, not 2"),
     (2, 10, {"schedule": INTERLEAVED, "micro_batches": 5}, "micro_batches", "2 of them do not divide 5"),
+    (6, 8, {"stages": 2, "tensor_parallel": 2, **LLAMA}, "stages", "into pipelines of stages=2 x tensor_parallel=2"),
+    (4, 8, {"tensor_parallel": 2, "schedule": ZBV, **LLAMA}, "tensor_parallel", "tried with schedules gpipe and 1f1b"),
+    (4, 8, {"tensor_parallel": 2, "train_steps": 9, **LLAMA}, "tensor_parallel", "in a pipeline can only be timed"),
+    (4, 8, {"tensor_parallel": 2, "model": "gpt2"}, "model", "gpt2 has no plan of how its matrices are split"),
     (2, 8, {"stage_cut": "evn"}, "stage_cut", "'evn' is neither even nor time"),
     (2, 8, {"stage_cut": "3,4,5"}, "stage_cut", "names 3 stages, the pipeline has 2"),
 ]
@@ -72,6 +78,41 @@ WRONG: list[tuple[int, int, dict[str, object], str, str]] = [
 @pytest.mark.parametrize(("workers", "batch", "given", "key", "message"), WRONG)
 def test_what_cannot_be_is_said_with_both_values(workers, batch, given, key, message):
     ((at, why),) = said(workers, batch, **given)
+    assert at == key and message in why
+
+
+def said_of_a_mesh(workers: int, **given: object) -> list[tuple[str, str]]:
+    return list(rules.mesh_problems("torch_tp", workers, {"model": "llama_tiny", **given}))
+
+
+def test_left_open_all_workers_share_every_matrix_and_replicas_follow():
+    assert rules.resolved("torch_tp", 2, {}) == {"tensor_parallel": 2, "replicas": 1} and not said_of_a_mesh(2)
+    for asked in ({"tensor_parallel": 2}, {"replicas": 2}):
+        assert rules.resolved("torch_tp", 4, asked) == {"tensor_parallel": 2, "replicas": 2}
+        assert not said_of_a_mesh(4, **asked)
+    assert rules.resolved("torch_ddp", 4, {}) == {} and not list(rules.mesh_problems("torch_ddp", 4, {}))
+
+
+@pytest.mark.parametrize(
+    ("workers", "given", "key", "message"),
+    [
+        (4, {"tensor_parallel": 2, "replicas": 3}, "workers", "workers=4 is not tensor_parallel=2 x replicas=3"),
+        (3, {"replicas": 2}, "replicas", "replicas=2 does not divide workers=3"),
+        (3, {"tensor_parallel": 2}, "tensor_parallel", "tensor_parallel=2 does not divide workers=3"),
+        (4, {}, "tensor_parallel", "tensor_parallel=4 does not divide the 2 key/value heads of llama_tiny"),
+        (2, {"model": "smollm2_135m"}, "tensor_parallel", "does not divide the 3 key/value heads of smollm2_135m"),
+        (
+            2,
+            {"sequence_parallel": True, "sequence_length": 7},
+            "sequence_parallel",
+            "tensor_parallel=2 does not divide sequence_length=7",
+        ),
+        (2, {"loss_parallel": True, "train_label_smoothing": 0.1}, "loss_parallel", "label_smoothing=0.1"),
+        (2, {"model": "gpt2"}, "model", "model gpt2 has no plan of how its matrices are split"),
+    ],
+)
+def test_what_cannot_be_shared_is_said_with_both_values(workers, given, key, message):
+    ((at, why),) = said_of_a_mesh(workers, **given)
     assert at == key and message in why
 
 

@@ -1,0 +1,1 @@
+"""Matrices or sequences that workers share. Run as scripts, not imported."""
