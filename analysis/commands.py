@@ -332,6 +332,7 @@ def predict(
 
 GPU_MEMORY = "Of one GPU, e.g. 80GB (default: the machine file's)."
 HARDWARE = "machines/NAME.yaml: GPUs by its `hardware`, links by its `topology`."
+OWN_LENGTH = "Tokens of a sequence (default: the model's own)."
 MEASURED_STEP = "A study that ran the model with one worker: its step, in place of --utilisation."
 UTILISATION = "Of a GPU's peak, at which it multiplies matrices (assumed)."
 ESTIMATED_BATCH = "Sequences of a step (default: two for each worker)."
@@ -342,7 +343,7 @@ def estimate(
     workers: Annotated[str, _option("N,N,…", "GPUs, e.g. 8,64.")],
     machine: Annotated[str, typer.Option(metavar="NAME|FILE", help=HARDWARE)] = "dgx-h100",
     memory: Annotated[str | None, _option("SIZE", GPU_MEMORY)] = None,
-    sequence_length: Annotated[int, typer.Option(min=4, help="Tokens of a sequence.")] = 8192,
+    sequence_length: Annotated[int | None, _option("N", OWN_LENGTH, min=4)] = None,
     global_batch: Annotated[int, typer.Option(min=0, help=ESTIMATED_BATCH, show_default=False)] = 0,
     precision: Annotated[str, typer.Option(help="Of compute: bf16, fp16 or fp32.")] = "bf16",
     utilisation: Annotated[str, typer.Option(metavar="SHARE", help=UTILISATION)] = "40%",
@@ -377,14 +378,15 @@ def estimate(
         gpus = file.hardware.gpus if file.hardware else None
         if not gpus or not (gpus.tflops or room):
             raise CannotPredict(f"{path} has no `hardware` with GPUs and their tflops: machines/dgx-h100.yaml shows it")
+        length = sequence_length or SHAPES[model].length
         asked = meshes.Question(
             model, counts, by_name(machine) if file.topology and (gpus.tflops or results) else None,
-            float(room or gpus.memory_gib * 2**30), gpus.tflops or 0.0, sequence_length, precision, global_batch, share,
+            float(room or gpus.memory_gib * 2**30), gpus.tflops or 0.0, length, precision, global_batch, share,
         )  # fmt: skip
         if results:
             with opened(results) as source:
                 read = frames.read(source.folder)
-                alone = inputs.one_worker_of(read, source.folder, model, sequence_length, precision)
+                alone = inputs.one_worker_of(read, source.folder, model, length, precision)
             asked = replace(asked, alone=alone)
         every = list(meshes.estimated(asked))
         if not every:

@@ -36,7 +36,7 @@ from analysis.published import references
 from benchmarks import paired
 from benchmarks.paired import NOT_COMPARED, Finding
 from scaling_study.stats.intervals import Interval
-from scaling_study.study.meshes import SHAPES, Mesh, Work, kept_elements, memory
+from scaling_study.study.meshes import SHAPES, Mesh, Work, kept_elements, kv_width, memory, of_layer
 
 SHAPE = SHAPES["llama_3_1_8b"]
 LENGTH, BATCH, BANDWIDTH = 8192, 2, 2.4e12
@@ -64,7 +64,7 @@ PUBLISHED_GIB = {
 
 def eager_bytes() -> tuple[float, float]:
     """(forward, backward with what is computed again) of one token and layer."""
-    d, kv, f = SHAPE.width, SHAPE.kv_width, SHAPE.ffn
+    d, kv, f = SHAPE.width, kv_width(SHAPE), SHAPE.feed_forward
     norms, rotation, repeated, gate = 2 * 36 * d, 20 * (d + kv), 2 * (2 * d + 2 * kv), 10 * f
     forward = norms + rotation + repeated + gate + 12 * d
     again = norms + rotation + repeated + gate + 6 * d
@@ -74,7 +74,7 @@ def eager_bytes() -> tuple[float, float]:
 
 def fused_bytes() -> tuple[float, float]:
     """The same of compiled layers."""
-    d, kv, f = SHAPE.width, SHAPE.kv_width, SHAPE.ffn
+    d, kv, f = SHAPE.width, kv_width(SHAPE), SHAPE.feed_forward
     norms, rotation, gate = 4 * d + 8 * d, 8 * d + 4 * kv, 6 * f  # the second norm with the first residual
     forward = norms + rotation + gate + 6 * d
     again = norms + rotation + gate
@@ -85,7 +85,7 @@ def fused_bytes() -> tuple[float, float]:
 def cast_bytes() -> tuple[float, float]:
     """To float8: of a product's input the largest value and the cast, 5 bytes, forward and backward; of its gradient
     once."""
-    d, kv, f = SHAPE.width, SHAPE.kv_width, SHAPE.ffn
+    d, kv, f = SHAPE.width, kv_width(SHAPE), SHAPE.feed_forward
     inputs, gradients = 3 * d + f, 3 * d + 2 * kv + 2 * f
     return 5.0 * inputs, 5.0 * (inputs + gradients)
 
@@ -93,7 +93,7 @@ def cast_bytes() -> tuple[float, float]:
 LOSS_BYTES = 40 * SHAPE.vocabulary  # a token: to fp32 6, its logarithm 12, backward 4 + 12, to bf16 6
 UPDATE_BYTES = 40  # a parameter of a shard: fused AdamW 28, clipping 12
 CAST_WEIGHTS = 2 * 5  # bytes of a weight of a layer, forward and backward
-SECOND_PRODUCTS = SHAPE.width * (SHAPE.kv_width + SHAPE.width + SHAPE.ffn)  # wk, wo, w3: computed again
+SECOND_PRODUCTS = SHAPE.width * (kv_width(SHAPE) + SHAPE.width + SHAPE.feed_forward)  # wk, wo, w3: computed again
 
 
 @dataclass(frozen=True)
@@ -162,11 +162,11 @@ def computing(gpus: int, kind: str, rate: float) -> Computing:
     tokens = BATCH * LENGTH
     forward, backward = eager_bytes() if kind == "eager" else fused_bytes()
     casts = cast_bytes() if kind == "float8" else (0.0, 0.0)
-    weights = CAST_WEIGHTS * SHAPE.layer_matrices / 2 if kind == "float8" else 0.0
+    weights = CAST_WEIGHTS * of_layer(SHAPE) / 2 if kind == "float8" else 0.0
     pace = 2.0 if kind == "float8" else 1.0
-    product, attention = 2 * SHAPE.layer_matrices / pace, 2 * LENGTH * SHAPE.width
+    product, attention = 2 * of_layer(SHAPE) / pace, 2 * LENGTH * SHAPE.width
     again = 2 * SECOND_PRODUCTS / pace
-    outside = 2 * SHAPE.vocabulary * SHAPE.width * tokens / rate
+    outside = 2 * SHAPE.of_vocabulary * tokens / rate
     loss = LOSS_BYTES * tokens / BANDWIDTH
 
     def seconds(flops: float, bytes: float) -> float:
@@ -194,7 +194,7 @@ def gib(gpus: int) -> float:
     """Of the fullest moment. torchtitan keeps every second product and attention's result."""
     held = memory(SHAPE, mesh_of(gpus), WORK)
     ours = kept_elements(SHAPE, Mesh(), WORK.checkpoint)  # all products
-    theirs = 4 * SHAPE.width + SHAPE.kv_width + SHAPE.ffn
+    theirs = 4 * SHAPE.width + kv_width(SHAPE) + SHAPE.feed_forward
     less = (ours - theirs) * SHAPE.layers * WORK.tokens * WORK.element
     return (sum(held.values()) - less) / GIB
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from analysis.prediction.network import Link, ModelledNetwork, hierarchical, nccl
 from analysis.prediction.simulate import Step
 from analysis.statistics.bubble import bubble
+from scaling_study.models import Decoder
 from scaling_study.study import meshes
-from scaling_study.study.meshes import Mesh, Shape, Traffic, Work
+from scaling_study.study.meshes import Mesh, Traffic, Work
 
 ORDER = ("tensor", "context", "stages", "shards", "replicas")  # neighbours in rank first
 BLOCKING = ("tensor", "context")
@@ -56,7 +57,7 @@ def _message(size: float, link: Link) -> float:
     return link.latency_seconds + size * link.seconds_per_byte
 
 
-def costs(shape: Shape, mesh: Mesh, work: Work, network: ModelledNetwork) -> Took:
+def costs(shape: Decoder, mesh: Mesh, work: Work, network: ModelledNetwork) -> Took:
     """Seconds of all collectives of a step, ranks placed in ORDER."""
     took: dict[tuple[str, str], float] = {}
     for one in meshes.traffic(shape, mesh, work):
@@ -75,7 +76,7 @@ def apart(mesh: Mesh, one: Traffic) -> int:
     return between
 
 
-def calls_of(one: Traffic, shape: Shape, mesh: Mesh, work: Work) -> int:
+def calls_of(one: Traffic, shape: Decoder, mesh: Mesh, work: Work) -> int:
     """Calls that a step makes, as far as their latency matters: of each layer and part, or of each layer."""
     layers, parts = -(-shape.layers // mesh.stages), work.parts(mesh)
     if one.dimension == "stages":
@@ -97,17 +98,17 @@ class Computing:
     update: float = 0.0  # of the step
 
 
-def at_rate(shape: Shape, mesh: Mesh, work: Work, flops_per_second: float) -> Computing:
+def at_rate(shape: Decoder, mesh: Mesh, work: Work, flops_per_second: float) -> Computing:
     """Matrix products alone, at a rate that a worker keeps; shared by the workers of a tensor or context group."""
     tokens = work.tokens / work.parts(mesh) / mesh.context / mesh.tensor
-    outside = 2 * shape.vocabulary * shape.width * tokens / flops_per_second
+    outside = 2 * shape.of_vocabulary * tokens / flops_per_second
     layer = (shape.forward_flops(work.length) * tokens / flops_per_second - outside) / shape.layers
     return Computing(layer, PASSES[work.checkpoint] * layer, outside, 2 * outside)
 
 
-def as_alone(shape: Shape, mesh: Mesh, work: Work, step: Step, samples: int) -> Computing:
+def as_alone(shape: Decoder, mesh: Mesh, work: Work, step: Step, samples: int) -> Computing:
     """By the measured step of one worker with so many `samples`, cut as FLOPs are: evenly, whatever a part's size."""
-    share = 2 * shape.vocabulary * shape.width / shape.forward_flops(work.length)  # outside of the layers
+    share = 2 * shape.of_vocabulary / shape.forward_flops(work.length)  # outside of the layers
     part = work.samples / work.parts(mesh) / samples / mesh.context / mesh.tensor
     forward, backward = part * step.before_seconds, part * step.backward_seconds
     again = (PASSES[work.checkpoint] - 2) * forward
@@ -125,7 +126,7 @@ class MeshStep:
     exposed_seconds: Mapping[str, float]
 
 
-def simulate(shape: Shape, mesh: Mesh, work: Work, network: ModelledNetwork, computing: Computing) -> MeshStep:
+def simulate(shape: Decoder, mesh: Mesh, work: Work, network: ModelledNetwork, computing: Computing) -> MeshStep:
     """One step of `mesh.workers`, all alike."""
     took, parts = costs(shape, mesh, work, network), work.parts(mesh)
     blocked = {name: sum(s for (of, _), s in took.items() if of == name) for name in BLOCKING}
@@ -158,7 +159,7 @@ class Unit:
 
 
 def units(
-    shape: Shape, mesh: Mesh, work: Work, computing: Computing, took: Took, last: bool
+    shape: Decoder, mesh: Mesh, work: Work, computing: Computing, took: Took, last: bool
 ) -> tuple[list[Unit], list[Unit]]:
     """(forward, backward) of one part in order; gradients travel in the `last` one."""
     here, outside = meshes.part(shape, mesh), meshes.outermost(shape, mesh)

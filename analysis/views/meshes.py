@@ -12,8 +12,9 @@ from analysis.prediction.meshes import MeshStep, as_alone, at_rate, simulate
 from analysis.prediction.network import ModelledNetwork
 from analysis.show.layout import Listing
 from analysis.text import number, percent
+from scaling_study.models import Decoder
 from scaling_study.study import meshes
-from scaling_study.study.meshes import SHAPES, STATE, Mesh, Shape, Work
+from scaling_study.study.meshes import SHAPES, STATE, Mesh, Work
 from scaling_study.study.on_gpus import CONTEXT_BYTES, GIB, NCCL_BYTES, UTILISATION
 
 CHECKPOINTS = ("none", "selective", "block")  # from what is fastest to what keeps least
@@ -73,13 +74,13 @@ def estimated(asked: Question) -> Iterator[Estimated]:
                 yield _fastest_that_fits(asked, shape, framework, mesh, batch // groups)
 
 
-def _fastest_that_fits(asked: Question, shape: Shape, framework: str, mesh: Mesh, samples: int) -> Estimated:
+def _fastest_that_fits(asked: Question, shape: Decoder, framework: str, mesh: Mesh, samples: int) -> Estimated:
     mesh = replace(mesh, micro_batches=samples) if mesh.stages > 1 else mesh
     accumulation = 1 if mesh.stages > 1 else samples
     dimensions = sum(size > 1 for size in (mesh.tensor, mesh.context, mesh.stages, mesh.shards, mesh.replicas))
     process = {"process": CONTEXT_BYTES + NCCL_BYTES * dimensions}
     room = asked.memory_bytes
-    for checkpoint in CHECKPOINTS:
+    for checkpoint in CHECKPOINTS[:1] if mesh.stages > 1 else CHECKPOINTS:  # no stage computes again
         work = Work(samples, asked.length, asked.precision, accumulation=accumulation, checkpoint=checkpoint)
         held = meshes.memory(shape, mesh, work) | process
         if sum(held.values()) <= room:

@@ -22,60 +22,32 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.frameworks import FRAMEWORKS, POWERSGD
+from scaling_study.models import OURS, Decoder
 from scaling_study.stats.network import sent_share
 from scaling_study.trial import Trial
 
 BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}
-RANK: Mapping[str, int] = {"powersgd1": 1, "powersgd2": 2, "powersgd4": 4}
 ADAMW = 2  # numbers that its state has for each parameter
 SYNC_EVERY = 8  # steps of local SGD and DiLoCo, where a study names none
-LENGTH = 8192  # tokens of a sequence, where nobody names them: Llama 3's own
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A Llama: `kv_heads` of the `heads` have keys and values, `ffn` is the width between the matrices of a layer."""
-
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    ffn: int
-    vocabulary: int
-    tied: bool = False  # the matrix of scores is the embedding's
-
-    @property
-    def kv_width(self) -> int:
-        return self.width // self.heads * self.kv_heads
-
-    @property
-    def layer_matrices(self) -> int:
-        """Elements of the matrices of one layer."""
-        return self.width * (2 * self.width + 2 * self.kv_width + 3 * self.ffn)
-
-    @property
-    def outside(self) -> int:
-        """Parameters outside of the layers: embedding, last norm, and the matrix of scores where it is another."""
-        return self.vocabulary * self.width * (1 if self.tied else 2) + self.width
-
-    @property
-    def parameters(self) -> int:
-        return self.layers * (self.layer_matrices + 2 * self.width) + self.outside
-
-    def forward_flops(self, length: int) -> float:
-        """Of one token of a sequence of `length`, by matrix products, all pairs of tokens counted."""
-        products = self.layers * self.layer_matrices + self.vocabulary * self.width
-        return 2 * products + 4 * self.layers * length * self.width
+SHAPES: Mapping[str, Decoder] = {name: model.decoder for name, model in OURS.items() if model.decoder}
 
 
-# The papers' own configurations (Llama 3: arXiv 2407.21783, SmolLM2: arXiv 2502.02737); the first is for tests.
-SHAPES: Mapping[str, Shape] = {
-    "llama_tiny": Shape(2, 64, 4, 2, 192, 512),
-    "smollm2_135m": Shape(30, 576, 9, 3, 1536, 49_152, tied=True),
-    "llama_3_2_1b": Shape(16, 2048, 32, 8, 8192, 128_256, tied=True),
-    "llama_3_1_8b": Shape(32, 4096, 32, 8, 14_336, 128_256),
-}
+def kv_width(shape: Decoder) -> int:
+    """Width of the keys, or of the values, of all heads."""
+    return shape.kv_heads * shape.head_dim
+
+
+def of_layer(shape: Decoder) -> int:
+    """Elements of the matrices of one layer."""
+    return shape.of_attention + shape.of_feed_forward
+
+
+def of_ends(shape: Decoder) -> int:
+    """Parameters outside of the layers: embedding, last norm, and the matrix of scores where it is another."""
+    return (1 if shape.tied else 2) * shape.of_vocabulary + shape.width
 
 
 @dataclass(frozen=True)
@@ -110,7 +82,7 @@ class Work:
     """A step of one group: `samples` sequences of `length` tokens, one after the other in `accumulation` parts."""
 
     samples: int = 1
-    length: int = LENGTH
+    length: int = 8192  # Llama 3's own
     precision: str = "bf16"
     allreduce: str = "fp32"
     accumulation: int = 1
@@ -173,7 +145,7 @@ def of_trial(trial: Trial) -> tuple[Mesh, Work] | None:
     local = trial.framework == "diloco"
     return mesh, Work(
         samples=trial.batch_per_worker,
-        length=trial.sequence_length or LENGTH,
+        length=trial.sequence_length or SHAPES[trial.model].length,
         precision=trial.precision,
         allreduce=trial.allreduce,
         accumulation=trial.accumulation,
@@ -203,18 +175,18 @@ class Part:
         return matrix * self.matrices + vector * self.vectors
 
 
-def part(shape: Shape, mesh: Mesh) -> Part:
+def part(shape: Decoder, mesh: Mesh) -> Part:
     """The fullest stage: with the embedding, or with the last norm and the matrix of scores; both of one stage."""
     layers = -(-shape.layers // mesh.stages)
     ends = 2 if mesh.stages == 1 else 1
-    tables = shape.vocabulary * shape.width * (1 if shape.tied else ends)
-    matrices = (layers * shape.layer_matrices + tables) / mesh.tensor
+    tables = shape.of_vocabulary * (1 if shape.tied else ends)
+    matrices = (layers * of_layer(shape) + tables) / mesh.tensor
     return Part(layers, ends, matrices, (2 * layers + 1) * shape.width)
 
 
-def outermost(shape: Shape, mesh: Mesh) -> Part:
+def outermost(shape: Decoder, mesh: Mesh) -> Part:
     """Its weights outside of the layers, which FSDP2 gathers once for forward and backward."""
-    tables = shape.vocabulary * shape.width * (1 if shape.tied or mesh.stages > 1 else 2)
+    tables = shape.of_vocabulary * (1 if shape.tied or mesh.stages > 1 else 2)
     return Part(0, 2 if mesh.stages == 1 else 1, tables / mesh.tensor, shape.width)
 
 
@@ -242,13 +214,13 @@ class Traffic:
         return self.bytes * (sent_share(self.kind, self.workers) or 0.0)
 
 
-def traffic(shape: Shape, mesh: Mesh, work: Work) -> list[Traffic]:
+def traffic(shape: Decoder, mesh: Mesh, work: Work) -> list[Traffic]:
     """What the worker with most of it hands to collectives in one step; what does not happen is left out."""
     parts = (of_tensor, of_context, of_stages, of_copies)
     return [one for of_dimension in parts for one in of_dimension(shape, mesh, work) if one.bytes]
 
 
-def of_tensor(shape: Shape, mesh: Mesh, work: Work) -> Iterator[Traffic]:
+def of_tensor(shape: Decoder, mesh: Mesh, work: Work) -> Iterator[Traffic]:
     """Twice in each layer forward, twice backward; once each for the embedding and for the scores' matrix.
 
     A layer that is computed again communicates again, but for the last result, which nothing in it reads.
@@ -271,22 +243,22 @@ def of_tensor(shape: Shape, mesh: Mesh, work: Work) -> Iterator[Traffic]:
         yield Traffic("tensor", "all_gather", tokens * shape.vocabulary * work.element, mesh.tensor)
 
 
-def of_context(shape: Shape, mesh: Mesh, work: Work) -> Iterator[Traffic]:
+def of_context(shape: Decoder, mesh: Mesh, work: Work) -> Iterator[Traffic]:
     """Forward and backward of every layer: queries, keys, values and results, or keys and values alone. A layer that is
     computed again gathers again."""
     if mesh.context == 1:
         return
     layers, heads, times = part(shape, mesh).layers, 1 / mesh.tensor, 1 if work.checkpoint == "none" else 2
     if mesh.attention == "all_gather":
-        both = 2 * layers * work.tokens * shape.kv_width * heads * work.element
+        both = 2 * layers * work.tokens * kv_width(shape) * heads * work.element
         yield Traffic("context", "all_gather", times * both, mesh.context)
         yield Traffic("context", "reduce_scatter", both, mesh.context)
     else:
-        held = work.tokens / mesh.context * (shape.width + shape.kv_width) * heads
+        held = work.tokens / mesh.context * (shape.width + kv_width(shape)) * heads
         yield Traffic("context", "all_to_all", 2 * (1 + times) * layers * held * work.element, mesh.context)
 
 
-def of_stages(shape: Shape, mesh: Mesh, work: Work) -> Iterator[Traffic]:
+def of_stages(shape: Decoder, mesh: Mesh, work: Work) -> Iterator[Traffic]:
     """A worker in the middle sends results to the next and gradients to the one before, of each of its parts."""
     if mesh.stages == 1:
         return
@@ -295,7 +267,7 @@ def of_stages(shape: Shape, mesh: Mesh, work: Work) -> Iterator[Traffic]:
     yield Traffic("stages", "send", sends * held * work.element, 2)
 
 
-def of_copies(shape: Shape, mesh: Mesh, work: Work) -> Iterator[Traffic]:
+def of_copies(shape: Decoder, mesh: Mesh, work: Work) -> Iterator[Traffic]:
     """Weights that are gathered and gradients that are averaged. Workers that share sequences average theirs too."""
     here, outside = part(shape, mesh), outermost(shape, mesh)
     if mesh.shards > 1:
@@ -307,17 +279,17 @@ def of_copies(shape: Shape, mesh: Mesh, work: Work) -> Iterator[Traffic]:
     if among == 1:
         return
     reduced = here.elements * work.on_the_wire / mesh.shards
-    if rank := RANK.get(work.allreduce):
+    if rank := POWERSGD.get(work.allreduce):
         reduced = (low_rank(shape, mesh, rank) + here.vectors) * work.own
     yield Traffic("replicas", "allreduce", reduced / work.sync_every, among)
 
 
-def low_rank(shape: Shape, mesh: Mesh, rank: int) -> float:
+def low_rank(shape: Decoder, mesh: Mesh, rank: int) -> float:
     """Elements of the two factors of each matrix: rank (rows + columns), the vocabulary's included."""
-    d, kv, f, v = shape.width, shape.kv_width, shape.ffn, shape.vocabulary
+    d, kv, f, v = shape.width, kv_width(shape), shape.feed_forward, shape.vocabulary
     here = part(shape, mesh)
-    of_layer = 2 * (d + d) + 2 * (d + kv) + 3 * (d + f)
-    return rank * (here.layers * of_layer + (1 if shape.tied else here.ends) * (v + d))
+    sides = 2 * (d + d) + 2 * (d + kv) + 3 * (d + f)
+    return rank * (here.layers * sides + (1 if shape.tied else here.ends) * (v + d))
 
 
 # Bytes that a worker holds at its fullest.
@@ -345,9 +317,9 @@ ALIVE: Mapping[str, Callable[[int, int], float]] = {
 }
 
 
-def kept_elements(shape: Shape, mesh: Mesh, checkpoint: str) -> float:
+def kept_elements(shape: Decoder, mesh: Mesh, checkpoint: str) -> float:
     """Of each token and layer, from forward to backward."""
-    d, kv, f = shape.width, shape.kv_width, shape.ffn
+    d, kv, f = shape.width, kv_width(shape), shape.feed_forward
     outside = mesh.tensor if mesh.sequence_parallel else 1  # what lies between the matrices that are shared
     return {
         "none": 4 * d / outside + (2 * d + 2 * kv + 4 * f) / mesh.tensor,
@@ -356,7 +328,7 @@ def kept_elements(shape: Shape, mesh: Mesh, checkpoint: str) -> float:
     }[checkpoint]
 
 
-def memory(shape: Shape, mesh: Mesh, work: Work) -> dict[str, float]:
+def memory(shape: Decoder, mesh: Mesh, work: Work) -> dict[str, float]:
     """Bytes by kind of the worker that holds most: of a pipeline at its first stage, or at its last with the scores."""
     if mesh.stages == 1:
         return _held(shape, mesh, work, 1 / work.accumulation, True)
@@ -366,7 +338,7 @@ def memory(shape: Shape, mesh: Mesh, work: Work) -> dict[str, float]:
     return max(first, last, key=lambda held: sum(held.values()))
 
 
-def _held(shape: Shape, mesh: Mesh, work: Work, share: float, scores: bool) -> dict[str, float]:
+def _held(shape: Decoder, mesh: Mesh, work: Work, share: float, scores: bool) -> dict[str, float]:
     """`share`: of a step's tokens whose activations are there at once. `scores`: it has the scores of one part."""
     here, outside = part(shape, mesh), outermost(shape, mesh)
     own, element, shards = work.own, work.element, mesh.shards
@@ -391,7 +363,7 @@ def _held(shape: Shape, mesh: Mesh, work: Work, share: float, scores: bool) -> d
         unit = max(outside.elements, (here.elements - outside.elements) / here.layers)
         weights = outside.bytes(element, own) + 2 * layer if mesh.zero_stage == 3 else here.bytes(element, own)
         held["gathered"] = weights + own * unit
-    if rank := RANK.get(work.allreduce):
+    if rank := POWERSGD.get(work.allreduce):
         held["exchange"] = own * (here.matrices + low_rank(shape, mesh, rank))
     if work.outer:
         held["exchange"] = own * here.elements * (2 if work.outer == "nesterov" else 0)
@@ -401,12 +373,12 @@ def _held(shape: Shape, mesh: Mesh, work: Work, share: float, scores: bool) -> d
     return held
 
 
-def held_bytes(shape: Shape, mesh: Mesh, work: Work) -> float:
+def held_bytes(shape: Decoder, mesh: Mesh, work: Work) -> float:
     """The sum of memory()."""
     return sum(memory(shape, mesh, work).values())
 
 
-def most_samples(shape: Shape, mesh: Mesh, work: Work, room: float) -> int:
+def most_samples(shape: Decoder, mesh: Mesh, work: Work, room: float) -> int:
     """The most sequences of one part (a micro-batch) with which a worker holds at most `room` bytes; 0: none."""
     parts = work.parts(mesh)
     none, one = (held_bytes(shape, mesh, replace(work, samples=parts * n)) for n in (0, 1))
@@ -416,21 +388,22 @@ def most_samples(shape: Shape, mesh: Mesh, work: Work, room: float) -> int:
 # The meshes that this project's scripts make of so many workers.
 
 
-def refused(shape: Shape, mesh: Mesh) -> str:
+def refused(shape: Decoder, mesh: Mesh) -> str:
     """Why a model cannot be cut so, with both numbers; empty if it can."""
-    for name, of, what in (
-        ("tensor_parallel", mesh.tensor, (("heads", shape.heads), ("kv_heads", shape.kv_heads), ("ffn", shape.ffn))),
-        ("context_parallel", mesh.context, (("kv_heads", shape.kv_heads),) if mesh.attention == "all_to_all" else ()),
+    heads = ("heads", "kv_heads")
+    for key, of, what in (
+        ("tensor_parallel", mesh.tensor, (*heads, "feed_forward")),
+        ("context_parallel", mesh.context, heads if mesh.attention == "all_to_all" else ()),
     ):
-        for word, count in what:
-            if count % of:
-                return f"{name}={of} does not divide {word}={count}"
+        for name in what:
+            if (count := getattr(shape, name)) % of:
+                return f"{key}={of} does not divide {name}={count}"
     if mesh.stages > shape.layers:
         return f"stages={mesh.stages} is more than layers={shape.layers}"
     return ""
 
 
-def made_of(shape: Shape, workers: int) -> Iterator[tuple[str, Mesh]]:
+def made_of(shape: Decoder, workers: int) -> Iterator[tuple[str, Mesh]]:
     """(framework, mesh) of every way to split a model over so many workers, one dimension beside copies or shards.
 
     Micro-batches of a pipeline: two a stage, as in a study that names none.

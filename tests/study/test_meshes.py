@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling_study.machine import Machine
+from scaling_study.models import Decoder
 from scaling_study.study import meshes, on_gpus
 from scaling_study.study.meshes import SHAPES, STATE, Mesh, Work, memory, traffic
 from scaling_study.trial import Trial
@@ -17,7 +18,7 @@ TINY, EIGHT = SHAPES["llama_tiny"], SHAPES["llama_3_1_8b"]
 IN_FULL = Work(samples=2, length=64, precision="fp64")  # 128 tokens, as in what was counted
 
 
-def handed(shape: meshes.Shape, mesh: Mesh, work: Work) -> dict[tuple[str, str], float]:
+def handed(shape: Decoder, mesh: Mesh, work: Work) -> dict[tuple[str, str], float]:
     """(dimension, kind) -> bytes."""
     found: dict[tuple[str, str], float] = {}
     for one in traffic(shape, mesh, work):
