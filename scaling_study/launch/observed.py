@@ -323,7 +323,7 @@ def _report(
         steps_per_epoch=0,
         gpu_utilization_percent=None,
         energy_joules=None,
-        backend={**_observing(steps, end), **({"backend": inside["backend"]} if inside.get("backend") else {})},
+        backend={**_observing(steps, end), **_sharing(inside, window)},
         versions={
             "torch": str(about.get("torch") or "").partition("+")[0]
         },  # as its distribution is called: not +cu132
@@ -352,6 +352,17 @@ def _observing(
     """Seconds that the observer itself took, and those of all the steps in which it did."""
     observed = sum(step["seconds"] + step.get("pause_seconds", 0.0) for step in steps)
     return {"observer_seconds": end.get("own_seconds"), "observed_seconds": observed}
+
+
+SHARING = ("backend", "reduced_by", "reduced_in", "reduced_calls")
+
+
+def _sharing(inside: Line, window: Sequence[Line]) -> dict[str, str | int | float | bool | None]:
+    """How gradients are shared: the library and the part of the step in which most were handed to an allreduce, the
+    calls of it, and backward passes of a step where there are several. What was not seen is left out."""
+    backwards = round(fmean(line.get("backwards") or 0 for line in window))
+    seen = {name: inside[name] for name in SHARING if inside.get(name)}
+    return {**seen, "backwards": backwards} if backwards > 1 else seen
 
 
 def _finite(value: float | None) -> float | None:

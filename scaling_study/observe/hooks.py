@@ -30,17 +30,59 @@ from scaling_study.observe import DRIVER, STEPS
 from scaling_study.observe.checks import Checks
 from scaling_study.observe.held import Held
 from scaling_study.observe.inside import StepInspection, peak_memory
-from scaling_study.observe.steps import Steps, StepsFile, UpTo
+from scaling_study.observe.steps import FLUSH_SECONDS, Steps, StepsFile, UpTo
 
 OLDEST = (2, 1)
+MOST_KEPT = 1536  # entries of events, three an event: some fifty steps of a small model
 FOUND: list[Observer] = []  # the one of this process
 
 
+class Outermost:
+    """A module that is called outermost, and what it was seen to be; it is not kept alive."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = ref(module)
+        self.trainable: Callable[[], Any] = lambda: None  # a parameter that wanted a gradient
+        self.training: Callable[[], Any] = lambda: None  # a submodule that was in training mode
+        self._sequence_first: bool | None = None
+
+    def is_trainable(self, module: Any) -> bool:
+        """Whether a parameter wants a gradient. The one that did is looked at first."""
+        last = self.trainable()
+        if last is None or not last.requires_grad:
+            last = next((each for each in module.parameters() if each.requires_grad), None)
+            self.trainable = ref(last) if last is not None else lambda: None
+        return last is not None
+
+    def is_in_training(self, module: Any) -> bool:
+        """Whether any submodule is: some wrappers are not, whose model is."""
+        if module.training:
+            return True
+        last = self.training()
+        if last is None or not last.training:
+            last = next((each for each in module.modules() if each.training), None)
+            self.training = ref(last) if last is not None else lambda: None
+        return last is not None
+
+    def is_sequence_first(self, module: Any) -> bool:
+        """Whether a part of it takes sequences first."""
+        if self._sequence_first is None:
+            self._sequence_first = any(getattr(part, "batch_first", True) is False for part in module.modules())
+        return self._sequence_first
+
+
 class Observer:
-    """What one process has seen, and its record."""
+    """What one process has seen, and its record.
+
+    An event is folded into steps at once until nothing more is looked at and it is known which optimizer ends a step.
+    From then on it is kept with its time, since in the middle of a training each line of Python that runs costs ten
+    times what it costs in a loop. What is kept is folded before a step after which the run may be held or ended, and
+    every two seconds.
+    """
 
     def __init__(self, torch: Any, folder: str) -> None:
         self.torch, self.folder = torch, folder
+        self.at: float | None = None  # the time of the event that is folded now; None: it has just happened
         self.look = self.looking()
         self.begin()
 
@@ -50,7 +92,11 @@ class Observer:
         goal = Held(driver, self.who, self.tell) if driver else UpTo(int(wanted) if wanted else None)
         self.look.leave()
         self.look = self.looking()
-        self.steps = Steps(goal=goal, look=self.look.end, another=self.another_waits)
+        self.at = None
+        self.steps = Steps(clock=self.now, goal=goal, look=self.look.end, another=self.another_waits)
+        self.events: list[Any] = []  # to be folded: function of `steps`, its time, its arguments, and so on
+        self.at_once = True  # events are folded as they come
+        self.left = 0  # optimizer steps up to the first after which the run may be held or ended
         self.record = StepsFile(self.folder, self.about)
         self.checks = Checks(self.torch)
         self.dead = self.finished = False
@@ -59,16 +105,73 @@ class Observer:
         self.calls = 0  # of the closure of the outermost optimiser step
         self.inside = False  # of a forward, a backward or a batch being made: what is in there is not outermost
         self.names: Any = WeakKeyDictionary()  # of optimisers
+        self.named: Any = (lambda: None, "")  # the one that stepped last, weakly, and its name
         self.watched = False  # whether the end of a process of multiprocessing is
-        self.training: Any = WeakKeyDictionary()  # outermost module -> a submodule that was in training mode
-        self.trainable: Any = WeakKeyDictionary()  # likewise -> a parameter that wants a gradient
-        self.sequence_first: Any = WeakKeyDictionary()  # likewise -> whether a part of it is
+        self.modules: Any = WeakKeyDictionary()  # module -> Outermost
+        self.called: Outermost | None = None  # the last of them
         self.scaled: Any = None  # (result of a scaler, its input)
         self.own_seconds = 0.0  # spent in here
         self.identity: dict[str, Any] = {}
 
     def looking(self) -> StepInspection:
-        return StepInspection(lambda: self.steps.part(), self.who, lambda: list(self.trainable))
+        def trained() -> list[Any]:
+            return [module for module, about in self.modules.items() if about.trainable() is not None]
+
+        return StepInspection(lambda: self.steps.part(), self.who, trained)
+
+    # --- events, and the steps that they make ---
+
+    def now(self) -> float:
+        return time.perf_counter() if self.at is None else self.at
+
+    def happened(self, what: Callable[..., Any], *args: Any) -> None:
+        """The same as `keep`, from outside of `guarded`."""
+        if self.at_once:
+            self.guarded(what, *args)
+            return
+        began = time.perf_counter()
+        self.events += (what, began, args)
+        if len(self.events) > MOST_KEPT:
+            self.guarded(self.fold)
+        else:
+            self.own_seconds += time.perf_counter() - began
+
+    def keep(self, what: Callable[..., Any], *args: Any) -> Any:
+        """Have `what` of the steps, given these arguments, fold an event: now, whose result is returned, or later."""
+        if self.at_once:
+            return what(*args)
+        self.events += (what, time.perf_counter(), args)
+        return None
+
+    def fold(self) -> Any:
+        """All that is kept, in its order. Returns the result of the last. No step contains the time that it takes."""
+        events, self.events = self.events, []
+        began, result = time.perf_counter(), None
+        try:
+            for place in range(0, len(events), 3):
+                what, self.at, args = events[place : place + 3]
+                result = what(*args)
+        finally:
+            self.at = None
+            self.steps.mark += time.perf_counter() - began
+        return result
+
+    def ended(self, *step: Any) -> Any:
+        """An optimiser step has ended (`Steps.optimized`). Returns False where the run ends here, and None where events
+        are kept on."""
+        going = self.keep(self.steps.optimized, *step)
+        if self.at_once:
+            return going
+        self.left -= 1
+        is_late = time.perf_counter() - self.record.written_at > FLUSH_SECONDS
+        return self.fold() if is_late or self.left <= 0 else None
+
+    def plan(self) -> None:
+        """Fold at once, or later, from here on."""
+        steps, until = self.steps, self.steps.goal.until
+        self.left = sys.maxsize if until is None else until - steps.done
+        looks_on = self.checks.left or not self.look.is_over(steps.done)
+        self.at_once = self.dead or looks_on or steps.is_explicit or not steps.anchor
 
     # --- identity and endings ---
 
@@ -101,10 +204,12 @@ class Observer:
 
     def broke(self, error: BaseException) -> None:
         """Something in here failed: say so in the record, and look no further."""
-        self.dead = True
+        self.dead = self.at_once = True
         self.look.leave()
         why = f"{type(error).__name__}: {error}"
         with contextlib.suppress(Exception):  # nothing of it may reach the training
+            with contextlib.suppress(Exception):
+                self.fold()
             try:
                 self.record.take(self.steps, at_once=True)
                 self.record.write({"kind": "not observed", "why": why})
@@ -122,17 +227,21 @@ class Observer:
                 finalize(None, self.finish, exitpriority=100)
                 self.watched = True
         self.identity = self.identity or self.who()  # at a step: by its end a script may have left its ranks
+        began = time.perf_counter()
         self.record.take(self.steps, at_once=not go_on or self.record.file is None)
+        self.steps.mark += time.perf_counter() - began  # no step's
         if not go_on:
             self.finish(f"ended by scaling-study after {self.steps.done} steps")
+        self.plan()
 
     def finish(self, why: str = "") -> None:
         """The last lines, once."""
         if self.finished or self.dead:
             return
-        self.finished = self.dead = True
+        self.finished = self.dead = self.at_once = True
         self.look.leave()
         try:
+            self.fold()
             self.steps.finish()
             if not (self.steps.done or self.steps.backwards):
                 return
@@ -170,7 +279,7 @@ class Observer:
             self.own_seconds += time.perf_counter() - began
 
     def after_step(self, go_on: Any) -> None:
-        """`go_on`: False ends the process here. None: nothing is seen any more."""
+        """`go_on`: False ends the process here. None: it is not known yet, or nothing is seen any more."""
         if go_on is not None:
             self.guarded(self.note, go_on)
             if go_on is False:
@@ -199,7 +308,7 @@ class Observer:
         """Torch's hook before an optimiser step; `args` begin with the optimiser. A closure's calls are counted."""
         if self.depth == 0:
             self.calls = 0
-            self.steps.enter("optimizer")
+            self.keep(self.steps.enter, "optimizer")
         self.depth += 1
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if self.depth > 1 or not callable(closure):
@@ -217,45 +326,48 @@ class Observer:
         self.stepped = True
         if self.depth:
             return None
-        self.steps.leave()
-        return self.steps.optimized(self.name(optimizer), rate_of(optimizer, self.torch), False, max(1, self.calls))
+        self.keep(self.steps.leave)
+        return self.ended(self.name(optimizer), rate_of(optimizer, self.torch), False, max(1, self.calls))
 
     def name(self, optimizer: Any) -> str:
         """`SGD`, and of the next of that class `SGD 2`."""
-        name: str | None = self.names.get(optimizer)
-        if name is None:
-            kind = type(optimizer).__name__
-            others = sum(name.split()[0] == kind for name in self.names.values())
-            name = self.names[optimizer] = f"{kind} {others + 1}" if others else kind
-        return name
+        last, name = self.named
+        if last() is not optimizer:
+            name = self.names.get(optimizer)
+            if name is None:
+                kind = type(optimizer).__name__
+                others = sum(name.split()[0] == kind for name in self.names.values())
+                name = self.names[optimizer] = f"{kind} {others + 1}" if others else kind
+            self.named = (ref(optimizer), name)
+        return str(name)
 
     def another_waits(self) -> bool:
-        """True where an optimizer that has not stepped yet updates parameters that none of the others does."""
+        """True where an optimizer that has not stepped yet trains parameters that none of the others does."""
         kind = sys.modules["torch.optim.optimizer"].Optimizer
         every = [each for each in gc.get_objects() if issubclass(type(each), kind)]
         known = {id(each) for optimizer in every if optimizer in self.names for each in parameters_of(optimizer)}
         waiting = (each for optimizer in every if optimizer not in self.names for each in parameters_of(optimizer))
-        return any(id(each) not in known for each in waiting)
+        return any(id(each) not in known and getattr(each, "requires_grad", False) for each in waiting)
 
     def attempt(self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """A scaler's step, in which the optimiser's own is nested, or left out."""
         nested = self.depth > 0
         self.stepped = False
         self.depth += 1
-        self.guarded(self.steps.enter, "optimizer")
+        self.happened(self.steps.enter, "optimizer")
         try:
             result = original(scaler, optimizer, *args, **kwargs)
         finally:
             self.depth = max(0, self.depth - 1)
-            self.guarded(self.steps.leave)
+            self.happened(self.steps.leave)
         if not nested:
             self.after_step(self.guarded(self._attempted, scaler, optimizer))
         return result
 
-    def _attempted(self, scaler: Any, optimizer: Any) -> bool:
+    def _attempted(self, scaler: Any, optimizer: Any) -> Any:
         skips_itself = scaler.is_enabled() and getattr(optimizer, "_step_supports_amp_scaling", False)
         skipped = None if skips_itself else not self.stepped  # a fused one is always called, and knows alone
-        return self.steps.optimized(self.name(optimizer), rate_of(optimizer, self.torch), skipped)
+        return self.ended(self.name(optimizer), rate_of(optimizer, self.torch), skipped)
 
     def scale(self, original: Any, scaler: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(scaler, outputs, *args, **kwargs)
@@ -274,47 +386,35 @@ class Observer:
         finally:
             self.inside = False
             if entered:
-                self.guarded(self.steps.leave)
+                self.happened(self.steps.leave)
 
     def _forward_begins(self, module: Any, args: Any, kwargs: Any) -> bool:
         first = first_tensor((*args, *kwargs.values()))
-        part = "forward"
-        if not (first is not None and first.requires_grad) and self._trainable(module):
-            trains = self.torch.is_grad_enabled() and self._in_training(module)
-            if trains:
-                self.after_step(self.steps.next_begins())
-                if self.checks.left:
-                    self.steps.aside(self.checks.look, module, first)
-            else:
-                self.look.put_off()
-            self.steps.sequence_first |= trains and self._sequence_first(module)
-            part = self.steps.forward(trains, rows_of(first))
-        self.steps.enter(part)
+        trains = None if first is not None and first.requires_grad else self._trains(module)
+        if trains and self.at_once:
+            self.after_step(self.steps.next_begins())
+            if self.checks.left:
+                self.steps.aside(self.checks.look, module, first)
+        elif trains is False:
+            self.look.put_off()
+        self.keep(self.steps.forward, trains, rows_of(first) if trains else 0)
         return True
 
-    def _trainable(self, module: Any) -> bool:
-        return self._has(self.trainable, module, module.parameters, "requires_grad")
-
-    def _in_training(self, module: Any) -> bool:
-        """Whether any submodule is: some wrappers are not, whose model is."""
-        return bool(module.training) or self._has(self.training, module, module.modules, "training")
-
-    def _sequence_first(self, module: Any) -> bool:
-        is_so: bool | None = self.sequence_first.get(module)
-        if is_so is None:
-            is_so = any(getattr(part, "batch_first", True) is False for part in module.modules())
-            self.sequence_first[module] = is_so
-        return is_so
-
-    def _has(self, known: Any, module: Any, parts: Callable[[], Any], what: str) -> bool:
-        """Whether one of the parts is so. The one that was, is looked at first; it is not kept alive."""
-        kept = known.get(module)
-        last = kept() if kept else None
-        if last is None or not getattr(last, what):
-            last = next((part for part in parts() if getattr(part, what)), None)
-            if last is not None:
-                known[module] = ref(last)
-        return last is not None
+    def _trains(self, module: Any) -> bool | None:
+        """Whether it is called to be trained; None where it has nothing to train."""
+        about = self.called
+        if about is None or about.module() is not module:
+            about = self.modules.get(module)
+            if about is None:
+                about = self.modules[module] = Outermost(module)
+            self.called = about
+        if not about.is_trainable(module):
+            return None
+        if not (self.torch.is_grad_enabled() and about.is_in_training(module)):
+            return False
+        if not self.steps.sequence_first:
+            self.steps.sequence_first = about.is_sequence_first(module)
+        return True
 
     def backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         inside, self.inside = self.inside, True
@@ -325,42 +425,51 @@ class Observer:
         finally:
             self.inside = inside
             if not inside:
-                self.guarded(self.steps.leave)
+                self.happened(self.steps.leave)
 
     def _backward_begins(self, tensors: Any) -> None:
         loss = first_tensor((tensors,))
         if self.scaled is not None and loss is self.scaled[0]:
             loss = first_tensor((self.scaled[1],))
         self.scaled = None
-        self.steps.backward(loss.detach() if loss is not None and loss.numel() == 1 else None)
-        self.steps.enter("backward")
+        self.keep(self.steps.backward, loss.detach() if loss is not None and loss.numel() == 1 else None)
 
     def batch(self, original: Any, iterator: Any) -> Any:
         inside, self.inside = self.inside, True
-        self.guarded(self.steps.enter, "data")
+        self.happened(self.steps.enter, "data")
         try:
             batch = original(iterator)
+        except BaseException:  # there are no more
+            self.happened(self.steps.leave)
+            raise
         finally:
             self.inside = inside
-            self.guarded(self.steps.leave)
         self.guarded(self._batch, iterator, batch)
         return batch
 
     def _batch(self, iterator: Any, batch: Any) -> None:
-        self.steps.fetch(id(getattr(iterator, "_dataset", iterator)), rows_of(first_tensor((batch,))))
+        rows = rows_of(first_tensor((batch,)))
+        self.keep(self.steps.fetched, id(getattr(iterator, "_dataset", iterator)), rows)
 
     def saved(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self.guarded(self.steps.enter, "saving")
+        self.happened(self.steps.enter, "saving")
         try:
             return original(*args, **kwargs)
         finally:
-            self.guarded(self.steps.leave)
+            self.happened(self.steps.leave)
+
+    def say(self, samples: int | None) -> Any:
+        """The script says that a step has ended: from now on it says all of them."""
+        self.fold()
+        self.at_once = True
+        return self.steps.say(samples)
 
 
 def rate_of(optimizer: Any, torch: Any) -> float | None:
     """Of its first group of parameters; None where reading it would make a GPU wait."""
-    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-    return None if rate is None or (torch.is_tensor(rate) and rate.is_cuda) else float(rate)
+    rate: Any = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
+    is_on_gpu = not isinstance(rate, float) and torch.is_tensor(rate) and rate.is_cuda
+    return None if rate is None or is_on_gpu else float(rate)
 
 
 def parameters_of(optimizer: Any) -> list[Any]:
@@ -386,7 +495,7 @@ def rows_of(tensor: Any) -> int:
 def explicit_step(samples: int | None) -> None:
     """What `scaling_study.observe.step` does in a process that is observed."""
     for observer in FOUND:
-        observer.after_step(observer.guarded(observer.steps.say, samples))
+        observer.after_step(observer.guarded(observer.say, samples))
 
 
 def attach(torch: Any, folder: str) -> None:

@@ -71,6 +71,8 @@ class Counts:
         self.formulas, self.part = formulas, part
         self.flops: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
+        self.reduced: Counter[str] = Counter()  # bytes handed to allreduces, by part of the step
+        self.calls = 0  # of these
         self.unknown: set[str] = set()  # products without a formula
         self.cut = False  # products of sharded tensors, or tensors sent to another process
         self.fault = ""
@@ -87,7 +89,9 @@ class Counts:
         if library in ("c10d", "_c10d_functional"):
             kind = next((kind for word, kind in KINDS.items() if word in name), "")
             self.cut |= kind == "send" or name.startswith("recv")
-            if kind:  # gathering and scattering name both the whole and its parts: the whole is the larger
+            if kind == "allreduce":
+                self.reduces(max(map(tensor_bytes, args), default=0))
+            elif kind:  # gathering and scattering name both the whole and its parts: the whole is the larger
                 self.bytes[kind] += max(map(tensor_bytes, args), default=0)
             return
         part = self.part()
@@ -96,6 +100,12 @@ class Counts:
             self.flops[part] += int(formula(*args, **kwargs, out_val=result))
         elif part in PARTS and PRODUCT.search(name) and not name.endswith("_cell"):  # whose products are apart
             self.unknown.add(name)
+
+    def reduces(self, size: int) -> None:
+        """An allreduce is handed so many bytes, in the part of the step that runs now."""
+        self.bytes["allreduce"] += size
+        self.reduced[self.part()] += size
+        self.calls += 1
 
     def of_shards(self, operator: Any) -> None:
         """An operator on DTensors. It comes back as the operators on its shards, and the collectives, that it is."""
@@ -211,6 +221,10 @@ class StepInspection:
         elif counts.cut:
             unknown["forward_flops"] = A_PART
         sent, backend = self._sent(counts, unknown)
+        reduced: dict[str, Any] = {}
+        if counts.reduced:
+            part = counts.reduced.most_common(1)[0][0]
+            reduced = {"reduced_by": self.who()["by"], "reduced_in": part, "reduced_calls": counts.calls}
         self.found = {
             "of": self.begun,
             "flops": None if "flops" in unknown else flops,
@@ -219,6 +233,7 @@ class StepInspection:
             "allreduce_bytes": None if sent is None else sum(sent.get(kind, 0) for kind in REDUCTIONS),
             "parameters": parameters(self.modules()),
             "part_of_model": counts.cut,
+            **reduced,
             "backend": backend,
             "unknown": unknown,
         }
@@ -242,6 +257,10 @@ class StepInspection:
             if original is not None:
                 self.replaced.append((optimizers, name, original))
                 setattr(optimizers, name, handing_over(original, counts))
+
+    def is_over(self, steps: int) -> bool:
+        """After so many whole steps, none is looked at, nor will any be."""
+        return self.mode is None and not self.touched and steps >= BEFORE
 
     def put_off(self) -> None:
         """An evaluation begins: the step that is looked at is no usual one. The next may be."""
@@ -300,7 +319,7 @@ def handing_over(original: Callable[..., Any], counts: Counts) -> Callable[..., 
     """A function of Horovod that counts what it is given first as handed to an allreduce."""
 
     def through(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        counts.bytes["allreduce"] += tensor_bytes(tensors)
+        counts.reduces(tensor_bytes(tensors))
         return original(tensors, *args, **kwargs)
 
     return through

@@ -14,7 +14,7 @@ Evaluation begins with a forward pass that does not train and lasts until the ne
     {"kind": "not observed", "why"}
     {"kind": "end", "why", "steps", "samples_per_step", "samples_unknown", "optimizers", "peak_memory_bytes", ...,
      "inside",          what one step held: FLOPs, bytes of collectives (inside.py)
-     "own_seconds"}     of the steps, in which the observer itself ran
+     "own_seconds"}     in which the observer itself ran; no step contains those in which it folds and writes
     {"kind": "so far", ...}     the same of a run that a driver holds
 
 `before_backward`: the seconds of a step before its last backward pass, without backward passes. A rank of data-parallel
@@ -36,6 +36,7 @@ PARTS = ("data", "forward", "backward", "optimizer", "evaluation", "saving", "re
 FLUSH_SECONDS = 2.0
 LEARNING = 32  # optimiser steps after which it is settled whose are the training's, where several take turns
 SETTLED_ALONE = 8  # likewise, where there is one optimiser
+PATIENCE = 128  # likewise, where another has yet to step: a WGAN's critic makes 100 before its generator's first
 WITHOUT_OPTIMIZER = 32  # backward passes without an optimiser after which each training forward begins a step
 
 
@@ -124,7 +125,7 @@ def together(pieces: list[Piece]) -> Piece:
 
 
 class Steps:
-    """Folds events into steps. `now` of every event is time.perf_counter()'s.
+    """Folds events into steps, each when `clock` says: now, or of one that is told later, then (hooks.py).
 
     `look`: is told the optimizer of each piece that ends and how many whole steps came before, and says whether the
     piece was looked at (inside.py). `another`: does an optimizer that has not stepped yet train parameters of its own?
@@ -149,7 +150,7 @@ class Steps:
         self.counts: Counter[str] = Counter()  # pieces by optimiser
         self.idle: Counter[str] = Counter()  # steps of optimisers without a forward or backward before them
         self.backwards = self.done = self.rows = self.forwards = self.largest = self.skipped = self.explicit_rows = 0
-        self.fetched: dict[int, int] = {}  # rows by loader since the last forward
+        self.waiting: dict[int, int] = {}  # rows by loader since the last forward
         self.lines: list[Piece] = []
         self.seconds: list[float] = []  # of each step
 
@@ -179,27 +180,27 @@ class Steps:
         self.mark = self.clock()
         self.aside_seconds += self.mark - began
 
-    def fetch(self, loader: int, rows: int) -> None:
-        """A loader gave a batch. Whether it feeds the training is known at the next forward."""
-        self.fetched[loader] = self.fetched.get(loader, 0) + rows
+    def fetched(self, loader: int, rows: int) -> None:
+        """A loader has given a batch. Whether it feeds the training is known at the next forward."""
+        self.leave()
+        self.waiting[loader] = self.waiting.get(loader, 0) + rows
 
-    def forward(self, trains: bool, rows: int) -> str:
-        """An outermost forward pass begins, with so many rows of its first input. Returns the part that it is."""
-        if not trains:
-            self.fetched.clear()
-            self._pass(self.clock())
+    def forward(self, trains: bool | None, rows: int = 0) -> None:
+        """An outermost forward pass begins, with so many rows of its first input. `trains`: None where the module has
+        nothing to train, or its input is a result of another."""
+        self._pass(self.clock())
+        self.entered.append("evaluation" if trains is False else "forward")
+        if trains is False:
             self.evaluating = True
-            return "evaluation"
-        if self.evaluating:
-            self._pass(self.clock())
+        elif trains:
             self.evaluating = False
-        fresh = sum(self.fetched.values())
-        self.largest = max(self.largest, fresh)
-        self.piece.loader_rows += fresh
-        self.fetched.clear()
-        self.piece.forward_rows += rows
-        self.worked = True
-        return "forward"
+            fresh = sum(self.waiting.values())
+            self.largest = max(self.largest, fresh)
+            self.piece.loader_rows += fresh
+            self.piece.forward_rows += rows
+            self.worked = True
+        if trains is not None:
+            self.waiting.clear()
 
     def next_begins(self) -> bool:
         """Before a training forward: where no optimiser is seen for long, a step has ended. False: end the run here."""
@@ -221,6 +222,7 @@ class Steps:
         self.backwards += 1
         self.piece.loss = loss
         self.worked = True
+        self.entered.append("backward")
 
     def optimized(self, name: str, rate: float | None, skipped: bool | None, calls: int = 1) -> bool:
         """An outermost optimiser step has ended, whose closure was called so often; `skipped` by a scaler (None: not
@@ -250,14 +252,14 @@ class Steps:
         """A piece ends. Where several optimisers take turns, a step ends with the rarest of them."""
         self._pass(self.clock())
         piece, self.piece, self.worked = self.piece, Piece(), False
-        piece.optimizer, piece.learning_rate, piece.skipped, piece.ended = name, rate, skipped, time.time()
+        piece.optimizer, piece.learning_rate, piece.skipped = name, rate, skipped
+        piece.ended = time.time() - (time.perf_counter() - self.mark)  # it may be told later than it ended
         self.counts[name] += 1
         whole = self.done if self.anchor is not None else len(self.pending) // len(self.counts)
         piece.looked_at = self.look(name, whole)
         self.mark = self.clock()
         self.pending.append(piece)
-        seen = sum(self.counts.values())
-        if self.anchor is None and seen >= (LEARNING if len(self.counts) > 1 else SETTLED_ALONE):
+        if self.anchor is None and self._is_known():
             self._settle()
         if self.anchor is not None:
             self._fold()
@@ -265,21 +267,27 @@ class Steps:
 
     def _may_go_on(self) -> bool:
         until = self.goal.until
-        if until is None:
-            return True
-        if self.anchor is None and len(self.pending) >= until and self._are_all():  # nothing more is learnt
-            self._settle()
-            self._fold()
-        if self.done < until:
+        if until is None or self.done < until:
             return True
         going = self.goal.go_on(self.done)
         self.mark = self.clock()  # the answer took a while that is no step's
         return going
 
+    def _is_known(self) -> bool:
+        """Is it known which optimiser ends a step? Of one alone, unless another waits; of several after some turns."""
+        seen, pending, until = sum(self.counts.values()), len(self.pending), self.goal.until
+        enough = until is not None and pending >= until  # nothing more is learnt
+        if len(self.counts) > 1:
+            return enough or seen >= LEARNING
+        if seen >= PATIENCE:
+            return True
+        asked = pending == until or seen in (SETTLED_ALONE << doublings for doublings in range(4))
+        return asked and self._are_all()
+
     def _are_all(self) -> bool:
         """False where a critic steps several times before its generator does for the first time."""
         began = self.clock()
-        all_seen = len(self.counts) > 1 or "" in self.counts or not self.another()
+        all_seen = "" in self.counts or not self.another()
         self.mark = self.clock()
         self.aside_seconds += self.mark - began
         return all_seen
@@ -347,7 +355,7 @@ class StepsFile:
     def __init__(self, folder: str, about: Callable[[], dict[str, Any]]) -> None:
         self.folder, self.about = folder, about
         self.file: Any = None
-        self.written_at = time.monotonic()
+        self.written_at = time.perf_counter()
         self.steps = 0
 
     def write(self, *lines: dict[str, Any]) -> None:
@@ -361,9 +369,9 @@ class StepsFile:
 
     def take(self, steps: Steps, at_once: bool = False) -> None:
         """Write the steps that have ended, every two seconds or at once."""
-        if not steps.lines or not (at_once or time.monotonic() - self.written_at > FLUSH_SECONDS):
+        if not steps.lines or not (at_once or time.perf_counter() - self.written_at > FLUSH_SECONDS):
             return
         pieces, steps.lines = steps.lines, []
         self.write(*(piece.line(self.steps + index) for index, piece in enumerate(pieces, start=1)))
         self.steps += len(pieces)
-        self.written_at = time.monotonic()
+        self.written_at = time.perf_counter()

@@ -1,0 +1,197 @@
+"""Events make the same steps whenever they are folded, cost little, and optimizers that take turns are told apart."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from observe import scripts
+from observe.test_kinds import Run, run  # noqa: F401  a fixture
+from scaling_study import observe
+from scaling_study.observe.hooks import Observer
+from scaling_study.observe.steps import LEARNING, PATIENCE, SETTLED_ALONE, Steps, UpTo
+
+NO = SimpleNamespace(is_available=lambda: False)
+TORCH = SimpleNamespace(__version__="2.1", cuda=NO, distributed=NO)
+Event = tuple[float, str, tuple[Any, ...]]  # seconds before it, a function of Steps, its arguments
+
+
+class AtOnce(Observer):
+    def plan(self) -> None:
+        """Keep nothing for later."""
+
+
+class Driver(UpTo):
+    """Lets a run go on for a few steps each time it is asked, and knows at which event that was."""
+
+    def __init__(self, until: int | None) -> None:
+        super().__init__(until)
+        self.event, self.asked = 0, list[tuple[int, int]]()
+
+    def go_on(self, done: int) -> bool:
+        self.asked.append((done, self.event))
+        self.until = done + 1 + done % 7
+        return len(self.asked) < 12
+
+
+def training(seed: int) -> Iterator[Event]:
+    """Two hundred pieces of a training: one optimizer or two, evaluations, saving, skipped and idle steps."""
+    draw = random.Random(seed)
+    rarer = draw.choice([0, 3])
+
+    def took() -> float:
+        return draw.randrange(1, 1000) / 1000
+
+    for piece in range(200):
+        yield took(), "enter", ("data",)
+        yield took(), "fetched", (0, 8)
+        if draw.random() < 0.1:
+            yield took(), "forward", (False, 0)
+            yield took(), "leave", ()
+        yield took(), "forward", (True, 8)
+        yield took(), "leave", ()
+        yield took(), "backward", (float(piece),)
+        yield took(), "leave", ()
+        for _ in range(1 + (draw.random() < 0.1)):  # the second has nothing to do
+            yield took(), "enter", ("optimizer",)
+            yield took(), "leave", ()
+            yield took(), "optimized", ("B" if rarer and piece % rarer == 2 else "A", 0.1, draw.random() < 0.1)
+        if draw.random() < 0.1:
+            yield took(), "enter", ("saving",)
+            yield took(), "leave", ()
+
+
+@pytest.mark.parametrize("until", [None, 5])
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_kept_for_later_makes_the_steps_that_it_makes_at_once(
+    seed: int, until: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: 1000 + now[0])
+    seen = []
+    for kind in (AtOnce, Observer):
+        now[0] = 0.0
+        folder = tmp_path / kind.__name__
+        folder.mkdir()
+        observer = kind(TORCH, str(folder))
+        driver = observer.steps.goal = Driver(until)
+        observer.watched, observer.checks.left, observer.look.due = True, False, False
+        observer.steps.another = lambda: False
+        kept = 0
+        try:
+            for driver.event, (took, what, args) in enumerate(training(seed)):
+                now[0] += took
+                if what == "optimized":
+                    observer.after_step(observer.guarded(observer.ended, *args))
+                else:
+                    observer.happened(getattr(observer.steps, what), *args)
+                kept = max(kept, len(observer.events))
+        except SystemExit:
+            pass
+        observer.finish()
+        assert (kept > 0) == (kind is Observer)
+        [[_, *lines, end]] = observe.read(folder)
+        assert len(lines) == end["steps"] > 8
+        memory = ("own_seconds", "peak_memory_bytes", "peak_memory_of")
+        seen.append((lines, {name: value for name, value in end.items() if name not in memory}, driver.asked))
+    assert seen[0] == seen[1]
+    assert bool(seen[0][2]) == (until is not None)
+
+
+MIXED = scripts.SCALER + scripts.EVALUATION + scripts.ACCUMULATION + scripts.SCALER
+TIMES = {"ended", "seconds", "pause_seconds", "parts", "before_backward"}
+
+
+@pytest.mark.slow
+def test_lines_of_a_script_are_the_same_whenever_its_events_are_folded(run: Run) -> None:  # noqa: F811
+    _, [[_, *at_once, _]] = run(f"hooks.Observer.plan = lambda self: None\n{MIXED}", 1, "once")
+    _, [[_, *later, end]] = run(MIXED, 1, "later")
+    assert end["steps"] == 22
+    without = [[{name: line[name] for name in {*line} - TIMES} for line in each] for each in (at_once, later)]
+    assert without[0] == without[1]
+    assert [line["pause_seconds"] > 0.1 for line in later] == [index == 9 for index in range(22)]
+    for line in later:
+        assert line["seconds"] + line["pause_seconds"] == pytest.approx(sum(line["parts"].values()), abs=1e-5)
+        assert 0 < line["before_backward"] < line["seconds"] - line["parts"]["backward"]
+
+
+@pytest.mark.slow
+def test_a_run_ends_at_its_step_when_events_are_kept(run: Run) -> None:  # noqa: F811
+    _, [[_, *steps, end]] = run(scripts.PLAIN * 5, 1, "ended", steps=20)
+    assert (len(steps), end["why"]) == (20, "ended by scaling-study after 20 steps")
+
+
+COUNTED = """
+import sys
+calls, of_steps = [0], []
+def count(frame, event, argument):
+    calls[0] += event == "call" and f"scaling_study{os.sep}observe" in frame.f_code.co_filename
+for epoch in range(6):
+    if epoch == 3:
+        sys.setprofile(count)
+    for x, y in DataLoader(data, 16):
+        step(x, y)
+        of_steps.append(calls[0])
+        calls[0] = 0
+sys.setprofile(None)
+print("calls", min(of_steps[-16:]))
+"""
+MOST_CALLS = 46  # 85 where events are folded as they come, which took 0.18 ms of steps of 57 ms
+
+
+@pytest.mark.slow
+def test_a_step_runs_few_functions_of_the_observer(run: Run) -> None:  # noqa: F811
+    """Each costs microseconds where a training has emptied the caches of the processor."""
+    done, _ = run(COUNTED, 1, "counted")
+    calls = next(int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("calls"))
+    assert 10 < calls <= MOST_CALLS
+
+
+@pytest.mark.parametrize("critics", [5, 20, 100])
+@pytest.mark.parametrize("until", [None, 2, 25])
+def test_a_critic_of_many_steps_before_its_generators_first_ends_no_step(critics: int, until: int | None) -> None:
+    steps = Steps(goal=UpTo(until), another=lambda: "generator" not in steps.counts)
+    names = [*["critic"] * critics, "generator"] + [*["critic"] * 5, "generator"] * 30
+    for name in names:
+        steps.forward(True, 8)
+        steps.backward(None)
+        if not steps.optimized(name, 0.1, False):
+            break
+    steps.finish()
+    assert steps.anchor == "generator"
+    assert [piece.backwards for piece in steps.lines[:3]] == [critics + 1, 6, 6][: steps.done]
+    assert until is None or (steps.done, steps.counts.total()) == (until, critics + 1 + 6 * (until - 1))
+
+
+@pytest.mark.parametrize(("waits", "settled"), [(False, SETTLED_ALONE), (True, PATIENCE)])
+def test_an_optimizer_that_never_steps_is_not_waited_for_for_ever(waits: bool, settled: int) -> None:
+    looks = []
+
+    def another() -> bool:
+        looks.append(steps.counts.total())
+        return waits
+
+    steps = Steps(another=another)
+    for _ in range(PATIENCE):
+        steps.forward(True, 8)
+        steps.optimized("SGD", 0.1, False)
+        if steps.anchor:
+            break
+    assert (steps.counts.total(), steps.done) == (settled, settled)
+    assert len(looks) <= 4, "each looks through all objects of the process"
+
+
+def test_two_optimizers_are_told_apart_after_some_turns() -> None:
+    steps = Steps()
+    for turn in range(LEARNING):
+        assert steps.anchor is None
+        steps.forward(True, 8)
+        steps.optimized("AB"[turn % 2], 0.1, False)
+    assert (steps.anchor, steps.done) == ("B", LEARNING // 2)
