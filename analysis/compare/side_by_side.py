@@ -71,7 +71,8 @@ def verdict(b: str, a: str, ratio: Interval, margin: float, is_unlike: bool = Fa
 
 @dataclass(frozen=True)
 class Side:
-    """One command. `parts`: phase -> its seconds of a step. `observing`: share of its steps that the observer took."""
+    """One command. `parts`: phase -> its seconds of a step, named as in explain. `observing`: share of its steps that
+    the observer took."""
 
     label: str
     row: ConfigurationRow
@@ -242,7 +243,8 @@ def side_of(
     seconds, name = float(row["global_batch"]) / float(row["samples_per_second"]), str(row["configuration"])
     parts: dict[str, float] = {}
     if seen := known.get(name):
-        parts = {name: float(share) * seconds for name, share in zip(PHASES, seen.mean().shares, strict=True)}
+        shares = zip(PHASES, seen.mean().shares, strict=True)
+        parts = {name.replace("unattributed", "rest"): float(share) * seconds for name, share in shares}
     own, whole = (sum(part) for part in zip(*observing.get(name, [(0.0, 0.0)]), strict=True))
     share = own / whole if whole else None
     return Side(label, row, seconds, parts, share, like_work.first_steps(details, name))

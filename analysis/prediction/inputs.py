@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -22,6 +22,7 @@ from analysis.prediction.network import CannotPredict, Link, ModelledNetwork
 from analysis.prediction.simulate import AFTERWARDS, DDP, HOROVOD, Fusion, Gradient, Step
 from analysis.statistics import network
 from analysis.statistics.network import Probe
+from analysis.text import megabytes
 from scaling_study.frameworks import COMMAND, FRAMEWORKS, POWERSGD
 from scaling_study.records import store
 from scaling_study.records.schema import RankReport
@@ -49,10 +50,8 @@ NOT_LOW_RANK = (
     "{framework} with allreduce={wire} is not predicted: its products and factorisations take time that no step of one "
     "worker has"
 )
-NOT_KNOWN_HOW = (
-    "a command of your own is not predicted: how it shares its gradients is not known (tables/returns.md has what each "
-    "further worker brought)"
-)
+NOT_SEEN_SHARING = "how it shares its gradients is not known: "  # of a command of a user's own
+NEGLIGIBLE = 0.01  # of gradients' bytes: buffers that DDP broadcasts, the mean of a loss
 ALONE = "single"  # whose step stands in for that of a framework without a run of its own with one worker
 KNOBS = ("bucket_bytes", "fusion_bytes", "cycle_seconds", "buffers", "tuned_for")
 SPREAD = (
@@ -106,7 +105,7 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
         stood_for = _trained_ways(every) or ([] if wrong else [{"framework": "horovod"}])
         alone = [row for row in rows if row["framework"] == ALONE and row["workers"] == 1]
         shared = [{**row, **way} for way in stood_for for row in alone]
-    wrong += [NOT_KNOWN_HOW for row in rows if row["n"] and row["framework"] == COMMAND][:1]
+    shared += [row for row in rows if row["framework"] == COMMAND]
     low_rank = (row for row in rows if row["n"] and str(row["allreduce"]) in POWERSGD)
     wrong += [NOT_LOW_RANK.format(framework=row["framework"], wire=row["allreduce"]) for row in low_rank]
     bases: dict[str, OneWorker | str] = {}
@@ -120,11 +119,44 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
             bases[name] = one_worker(base, results.trials, folder)
         if isinstance(one := bases[name], str):
             wrong.append(f"{name}: {one}")
+            continue
+        fusion = _of_command(way, rows, results.trials, folder) if way["framework"] == COMMAND else policy(way)
+        if isinstance(fusion, str):
+            wrong.append(f"{_label(way, results)}: {NOT_SEEN_SHARING}{fusion}")
         else:
-            chosen.append(
-                TrainingTarget(way, _label(way, results), one, policy(way), tuple(asked) or _wires(way, every))
-            )
+            chosen.append(TrainingTarget(way, _label(way, results), one, fusion, tuple(asked) or _wires(way, every)))
     return chosen, list(dict.fromkeys(wrong))
+
+
+def _of_command(way: Row, rows: Iterable[Row], trials: pd.DataFrame, folder: Path) -> Fusion | str:
+    """The fusion of a user's command, by what its own runs with several workers were seen to send; or why none."""
+    if way["device"] == "cuda":
+        return "on a GPU the parts of its steps are times of the host"
+    several = [row for row in rows if row["n"] and row["workers"] > 1 and row["framework"] == COMMAND]
+    ours = [str(row["configuration"]) for row in several if not _differing(row, way, ALIKE)]
+    reports = [report for name in ours for report in _first_ranks(name, trials, folder)]
+    return seen_fusion(reports[0]) if reports else "it was not run with several workers and this batch"
+
+
+def seen_fusion(report: RankReport) -> Fusion | str:
+    """The fusion of gradients that collectives of one of its steps show; or why nothing simulated is like them.
+
+    What its allreduces carry must be its gradients, 4 bytes a parameter, and all that it sends. In backward they are
+    DDP's or Horovod's, with their default buckets and cycles; elsewhere they come one after the other.
+    """
+    sent, whole = report.communication_bytes, 4.0 * report.parameters
+    reduced = sent.get("allreduce", 0)
+    if not sent or not whole:
+        return "collectives and parameters of a step were not both counted"
+    if abs(reduced - whole) > NEGLIGIBLE * whole or sum(sent.values()) - reduced > NEGLIGIBLE * whole:
+        kinds = ", ".join(f"{megabytes(size)} MB to {kind}" for kind, size in sent.items())
+        return f"a step hands {kinds}, and not its {megabytes(whole)} MB of gradients to an allreduce alone"
+    part, calls = report.backend.get("reduced_in"), report.backend.get("reduced_calls")
+    if not part or not calls:
+        return "its records do not say in which part of a step it sends them, as newer ones do"
+    if part != "backward":
+        return replace(AFTERWARDS, most_bytes=whole / float(calls))
+    return HOROVOD if report.backend.get("reduced_by") == "horovod" else DDP
 
 
 def policy(row: Row) -> Fusion:
@@ -227,13 +259,18 @@ class OneWorker:
 
 def one_worker(base: Row, trials: pd.DataFrame, folder: Path) -> OneWorker | str:
     """The step of a configuration with one worker, from its repeats, or the reason why they do not tell."""
-    ours = trials[(trials.configuration == base["configuration"]) & (trials.status == "ok")]
-    reports = []
-    for trial in ours.trial:
-        with suppress(UnreadableRecord, IndexError):
-            reports.append(store.read_trial(folder / "trials" / str(trial)).ranks[0])
+    reports = list(_first_ranks(str(base["configuration"]), trials, folder))
     micro_batches = int(base["accumulation"]) if known(base["accumulation"]) else 1
+    if base["framework"] == COMMAND and reports:
+        micro_batches = int(reports[0].backend.get("backwards") or 1)
     return of_reports(str(base["configuration"]), reports, micro_batches)
+
+
+def _first_ranks(configuration: str, trials: pd.DataFrame, folder: Path) -> Iterator[RankReport]:
+    """The report of rank 0 of each repeat whose record can be read."""
+    for trial in trials[(trials.configuration == configuration) & (trials.status == "ok")].trial:
+        with suppress(UnreadableRecord, IndexError):
+            yield store.read_trial(folder / "trials" / str(trial)).ranks[0]
 
 
 def one_worker_of(results: Results, folder: Path, model: str, length: int, precision: str) -> OneWorker:
@@ -330,7 +367,7 @@ def crowding_ratios(rows: Sequence[Row], workers_per_host: int, without: Sequenc
 
     `without`: configurations to leave out, because it is they that are predicted.
     """
-    timed = [row for row in rows if row["framework"] in FUSIONS and known(row["forward_seconds"])]
+    timed = [row for row in rows if row["framework"] in (*FUSIONS, COMMAND) and known(row["forward_seconds"])]
     ratios = []
     for row in timed:
         if row["workers"] != workers_per_host or row["configuration"] in without or not row["n"]:

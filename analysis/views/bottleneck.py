@@ -15,7 +15,7 @@ from analysis.findings import NOTE, Evidence, Finding
 from analysis.frames import configurations
 from analysis.frames.configurations import known, over, values_of
 from analysis.frames.measured import of_peers, samples_of_step
-from analysis.frames.results import Results, once
+from analysis.frames.results import Results, on_wire, once
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Listing
@@ -265,7 +265,7 @@ def ways(row: ConfigurationRow, shares: Mapping[str, float], lag: float) -> list
     part = dict.fromkeys(SHARES, 0.0) | dict(shares)
     peers = of_peers(str(row["framework"]))
     return [
-        (HALVED.get(str(row["allreduce"]), ""), max(0.0, part[COMMUNICATE] + part[AVERAGE] - lag) / 2),
+        (HALVED.get(on_wire(row), ""), max(0.0, part[COMMUNICATE] + part[AVERAGE] - lag) / 2),
         ("Hiding all communication behind computing", part[COMMUNICATE] + part[FIND] + part[AVERAGE]),
         ("Ranks that are equally fast", lag),
         ("Input that never keeps a step waiting", part[INPUT]),

@@ -358,7 +358,7 @@ SHARING = ("backend", "reduced_by", "reduced_in", "reduced_calls")
 
 
 def _sharing(inside: Line, window: Sequence[Line]) -> dict[str, str | int | float | bool | None]:
-    """How gradients are shared: the library and the part of the step in which most were handed to an allreduce, the
+    """Sharing of gradients: the library, the part of the step in which most were handed to an allreduce, the
     calls of it, and backward passes of a step where there are several. What was not seen is left out."""
     backwards = round(fmean(line.get("backwards") or 0 for line in window))
     seen = {name: inside[name] for name in SHARING if inside.get(name)}

@@ -13,7 +13,7 @@ from planted import Planted, plant
 from planted_laws import ROOM
 from planted_phases import STEP, Phased, grown, plant_phased
 
-from analysis.compare import explained
+from analysis.compare import explained, side_by_side
 from analysis.compare.explained import HOW, NOT_KNOWN, QUESTIONS, Explained
 from analysis.frames import results
 from analysis.views import bottleneck
@@ -234,6 +234,20 @@ def test_the_page_says_the_same_in_each_of_its_forms(tmp_path: Path) -> None:
 def test_hints_are_of_changes_that_exist() -> None:
     named = {name for name, _ in bottleneck.ways({"framework": "command", "allreduce": "fp32"}, {}, 0.0)}
     assert set(HOW) <= named
+
+
+def test_bench_and_explain_name_the_parts_of_a_step_alike(tmp_path: Path) -> None:
+    said = page(tmp_path, ONE)
+    (row,) = results.read(tmp_path).rows
+    (side,) = side_by_side.read(tmp_path, {(str(row["arguments"]), 1, 32): "A"}, {}).sides
+    named = {name.removesuffix("_share") for name in answer(said, PARTS)[2]}
+    assert "rest" in named <= {*side.parts}
+
+
+def test_a_precision_on_the_wire_that_nobody_has_seen_is_not_halved() -> None:
+    ours, theirs = ({"framework": name, "allreduce": "fp32"} for name in ("command", "torch_ddp"))
+    changes = [{name for name, _ in bottleneck.ways(row, {}, 0.0)} for row in (ours, theirs)]
+    assert [bottleneck.HALVED["fp32"] in each for each in changes] == [False, True]
 
 
 def test_a_doubt_about_its_ranks_stands_before_the_answers(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_a_study_with_nothing_to_predict_from_says_so(tmp_path: Path, capsys: py
     assert "has nothing to predict from: no finished trial" in capsys.readouterr().err
     own = replace(ONE, framework="command", model="script:train.py")
     assert predicted(plant(tmp_path / "c", [own]), *LINK) == 2
-    assert "has nothing to predict from: a command of your own is not predicted" in capsys.readouterr().err
+    assert "command, batch 32: how it shares its gradients is not known: it was not run with" in capsys.readouterr().err
     assert predicted(tmp_path / "nowhere", *LINK) == 2
     assert "does not exist" in capsys.readouterr().err
 

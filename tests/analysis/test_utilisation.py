@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from drawings import drawn_by
 from planted import MACHINE, Planted, plant
 from planted_phases import STEP, Phased, plant_phased
@@ -17,6 +18,8 @@ from analysis.frames import results
 from analysis.views import roofline
 from analysis.views.catalog import all_findings
 from analysis.views.roofline import data_sheet_flops, utilisations
+from scaling_study.settings import CHECKOUT
+from scaling_study.study.on_gpus import H200_TFLOPS
 
 ONE = Planted("single")
 MEMORY = {"parameters": 4_000, "gradients": 4_000, "optimizer": 8_000, "buffers": 7, "activations": 50_000,
@@ -118,6 +121,13 @@ def test_bytes_that_were_not_all_counted_make_no_intensity(
 )
 def test_a_data_sheet_gives_the_dense_peak_of_the_whole_board(name: str, precision: str, flops: float | None) -> None:
     assert data_sheet_flops(name, precision) == flops
+
+
+def test_estimates_and_machine_files_have_the_peaks_of_the_data_sheets() -> None:
+    assert data_sheet_flops("NVIDIA H200", "bf16") == H200_TFLOPS * 1e12
+    files = [yaml.safe_load(path.read_text()) for path in (CHECKOUT / "machines").glob("*.yaml")]
+    gpus = [each["hardware"]["gpus"] for each in files if each.get("hardware", {}).get("gpus")]
+    assert gpus and all(each["tflops"] * 1e12 == data_sheet_flops(each["name"], "bf16") for each in gpus)
 
 
 EIGHT = {**MACHINE, "gpus": ["NVIDIA H200"] * 8}
