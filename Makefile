@@ -68,7 +68,7 @@ test-export: setup
 
 # The rest, in parts of at most 45 minutes each on two cores: make test-long PART=faults-driver; without PART, all of them.
 PARTS = frameworks rest statistics benchmarks faults-driver faults-ranks faults-rounds faults-rounds-ranks faults-commands \
-        faults-commands-late faults-commands-driver faults-environment cluster-ssh cluster-slurm floor export dali
+        faults-commands-late faults-commands-driver faults-environment cluster-ssh cluster-slurm floor observer export dali
 test-long: $(addprefix long-,$(or $(PART),$(PARTS)))
 .PHONY: $(addprefix long-,$(PARTS))
 
@@ -125,6 +125,13 @@ long-floor:
 	$(IN_FLOOR) python -m pytest -m "not slow" -n 2 $(SHARED_OUT) $(ARGS)
 	$(IN_FLOOR) python run_sweep.py --doctor
 	rm -rf $(FLOOR)/results && $(IN_FLOOR) python -m scaling_study.parity --study tests/floor.yaml --results $(FLOOR)/results
+
+# The observer with the oldest torch that it works with, in an environment of its own: several GB the first time.
+OLDEST ?= .cache/oldest
+long-observer: setup
+	@$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet 'torch==2.1.*' 'numpy<2'
+	$(RUN) OBSERVER_PYTHON=$(abspath $(OLDEST))/bin/python python -m pytest tests/observe/test_oldest.py $(ARGS)
 
 long-export: setup
 	$(EXTRA) '.[export]'
