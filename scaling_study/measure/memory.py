@@ -173,27 +173,29 @@ class Saved:
 def computed_again(keep: Callable[[torch.Tensor], Any]) -> Iterator[None]:
     """Have `keep` see too what torch.utils.checkpoint computes again in backward; it is asked nowhere for that."""
     from torch.utils import checkpoint
+    from torch.utils._python_dispatch import _disable_current_modes
 
     theirs: Any = checkpoint._recomputation_hook
 
     class Seen(theirs):
         def __init__(self, *about: Any) -> None:
             super().__init__(*about)
-            pack = self.pack_hook
+            pack: Any = vars(self)["pack_hook"]
 
             def seen(tensor: torch.Tensor) -> Any:
                 own: Any = tensor.detach()
-                own.counted = keep(tensor.detach())  # as long as it lives
+                with _disable_current_modes():  # one that replays a forward would look for its operations
+                    own.counted = keep(own.detach())  # as long as it lives
                 return pack(own)
 
             seen._checkpoint_internal = True  # type: ignore[attr-defined]
             self.pack_hook = seen
 
-    checkpoint._recomputation_hook = Seen  # type: ignore[misc]
+    vars(checkpoint)["_recomputation_hook"] = Seen
     try:
         yield
     finally:
-        checkpoint._recomputation_hook = theirs  # type: ignore[misc]
+        vars(checkpoint)["_recomputation_hook"] = theirs
 
 
 def held_on(devices: Iterable[torch.device]) -> dict[torch.device, int]:
