@@ -54,11 +54,11 @@ test-quick: setup
 
 # Real sweeps that are hit from outside, each kind once (docs/reliability.md).
 test-faults: setup
-	$(PYTEST) tests/faults -m "not long" $(ARGS)
+	$(PYTEST) tests/faults -m "not long" -n 2 $(SHARED_OUT) $(ARGS)
 
 # One test of each kind on several hosts and on a Slurm (docs/clusters.md): root, iproute2, openssh-server, slurm-wlm.
 test-cluster: setup
-	$(PYTEST) tests/cluster -m "not long" $(ARGS)
+	$(PYTEST) tests/cluster -m "not long" -n 2 $(SHARED_OUT) $(ARGS)
 
 # Read back by TensorBoard, MLflow and W&B themselves, which are installed into the environment for it.
 EXTRA = $(RUN) python -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable

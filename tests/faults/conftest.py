@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import copied
 import ledger as book
@@ -147,8 +148,15 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     path = os.environ.get("FAULTS_JSON")
-    if path and LEDGER.rows and not hasattr(session.config, "workerinput"):
+    if hasattr(session.config, "workeroutput"):  # one of several processes: the table is of all
+        session.config.workeroutput["faults"] = LEDGER.to_json()
+    elif path and LEDGER.rows:
         LEDGER.write(Path(path))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    LEDGER.add(getattr(node, "workeroutput", {}).get("faults", {}))  # nothing of a worker that crashed
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

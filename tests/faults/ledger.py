@@ -79,6 +79,11 @@ class Ledger:
             "soak": self.soak,
         }
 
+    def add(self, said: Mapping[str, Any]) -> None:
+        """Add what another process has counted (its `to_json`)."""
+        self.rows += [Row(**row) for row in said.get("rows", ())]
+        self.soak = self.soak or said.get("soak", {})
+
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({**about(), **self.to_json()}, indent=1) + "\n", encoding="utf-8")

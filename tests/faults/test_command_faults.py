@@ -25,7 +25,8 @@ from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
 
 ROUNDS, MIN_STEPS = 3, 6
-TIMEOUT_SECONDS = 8  # of a start, of a block, and of a command alone
+TIMEOUT_SECONDS = 8  # of a start, of a block, and of a command alone, where some are to run into it
+PATIENCE_SECONDS = 60  # where none is: twenty interpreters that start at once take seconds of a busy machine
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def sweep_with(sweep_of: SweepOf, acts: list[Act], repeats: int) -> Sweep:
     """A sweep whose commands do as they are called."""
     named = {command: [act.name for act in acts if act.command == command] for command in (ALONE, BY_MPIRUN, QUOTED)}
     asked = {command: names for command, names in named.items() if names}
-    sweep = sweep_of(studies.commands(asked, ROUNDS, repeats, TIMEOUT_SECONDS, MIN_STEPS), checkout=CHECKOUT)
+    seconds = TIMEOUT_SECONDS if any(act.status == "timeout" for act in acts) else PATIENCE_SECONDS
+    sweep = sweep_of(studies.commands(asked, ROUNDS, repeats, seconds, MIN_STEPS), checkout=CHECKOUT)
     studies.put_training(sweep.folder)
     sweep.environment["PYTHONPATH"] += f"{os.pathsep}{sweep.folder / 'theirs'}"
     sweep.book.touch()
