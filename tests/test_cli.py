@@ -10,11 +10,11 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from eventually import gone, until
 
 from scaling_study import cli
 from scaling_study.frameworks import FRAMEWORKS
@@ -104,18 +104,15 @@ def test_ctrl_c_keeps_what_is_finished_says_how_to_go_on_and_leaves_nothing(tiny
         [sys.executable, str(CHECKOUT / "run_sweep.py"), "tiny.yaml"], cwd=tiny, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 300
-    while not list(tiny.glob("results/tiny/trials/*/log.txt")) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(2)
+    until(lambda: list(tiny.glob("results/tiny/trials/*/log.txt")))
+    until(lambda: len(psutil.Process(driver.pid).children(recursive=True)) >= 2)  # its supervisor, and the trial
     below = psutil.Process(driver.pid).children(recursive=True)
-    assert below
     driver.send_signal(number)
     said, _ = driver.communicate(timeout=600)
     assert driver.returncode == 130
     assert f"Stopped by {number.name}" in said
     assert re.search(r"^To resume: python \S*run_sweep\.py tiny\.yaml$", said, re.MULTILINE)
-    assert not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    assert not gone(below)
     assert not list(tiny.glob("results/tiny/trials/*/record.json"))
     assert json.loads((tiny / "results/tiny/study.json").read_text())["stopped"] == number.name
 

@@ -7,7 +7,6 @@ every threat that docs/reliability.md lists names a test.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -15,6 +14,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import forked
 import pytest
 
 from scaling_study.frameworks import FRAMEWORKS
@@ -60,8 +60,8 @@ def test_no_launcher_hands_a_value_to_a_shell(
         framework=framework, launcher=launcher, controller=controller, workers=1 if framework == "single" else 2
     )
     command = launchers.command(trial, record=folder)
-    env = {**os.environ, **attempts.launch_environment(command), "RANKS": str(tmp_path / "ranks")}
-    done = subprocess.run(command.argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    env = {**attempts.launch_environment(command), "RANKS": str(tmp_path / "ranks")}
+    done = forked.launch(command.argv, env, cwd=tmp_path)  # launchers written in Python too: they import torch for long
     said = [json.loads(path.read_text()) for path in (tmp_path / "ranks").iterdir()]
     assert len(said) == trial.workers, done.stderr[-2000:]
     meant = [*trial.to_argv(), "--record", str(folder)]

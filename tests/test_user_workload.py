@@ -19,6 +19,7 @@ import torch
 from planted_leaks import LEAKS
 
 import scaling_study
+from analysis.frames import results
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 
@@ -156,7 +157,8 @@ def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site, tmp_path):
     leaking = changed(site, tmp_path, "planted_leaks.Leaking", {"chosen =": HOOK.strip()})
     study = tmp_path / "mine.yaml"
     study.write_text(IN_ROUNDS % [HOOKED, *range(1, HOOKED)], encoding="utf-8")
-    command = [sys.executable, CHECKOUT / "run_sweep.py", study, "--results", tmp_path / "results", "--quiet"]
+    words = ["--results", tmp_path / "results", "--quiet", "--no-report"]
+    command = [sys.executable, CHECKOUT / "run_sweep.py", study, *words]
     done = forked.launch(command, path=(leaking, CHECKOUT / "tests"))
     every = list(store.read_study(tmp_path / "results" / "mine"))
     [alone] = [record for record in every if not record.trial.warm]
@@ -165,9 +167,8 @@ def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site, tmp_path):
     hooked = records.pop(HOOKED)
     assert hooked.status == "failed" and (tmp_path / "results/mine/launches" / hooked.launch / "log.txt").exists()
     assert f"its log: {tmp_path / 'results/mine/launches' / hooked.launch / 'log.txt'}" in done.stdout
-    with (tmp_path / "results/mine/configurations.csv").open(encoding="utf-8", newline="") as stream:
-        rows = {row["configuration"]: row for row in csv.DictReader(stream)}
-    assert rows[alone.configuration]["n"] == "1" and rows[hooked.configuration]["n"] == "0"
+    counted = results.read(tmp_path / "results/mine").configurations.set_index("configuration").n
+    assert (counted[alone.configuration], counted[hooked.configuration]) == (1, 0)
     assert (alone.status, alone.trial.batch_per_worker, alone.launch) == ("ok", HOOKED, "")
     assert "leaves behind in its process: hooks on every module" in hooked.reason + hooked.error
     assert {record.status for record in records.values()} == {"ok"}, [record.error for record in records.values()]

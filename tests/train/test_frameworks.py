@@ -37,8 +37,8 @@ CASES = {  # framework -> its flags
 
 
 BY_MPI = {"horovod": [*FP64, *CLIPPED], "mpi_allreduce": [*FP64, *CLIPPED]}
-
-
+LIKE_SINGLE = ("naive_model_parallel", "fairscale_pipe")  # one process, whose state is kept as `single` keeps its own
+KILLED = [pytest.param(name, marks=[pytest.mark.long] * (name in LIKE_SINGLE)) for name in ("single", *CASES)]
 Trained = Callable[..., dict[str, Any]]
 
 
@@ -83,7 +83,7 @@ def test_two_workers_follow_one_process(trained, framework: str) -> None:
     assert losses(both, "accuracy") == losses(alone, "accuracy")
 
 
-@pytest.mark.parametrize("framework", ["single", *CASES])
+@pytest.mark.parametrize("framework", KILLED)
 def test_a_training_that_was_killed_goes_on_as_if_it_had_not_been(trained, framework: str) -> None:
     flags, workers = ([*FP64, *CLIPPED], 1) if framework == "single" else (CASES[framework], 2)
     whole, resumed = trained(framework, workers, flags), trained(framework, workers, flags, kill=10)

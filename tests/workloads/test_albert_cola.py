@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from scaling_study import datasets
-from scaling_study.machine import Machine
+from scaling_study.machine import Machine, installed
 from scaling_study.ranks import Ranks
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study
 from scaling_study.trial import Trial
 from scaling_study.workloads import albert_cola, cola, load
 
-pytest.importorskip("transformers")
+pytestmark = pytest.mark.skipif(not installed("transformers"), reason="transformers is not installed")
 
 TINY = {"model": "albert_tiny", "data": "synthetic", "batch_per_worker": 4}
 STUDY = CHECKOUT / "studies" / "distributed_dl_albert_horovod.yaml"

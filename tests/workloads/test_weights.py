@@ -18,12 +18,13 @@ from scaling_study.workloads.workload import Workload
 if not installed("timm"):
     pytest.skip("timm is not installed", allow_module_level=True)
 from safetensors.torch import save_file
-from timm.models.vision_transformer import VisionTransformer
 
 from scaling_study.workloads.timm_classifier import TINY
 
 
-def a_model(classes: int = 10, **other: int) -> VisionTransformer:
+def a_model(classes: int = 10, **other: int) -> torch.nn.Module:
+    from timm.models.vision_transformer import VisionTransformer  # seconds, of every process that collects tests
+
     torch.manual_seed(7)
     return VisionTransformer(**{**TINY, **other}, num_classes=classes)
 

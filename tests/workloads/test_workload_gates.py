@@ -21,7 +21,7 @@ TOGETHER = {"compile": True, "compile_scope": "model_and_loss"}
     ("framework", "model", "keys"),
     [
         ("horovod", "albert_tiny", {"sequence_length": 32, "controller": "mpi"}),
-        ("torch_ddp", "albert_tiny", {"sequence_length": 32}),
+        pytest.param("torch_ddp", "albert_tiny", {"sequence_length": 32}, marks=pytest.mark.long),
         ("torch_ddp", "transformer_lm", {}),
         pytest.param("torch_ddp", "transformer_lm", {"allreduce": "bf16"}, marks=pytest.mark.long),
         ("torch_pipeline", "gpt2", PADDED),  # with one tensor at both ends
@@ -35,7 +35,7 @@ TOGETHER = {"compile": True, "compile_scope": "model_and_loss"}
         ("torch_fsdp2", "vit_small_dataset", {}),
         ("deepspeed_zero", "vit_small_dataset", {"zero_stage": 3}),
         ("torch_pipeline", "vit_small_dataset", {}),
-        ("torch_fsdp2", "timm_vit_tiny", {"wrap": "none"}),
+        pytest.param("torch_fsdp2", "timm_vit_tiny", {"wrap": "none"}, marks=pytest.mark.long),
     ],
 )
 def test_its_gate_is_passed(framework: str, model: str, keys: dict[str, Any], tmp_path: Path) -> None:
