@@ -24,7 +24,7 @@ from analysis.show.layout import Listing
 from analysis.show.style import EndLabel, Failure, SeriesLook
 from analysis.text import megabytes, number, percent
 from analysis.views.view import Drawing, Gap, ModelTable, StudyTable, View
-from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.frameworks import FRAMEWORKS, POWERSGD
 from scaling_study.stats.intervals import Interval
 
 # What a worker holds of parameters P, gradients G and optimiser state O with n workers (Rajbhandari et al., "ZeRO:
@@ -138,6 +138,10 @@ def listing(results: Results, model: str) -> Listing | None:
         "Counted between steps: parameters that FSDP gathers for a layer (ZeRO-3), or from forward to backward "
         "(ZeRO-2), are extra.",
     ]
+    if any(row["allreduce"] in POWERSGD or known(row["outer"]) for row in results.rows_of(model)):
+        legend.append(
+            "Peak has what PowerSGD left out, with its Q; of DiLoCo the weights averaged last, with its momentum."
+        )
     return notes.model_listing(results, model, f"Memory of {model} by kind", rows, legend)
 
 

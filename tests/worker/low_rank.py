@@ -1,6 +1,6 @@
 """A small model trained by DDP with the hook of PowerSGD, beside the reference of a parity gate.
 
-    torchrun --nproc-per-node 2 low_rank.py 2 remember        rank 0 prints how far the two are apart
+    torchrun --nproc-per-node 2 low_rank.py 2        rank 0 prints how far the two are apart at rank 2
 
 Buckets are small, so that there are several; each step accumulates over two micro-batches. `forget`: what a step leaves
 out is lost (no error feedback).
@@ -78,10 +78,12 @@ def off(ours: torch.Tensor, right: torch.Tensor) -> float:
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    data = batches(dist.get_world_size())
-    ours, buckets, _ = by_hook(int(sys.argv[1]), data, sys.argv[2])
-    reference = LowRank([model()], dist.get_world_size(), RATE, int(sys.argv[1]), SEED)
+    rank, workers = int(sys.argv[1]), dist.get_world_size()
+    data = batches(workers)
+    right = by_reference(LowRank([model()], workers, RATE, rank, SEED), data)
+    remembers, buckets, _ = by_hook(rank, data)
+    forgets, _, _ = by_hook(rank, data, "forget")
     if dist.get_rank() == 0:
-        print(json.dumps({"off": off(ours, by_reference(reference, data)), "buckets": buckets}))
+        print(json.dumps({"off": off(remembers, right), "forgetful": off(forgets, right), "buckets": buckets}))
     dist.barrier()
     dist.destroy_process_group()

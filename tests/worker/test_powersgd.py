@@ -43,14 +43,13 @@ def test_one_worker_trains_what_the_reference_does_and_what_forgets_does_not(ran
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "low", "high"), [("remember", 0.0, BOUND), ("forget", 1e-4, 1.0)])
-def test_two_workers_with_several_buckets_train_what_one_process_simulates(how: str, low: float, high: float) -> None:
+def test_two_workers_with_several_buckets_train_what_one_process_simulates() -> None:
     """torch's own hook hangs here."""
     script = Path(__file__).with_name("low_rank.py")
-    done = forked.run(["torchrun", "--standalone", "--nproc-per-node", "2", script, "2", how])
+    done = forked.run(["torchrun", "--standalone", "--nproc-per-node", "2", script, "2"])
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout)
-    assert said["buckets"] > 2 and low <= said["off"] < high
+    assert said["buckets"] > 2 and said["off"] < BOUND and said["forgetful"] > 1e-4
 
 
 @pytest.mark.usefixtures("alone")
