@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from analysis.frames.rows import WHO, ConfigurationRow, numbers, whole
 from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.records.schema import AveragingRound, RankReport, Record, samples_per_second
+from scaling_study.records.schema import AveragingRound, GroupBytes, RankReport, Record, samples_per_second
 from scaling_study.stats.intervals import step_trend, throughput, within_runs
 from scaling_study.stats.network import sent_share
 
@@ -201,15 +201,32 @@ def bytes_sent(rank: RankReport, kind: str = "") -> int | None:
 
 def algorithm_bytes(ranks: Sequence[RankReport]) -> float | None:
     """Bytes that a rank sends in one step by the algorithms of its library, mean over the ranks: the payload of each
-    kind times `sent_share`. None where the payload is not counted, or the algorithm not known, or which of a pipeline's
-    workers reduce together."""
-    kinds = [{kind: size for kind, size in rank.communication_bytes.items() if size} for rank in ranks]
-    if any(not known and rank.allreduce_bytes is None for known, rank in zip(kinds, ranks, strict=True)):
+    kind times `sent_share`, of the ranks that a mesh has in its group. None where the payload is not counted, or the
+    algorithm not known, or which of a pipeline's workers reduce together."""
+    if any(rank.allreduce_bytes is None and not any(rank.communication_bytes.values()) for rank in ranks):
         return None
-    shares = {kind: sent_share(kind, len(ranks), library(ranks)) for each in kinds for kind in each}
-    if None in shares.values() or (ranks[0].stages and shares.keys() - {"send"}):
+    every = [each for rank in ranks for each in _by_group(rank, len(ranks))]
+    shares = [sent_share(each.kind, each.ranks, library(ranks)) for each in every]
+    of_some = ranks[0].stages and not ranks[0].communication_groups
+    if None in shares or (of_some and any(each.kind != "send" for each in every)):
         return None
-    return sum(size * (shares[kind] or 0.0) for each in kinds for kind, size in each.items()) / len(ranks)
+    return sum(each.bytes * (share or 0.0) for each, share in zip(every, shares, strict=True)) / len(ranks)
+
+
+def _by_group(rank: RankReport, all_ranks: int) -> list[GroupBytes]:
+    """What a rank handed to collectives in one step; where no group is known, as if each was of `all_ranks`."""
+    counted = [GroupBytes(kind, "", all_ranks, size) for kind, size in rank.communication_bytes.items()]
+    return [each for each in rank.communication_groups or counted if each.bytes]
+
+
+def mesh_bytes(ranks: Sequence[RankReport]) -> str | None:
+    """`shard (2): all_gather 1.2 MB, reduce_scatter 0.6 MB; replicate (2): allreduce 0.3 MB`, of the first rank; None
+    where all collectives were of all ranks."""
+    groups: dict[str, list[str]] = {}
+    for each in ranks[0].communication_groups:
+        name = f"{printable(each.group)} ({each.ranks})" if each.group else f"{each.ranks} ranks"
+        groups.setdefault(name, []).append(f"{printable(each.kind)} {each.bytes / 1e6:.3g} MB")
+    return "; ".join(f"{name}: {', '.join(parts)}" for name, parts in groups.items()) or None
 
 
 def carrier(ranks: Sequence[RankReport]) -> str:

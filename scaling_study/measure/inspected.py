@@ -2,8 +2,8 @@
 
     phases       each timed between two waits for the device                        up to ten, a fourth of the timed
     arrivals     when each gradient is there                                        one step
-    counted      bytes given to collectives, sent by the host, held, and moved      one step
-    overlap      of communication and computing, under torch's profiler             one step
+    counted      bytes given to collectives, sent by the host, held, and moved      one step, or period of steps
+    overlap      of communication and computing, under torch's profiler             likewise
 
 A long step is counted under the profiler, and where few are timed, phases are timed while gradients arrive: then two
 steps show it all. What watching takes is nothing beside seconds.
@@ -82,13 +82,13 @@ class Arrivals:
 
 
 def watchable(trial: Trial) -> bool:
-    """True where each worker leaves whole gradients in plain parameters: no shards, stages, or replicas of one process.
+    """True where each worker sends whole gradients of plain parameters: no shards, stages, or replicas of one process.
 
     Only throughput is predicted, so nothing is watched where something else is looked for.
     """
     table = FRAMEWORKS[trial.framework]
     parts = table.shards or table.cuts_model or trial.tensor_parallel
-    plain = table.trains and not (parts or table.one_process or table.has_rounds)
+    plain = table.trains and not (parts or table.one_process or table.has_rounds or "sync_every" in table.axes)
     return plain and trial.find is None
 
 
@@ -301,8 +301,9 @@ def inspect(
     `timed_steps`: how many there are, before or after. `is_long`: as Window.is_long has it.
     """
     workload, wire, traffic, arrivals = training.workload, training.wire, Traffic(), Arrivals(ranks.device)
+    period = training.period
     watched = list(workload.model.parameters()) if watchable(trial) else []
-    steps = max(1, min(MOST_STEPS, timed_steps // 4))
+    steps = training.whole_periods(max(1, min(MOST_STEPS, timed_steps // 4)))
     overlaps, together = ranks.world_size > 1 and trial.find is None, is_long and steps == 1
     memory.note_setup()
     if training.timeline:
@@ -313,24 +314,33 @@ def inspect(
         with arrivals.watching(watched, training.phase):
             step(next(workload.batches))
 
+    def one_period() -> None:
+        for _ in range(period):
+            step(next(workload.batches))
+
     def counted() -> None:  # by now frameworks gather and reduce as always
         with memory.watching(), wire, traffic:
-            step(next(workload.batches))
+            one_period()
 
     if not (overlaps and is_long):
         counted()
     observed = Observed(None, None)
     if overlaps:
-        observed = observe(counted if is_long else lambda: step(next(workload.batches)), wire, ranks.device)
+        observed = observe(counted if is_long else one_period, wire, ranks.device)
     trace(step, workload, ranks)
+
+    def a_step(total: int | None) -> int | None:
+        return None if total is None else round(total / period)
+
     fields = described(training, trial, ranks) | {
         "phases": phases,
         "gradients": arrivals.gradients,
-        "allreduce_bytes": gradient_bytes(wire, trial, ranks),
-        "communication_bytes": dict(wire.bytes),
+        "allreduce_bytes": a_step(gradient_bytes(wire, trial, ranks)),
+        "communication_bytes": {kind: a_step(size) for kind, size in wire.bytes.items()},
+        "communication_groups": within_groups(wire, period, ranks.world_size),
         "transport": traffic.carrier(sum(wire.bytes.values())),
-        "sent_bytes": traffic.by_sockets,
-        "moved_bytes": wire.moved_bytes if operators_are_seen(trial) else None,
+        "sent_bytes": a_step(traffic.by_sockets),
+        "moved_bytes": a_step(wire.moved_bytes) if operators_are_seen(trial) else None,
         "overlap": observed.overlap,
         "nccl_kernels": observed.nccl_kernels,
         "memory": memory.by_kind(not trial.warm),
@@ -346,7 +356,15 @@ def inspect(
 def gradient_bytes(wire: Wire, trial: Trial, ranks: Ranks) -> int | None:
     """Bytes of gradients handed to reductions in the counted step; None where that is not known, as where workers that
     share matrices reduce activations in the same way."""
-    return None if trial.tensor_parallel else wire.reduced_bytes(ranks.world_size // (trial.stages or 1))
+    return None if trial.tensor_parallel else wire.reduced_bytes(ranks.world_size // (trial.workers // trial.data_parallel))
+
+
+def within_groups(wire: Wire, period: int, world_size: int) -> list[schema.GroupBytes]:
+    """Bytes of a step by kind of collective and its ranks; empty where all collectives were of all ranks."""
+    known = [(kind, group, round(size / period)) for (kind, group), size in wire.by_group.items()]
+    if all(group.ranks in (0, world_size) for _, group, _ in known):
+        return []
+    return [schema.GroupBytes(kind, group.name, group.ranks or world_size, size) for kind, group, size in known]
 
 
 @functools.cache

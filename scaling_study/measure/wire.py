@@ -1,14 +1,16 @@
 """Bytes of one step: handed to collectives, sent by sockets, and moved through memory by operators.     [torch]
 
 Collectives of torch.distributed are operators of torch's dispatcher, whoever calls them: DDP's reducer in C++,
-FSDP, DeepSpeed, FairScale. During one step that is not timed, and only then, they pass through here on their way.
+FSDP, DeepSpeed, FairScale, hooks on threads of Gloo. During one step that is not timed (one period of steps, where
+communication is not in every step), and only then, they pass through here on their way.
 A library with collectives of its own names the function through which it hands over tensors:
 
     wire.watch(horovod.torch.optimizer, "allreduce_async_", "allreduce")
 
 Counted is the size of the whole tensor that a collective works on: what goes into an allreduce or a reduce-scatter,
 what comes out of an all-gather. This is the payload. What a library's algorithm sends for it is
-`scaling_study.stats.network.sent_share`; what left through TCP sockets, `sent_by_sockets` counts.
+`scaling_study.stats.network.sent_share`; what left through TCP sockets, `sent_by_sockets` counts. Bytes of a collective
+of some ranks are told apart by their number and by the dimension of the mesh that they are: `Wire.by_group`.
 
 In the same step every operator of torch passes, forward, backward and update: `moved_bytes` adds up what each of them
 reads and writes, as if no cache kept anything (analysis/views/roofline.py).
@@ -21,15 +23,18 @@ import math
 import os
 import socket
 import struct
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch._C._distributed_c10d import _resolve_process_group
+from torch.distributed import ProcessGroup
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scaling_study.observe.inside import KINDS, REDUCTIONS, tensor_bytes
+from scaling_study.observe.inside import COLLECTIVES, KINDS, REDUCTIONS, on_every_thread, tensor_bytes, whole_bytes
 
 # Operators of torch by what they leave alone. Anything else reads all that it is given.
 MOVE_NOTHING = ("_unsafe_view", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
@@ -38,21 +43,32 @@ OVERWRITE = ("copy_", "fill_", "zero_")
 UNREAD = {"nll_loss_backward": "self"}  # an argument that only lends its shape
 
 
+class Group(NamedTuple):
+    """The ranks that a collective is of."""
+
+    name: str = ""  # a dimension of a mesh, as in init_device_mesh; empty: it has none
+    ranks: int = 0  # 0: not known
+
+
+UNKNOWN = Group()
+OF_MESH = "mesh_"  # what torch describes the group of a mesh's dimension by, and the dimension
+
+
 class Wire:
     """Counts while it is entered as a context: `with wire: step()`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *reductions: str) -> None:
+        """`reductions`: kinds by which this framework reduces gradients, beside REDUCTIONS."""
+        self.reductions = (*REDUCTIONS, *reductions)
         self.bytes: defaultdict[str, int] = defaultdict(int)  # by kind of collective
+        self.by_group: defaultdict[tuple[str, Group], int] = defaultdict(int)  # likewise, and by its ranks
         self.largest: defaultdict[str, int] = defaultdict(int)  # bytes of the largest call, by kind
         self.unknown = False  # the framework hands over its gradients where they cannot be counted
+        self.moved_bytes = 0  # through memory, by operators that were called; not by those inside a compiled model
         self._watched: list[tuple[Any, str, str, Callable[[Any], bool] | None]] = []
         self._originals: list[tuple[Any, str, Any]] = []
-        self._dispatched = Dispatched(self.count)
-
-    @property
-    def moved_bytes(self) -> int:
-        """Through memory, by the operators that were called; those inside a compiled model are not."""
-        return self._dispatched.moved_bytes
+        self._dispatched = Dispatched(self)
+        self._lock = threading.Lock()
 
     def watch(self, owner: Any, name: str, kind: str, done: Callable[[Any], bool] | None = None) -> None:
         """Count the tensors in the arguments of `owner.name` as `kind` (allreduce, all_gather, ...).
@@ -61,21 +77,29 @@ class Wire:
         """
         self._watched.append((owner, name, kind, done))
 
-    def count(self, kind: str, size: int) -> None:
-        self.bytes[kind] += size
-        self.largest[kind] = max(self.largest[kind], size)
+    def count(self, kind: str, size: int, group: Group = UNKNOWN) -> None:
+        with self._lock:  # hooks may communicate on threads of their own
+            self.bytes[kind] += size
+            self.by_group[kind, group] += size
+            self.largest[kind] = max(self.largest[kind], size)
+
+    def move(self, size: int) -> None:
+        with self._lock:
+            self.moved_bytes += size
 
     def reduced_bytes(self, data_parallel: int) -> int | None:
         """Gradient bytes handed to reductions in the counted step; None where that cannot be known.
 
         Workers that share the data and seem to hand over nothing do it where it cannot be counted.
         """
-        reduced = sum(self.bytes.get(kind, 0) for kind in REDUCTIONS)
+        reduced = sum(self.bytes.get(kind, 0) for kind in self.reductions)
         return None if self.unknown or (data_parallel > 1 and not reduced) else reduced
 
     def __enter__(self) -> Wire:
         for owner, name, kind, _ in self._watched:
             self._replace(owner, name, self._counting(getattr(owner, name), kind))
+        for owner, name, function in on_every_thread(self._dispatched):
+            self._replace(owner, name, function)
         self._dispatched.__enter__()
         return self
 
@@ -100,7 +124,8 @@ class Wire:
             self._restore()
 
     def _replace(self, owner: Any, name: str, function: Any) -> None:
-        self._originals.append((owner, name, getattr(owner, name)))
+        original = vars(owner).get(name, getattr(owner, name))  # as it lies there: a method of C++ is no function
+        self._originals.append((owner, name, original))
         setattr(owner, name, function)
 
     def _restore(self) -> None:
@@ -118,27 +143,40 @@ class Wire:
 
 
 class Dispatched(TorchDispatchMode):
-    """Tells every collective that passes torch's dispatcher on this thread (backward's threads inherit it), and adds up
-    the bytes that torch's own operators move."""
+    """Tells a wire of every collective that passes torch's dispatcher on this thread, those of backward's threads
+    included, and of the bytes that torch's own operators move. Other threads enter it by `on_every_thread`."""
 
-    def __init__(self, count: Any) -> None:
+    def __init__(self, wire: Wire) -> None:
         super().__init__()
-        self.count = count
-        self.moved_bytes = 0
+        self.wire = wire
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(kind.__name__ == "DTensor" for kind in types):
             return NotImplemented  # it comes back as the plain operators, and the collectives, that it is made of
-        if func.namespace in ("c10d", "_c10d_functional"):
+        kwargs = kwargs or {}
+        made = func(*args, **kwargs)
+        if func.namespace in COLLECTIVES:
             name = func.name().partition("::")[2]
-            kind = next((kind for word, kind in KINDS.items() if word in name), None)
-            if kind:  # gathering and scattering name both the whole and its parts: the whole is the larger
-                sizes = [tensor_bytes(value) for value in args]
-                self.count(kind, max(sizes, default=0))
-        made = func(*args, **(kwargs or {}))
-        if func.namespace == "aten":
-            self.moved_bytes += moved_bytes(func, args, kwargs or {}, made)
+            if kind := next((kind for word, kind in KINDS.items() if word in name), None):
+                self.wire.count(kind, whole_bytes(args, kwargs, made), group_of(func, args, kwargs))
+        elif func.namespace == "aten":
+            self.wire.move(moved_bytes(func, args, kwargs, made))
         return made
+
+
+def group_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Group:
+    """The ranks that one call of a collective is of. `func`: an OpOverload."""
+    given = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)} | dict(kwargs)
+    group = given.get("process_group", given.get("group_name"))
+    if isinstance(group, str):
+        group = _resolve_process_group(group)  # type: ignore[arg-type]
+    elif isinstance(group, torch.ScriptObject):
+        group = ProcessGroup.unbox(group)
+    if not isinstance(group, ProcessGroup):
+        return UNKNOWN
+    whole = group.size() == torch.distributed.get_world_size()
+    name = "" if whole else str(group.group_desc)
+    return Group(name.removeprefix(OF_MESH) if name.startswith(OF_MESH) else "", group.size())
 
 
 def moved_bytes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> int:

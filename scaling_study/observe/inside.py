@@ -5,8 +5,8 @@
 
 A mode of torch's dispatcher sees every operator meanwhile, those of backward and the collectives among them: DDP's
 reducer in C++, FSDP and DeepSpeed call `c10d::allreduce_` and its like. It counts by shapes and passes everything on.
-Functions of torch.distributed are not wrapped, and torch's profiler is left to the script. Horovod's optimizers hand
-gradients over by functions of Python, which are replaced meanwhile.
+A collective or a callback on another thread enters the mode there, by methods of torch that are replaced meanwhile; so
+are the functions of Python by which Horovod's optimizers hand gradients over. torch's profiler is left to the script.
 
 FLOPs are those of torch.utils.flop_counter: matrix products, convolutions and attention, two a multiply-add. Bytes are
 of a collective's whole tensor: of the input of an allreduce or a reduce-scatter, of the result of an all-gather. What
@@ -17,6 +17,7 @@ A step takes longer while it is looked at, and its line says so (`looked_at`): n
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import resource
@@ -43,6 +44,7 @@ KINDS = {  # a part of a collective's name -> how a record calls it; the first t
     "scatter": "scatter",
     "send": "send",
 }
+COLLECTIVES = ("c10d", "_c10d_functional", "_dtensor")  # libraries of torch that have some
 REDUCTIONS = ("allreduce", "reduce_scatter", "reduce")  # of gradients
 PRODUCT = re.compile(
     r"(?:^|_)(?:mm|bmm|addmm|baddbmm|matmul|linear|conv|convolution|attention|attn|rnn|lstm|gru)(?:_|$)"
@@ -86,13 +88,14 @@ class Counts:
 
     def _saw(self, operator: Any, args: Any, kwargs: Any, result: Any) -> None:
         library, _, name = str(operator.name()).partition("::")
-        if library in ("c10d", "_c10d_functional"):
+        if library in COLLECTIVES:
             kind = next((kind for word, kind in KINDS.items() if word in name), "")
             self.cut |= kind == "send" or name.startswith("recv")
+            size = whole_bytes(args, kwargs, result)
             if kind == "allreduce":
-                self.reduces(max(map(tensor_bytes, args), default=0))
-            elif kind:  # gathering and scattering name both the whole and its parts: the whole is the larger
-                self.bytes[kind] += max(map(tensor_bytes, args), default=0)
+                self.reduces(size)
+            elif kind:
+                self.bytes[kind] += size
             return
         part = self.part()
         formula = self.formulas.get(getattr(operator, "_overloadpacket", operator)) if part in PARTS else None
@@ -133,6 +136,54 @@ def tensor_bytes(value: Any) -> int:
     if hasattr(value, "element_size"):
         return int(value.numel() * value.element_size())
     return sum(map(tensor_bytes, value)) if isinstance(value, (list, tuple)) else 0
+
+
+def whole_bytes(args: Iterable[Any], kwargs: Mapping[str, Any], result: Any) -> int:
+    """Bytes of the whole tensor of a collective: the largest value among its arguments and results.
+
+    Gathering and scattering name the whole and its parts. A functional all-gather is given a part, and returns the
+    whole.
+    """
+    results = result if isinstance(result, tuple) else (result,)
+    return max(map(tensor_bytes, (*args, *kwargs.values(), *results)), default=0)
+
+
+def on_every_thread(mode: Any) -> list[tuple[Any, str, Any]]:
+    """(owner, name, function): what is to replace torch's own while `mode` is on.
+
+    A mode of the dispatcher is of the thread that entered it, and of the threads of its backward. A callback of a
+    future runs in the thread that completes the future, such as one of Gloo's: PowerSGD and other hooks of DDP
+    communicate there. So do threads of a script.
+    """
+    torch = sys.modules["torch"]
+    future, group = torch._C.Future, getattr(torch.distributed, "ProcessGroup", None)
+    methods = [name for name in vars(group) if not name.startswith("__")] if group else []
+    return [
+        *((future, name, calling_back(getattr(future, name), mode)) for name in ("then", "add_done_callback")),
+        *((group, name, entering(getattr(group, name), mode)) for name in methods if any(w in name for w in KINDS)),
+    ]
+
+
+def calling_back(register: Callable[..., Any], mode: Any) -> Callable[..., Any]:
+    """A method that registers a callback with a future; the callback runs under the mode."""
+    return lambda future, callback: register(future, entering(callback, mode))
+
+
+def entering(function: Callable[..., Any], mode: Any) -> Callable[..., Any]:
+    """The function, under the mode in a thread that has not entered it."""
+    modes = sys.modules["torch.utils._python_dispatch"]
+
+    @functools.wraps(function)
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        if any(each is mode for each in modes._get_current_dispatch_mode_stack()):
+            return function(*args, **kwargs)
+        modes._push_mode(mode)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            modes._pop_mode()
+
+    return entered
 
 
 class StepInspection:
@@ -202,6 +253,8 @@ class StepInspection:
         self.counts = Counts(formulas, self.part)
         self._watch_horovod(self.counts)
         self.mode = counting(modes, self.counts)
+        for owner, function, replacement in on_every_thread(self.mode):
+            self._replace(owner, function, replacement)
         self.mode.__enter__()
 
     def _take(self) -> None:
@@ -250,13 +303,16 @@ class StepInspection:
             return None, backend
         return dict(counts.bytes), backend
 
+    def _replace(self, owner: Any, name: str, function: Any) -> None:
+        self.replaced.append((owner, name, vars(owner)[name]))  # as it lies there: a method of C++ is no function
+        setattr(owner, name, function)
+
     def _watch_horovod(self, counts: Counts) -> None:
         optimizers = sys.modules.get("horovod.torch.optimizer")
         for name in HAND_OVER:
             original = getattr(optimizers, name, None)
             if original is not None:
-                self.replaced.append((optimizers, name, original))
-                setattr(optimizers, name, handing_over(original, counts))
+                self._replace(optimizers, name, handing_over(original, counts))
 
     def is_over(self, steps: int) -> bool:
         """After so many whole steps, none is looked at, nor will any be."""

@@ -145,6 +145,7 @@ def _with_itself(report: RankReport) -> Iterator[str]:
         "peak_memory_bytes": report.peak_memory_bytes,
         "energy_joules": report.energy_joules,
         **{f"communication_bytes of {kind}": size for kind, size in report.communication_bytes.items()},
+        **{f"{each.kind} of {each.group}": each.bytes for each in report.communication_groups},
         **{f"memory of {kind}": size for kind, size in report.memory.items()},
     }
     for name, size in sizes.items():

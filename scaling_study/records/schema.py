@@ -197,6 +197,18 @@ class Lateness:
 
 
 @dataclass(frozen=True)
+class GroupBytes:
+    """Bytes that a rank handed to collectives of one kind and of one group of ranks in one step."""
+
+    __pydantic_config__ = STRICT
+
+    kind: str  # as in communication_bytes
+    group: str  # its dimension of a mesh, such as `shard`; empty: it has no name, or is of all ranks
+    ranks: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class RankReport:
     """Measurements of one rank. Times are seconds, sizes bytes."""
 
@@ -264,6 +276,7 @@ class RankReport:
     first_losses: list[float | None] = field(default_factory=list)  # of its first steps, where a command was observed
     first_learning_rates: list[float | None] = field(default_factory=list)  # likewise
     late: Lateness | None = None  # of a command on several workers (launch/observed.py)
+    communication_groups: list[GroupBytes] = field(default_factory=list)  # communication_bytes of meshes, by dimension
 
     def __post_init__(self) -> None:
         if self.training == TrainingReport():  # {} of records before this one was a type
