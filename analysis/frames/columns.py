@@ -25,6 +25,7 @@ from analysis.frames.measured import (
     bytes_sent,
     carrier,
     energy_of_devices,
+    mesh_bytes,
 )
 from scaling_study.records.schema import RankReport, busy_elsewhere_cores
 from scaling_study.settings import CHECKOUT
@@ -243,6 +244,14 @@ TRIALS: tuple[Column, ...] = (  # results.csv
         "sent_bytes",
         unit="B",
         doc="that the TCP sockets of one worker sent in that step: 0 where shared memory or a GPU's links carried them",
+    ),
+    Column(
+        "communication_groups",
+        str,
+        together=mesh_bytes,
+        repeats=different,
+        doc="communication_bytes of rank 0 by dimension of its mesh and kind: `shard (2): all_gather 1.2 MB; replicate "
+        "(2): allreduce 0.3 MB`. Empty where all collectives are of all workers",
     ),
     Column(
         "carrier",

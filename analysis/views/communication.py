@@ -38,6 +38,7 @@ COLUMNS = (
     "communication_bytes",
     "algorithm_bytes",
     "sent_bytes",
+    "communication_groups",
     "of_fp32",
     "bytes_per_parameter",
     "carrier",
@@ -76,6 +77,7 @@ def listing(results: Results, model: str) -> Listing | None:
         for name in COMMUNICATION_COLUMNS
         if (pd.to_numeric(sent[name]) > 0).any()
     }
+    meshes = any(known(text) and text for text in sent.communication_groups)
     rows = [
         {
             "configuration (MB a worker and step)": series_name(row, results),
@@ -83,9 +85,10 @@ def listing(results: Results, model: str) -> Listing | None:
             "payload": megabytes(row["communication_bytes"]) or "not counted",
             "sent by algorithm": megabytes(row["algorithm_bytes"]),
             "by sockets": megabytes(row["sent_bytes"]),
+            **({"by dimension of the mesh": text_of(row["communication_groups"])} if meshes else {}),
             "of fp32": f"{row['of_fp32']:.3f}" if known(row["of_fp32"]) else "",
             "bytes per parameter": f"{row['bytes_per_parameter']:.2f}" if known(row["bytes_per_parameter"]) else "",
-            "carried by": row["carrier"] if known(row["carrier"]) else "",
+            "carried by": text_of(row["carrier"]),
             "overlap": f"{100 * row['overlap']:.0f} %" if known(row["overlap"]) else "",
         }
         for row in as_rows(sent)
@@ -110,6 +113,10 @@ def listing(results: Results, model: str) -> Listing | None:
     if sent.framework.isin([name for name, table in FRAMEWORKS.items() if "sync_every" in table.axes]).any():
         legend.append("Workers that average weights every H steps: the bytes of one averaging over H.")
     return notes.model_listing(results, model, f"Communication of {model} by kind", rows, legend)
+
+
+def text_of(value: Any) -> str:
+    return str(value) if known(value) else ""
 
 
 # Did gradients travel, and weights gather, as a fast run of this framework would?

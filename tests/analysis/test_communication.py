@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from planted_pipelines import Pipeline, plant_pipelines
 
 from analysis.frames import measured, results
 from analysis.views import communication
+from scaling_study.records.schema import GroupBytes
 
 WHOLE = 4 * PARAMETERS["resnet18"]
 DDP = Planted("torch_ddp", workers=2, allreduce="fp32", counted=True)
@@ -52,6 +54,40 @@ def test_four_units_leave_a_rank_over_gloo_where_nccl_sends_three(backend: str, 
     assert measured.algorithm_bytes(ranks) == units * WHOLE / 2
     ranks[0].communication_bytes["gossip"] = 5
     assert measured.algorithm_bytes(ranks) is None, "nobody knows what that takes"
+
+
+GROUPS = [
+    GroupBytes("all_gather", "shard", 2, 2 * WHOLE),
+    GroupBytes("reduce_scatter", "shard", 2, WHOLE),
+    GroupBytes("allreduce", "replicate", 4, WHOLE // 2),
+]
+
+
+def test_bytes_of_a_mesh_are_sent_among_the_ranks_of_each_dimension(tmp_path: Path) -> None:
+    sent = {"all_gather": 2 * WHOLE, "reduce_scatter": WHOLE, "allreduce": WHOLE // 2}
+    trial = replace(FSDP, workers=8).trial()
+    ranks = [
+        rank_report(
+            trial, rank, [0.1], communication_bytes=sent, communication_groups=GROUPS, backend={"backend": "nccl"}
+        )
+        for rank in range(8)
+    ]
+    assert measured.algorithm_bytes(ranks) == (2 * 1 / 2 + 1 / 2 + 1 / 2 * 2 * 3 / 4) * WHOLE
+    assert measured.mesh_bytes(ranks) == (
+        f"shard (2): all_gather {2e-6 * WHOLE:.3g} MB, reduce_scatter {1e-6 * WHOLE:.3g} MB; "
+        f"replicate (4): allreduce {5e-7 * WHOLE:.3g} MB"
+    )
+    folder = plant(tmp_path, both(FSDP))
+    for path in folder.glob("trials/*/record.json"):
+        record = json.loads(path.read_text())
+        if record["trial"]["allreduce"] == "fp32":
+            for rank in record["ranks"]:
+                rank["communication_groups"] = [asdict(each) for each in GROUPS]
+        path.write_text(json.dumps(record))
+    listing = communication.listing(results.read(folder), "resnet18")
+    assert listing
+    column = listing.header.index("by dimension of the mesh")
+    assert [row[column] for row in listing.rows] == [measured.mesh_bytes(ranks), ""]
 
 
 @pytest.mark.parametrize(
