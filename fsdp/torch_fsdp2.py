@@ -5,26 +5,28 @@
 A diff against data_parallel/torch_ddp.py shows all that FSDP2 asks for: `fully_shard` on each block of the model, then
 on what is left. Such a unit's weights are all-gathered before it computes and dropped after; in backward its gradients
 are reduce-scattered, so that a worker gets the mean of its own shard only, and steps that (ZeRO: Rajbhandari et al.,
-arXiv 1910.02054; FSDP: Zhao et al., arXiv 2304.11277). On a GPU the next unit is on its way meanwhile. As one unit
-(--wrap none) the model is gathered whole, with nothing to overlap (F24): the record says how many units there are.
+arXiv 1910.02054; FSDP: Zhao et al., 2304.11277). On a GPU the next unit is on its way meanwhile. As one unit (--wrap
+none) the model is gathered whole, with nothing to overlap (F24): the record says how many units there are.
 
 --zero-stage 3 (also if left out) drops a unit's weights after its forward and gathers them again for its backward; 2
 keeps them in between. The outermost unit's are kept: backward needs them at once (torch's advice and default); with
---tuned-for memory it drops them too. Between steps all hold shards only. One step of P parameters, R of them in the
-outermost unit, with each tensor's first dimension padded to a multiple of n, hands over
+--tuned-for memory it drops them too. Between steps all hold shards only. --shard-group s shards within groups of s
+workers and averages gradients between them (hybrid sharding): each group holds a copy of the model. Left out, s is n.
+One step of P parameters, R of them in the outermost unit, each tensor's first dimension padded to a multiple of s:
 
-    all_gather        P x 4 bytes in every micro-batch, at stage 3 (2 P - R) x 4; tuned for memory 2 P x 4
-    reduce_scatter    P x 4 once; with --allreduce fp16 or bf16 P x 2. At stage 3 this saves 1/6 of the sum, not half
+    all_gather        in a group: P x 4 bytes in every micro-batch, at stage 3 (2 P - R) x 4; tuned for memory 2 P x 4
+    reduce_scatter    in a group: P x 4 once; with --allreduce fp16 or bf16 P x 2: at stage 3 1/6 of the sum is saved
+    allreduce         between groups, of each shard with its copies: P x 4 / s once, or P x 2 / s; none where s is n
 
-A block that is used L times (ALBERT) is gathered 2 L times at stage 3, and reduced once. In 16-bit compute matrices are
+Gloo reduce-scatters by an allreduce of which a worker keeps its part. --reduce-scatter all_to_all sends each worker its
+part alone, to be summed there: half of that, so that a step tuned for memory sends three units in place of four. A
+block that is used L times (ALBERT) is gathered 2 L times at stage 3, and reduced once. In 16-bit compute matrices are
 gathered in 16 bits too; vectors (normalisation, biases) in fp32.
 """
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from scaling_study import train, workloads
@@ -32,10 +34,16 @@ from scaling_study.measure import Phase, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
+from scaling_study.worker.with_fsdp2 import (
+    CASTS_MATRICES_ONLY,
+    GATHERED_IN_FP32,
+    SumOfParts,
+    averages,
+    gathered_in,
+    mesh_of,
+)
 
 SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}
-CASTS_MATRICES_ONLY = hasattr(MixedPrecisionPolicy, "param_dtype_override_fn")
-GATHERED_IN_FP32 = "weights are gathered in fp32: before torch 2.15 FSDP2 casts all of them or none"
 
 
 def join(trial: Trial) -> Ranks:
@@ -53,7 +61,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     optimizer = workload.optimizer(model.parameters())
 
     # 3 one optimiser step
-    phase, wire = Phase(ranks.device), Wire()
+    phase, wire = Phase(ranks.device), Wire("all_to_all")
     scaler = torch.amp.GradScaler(ranks.device.type, enabled=trial.precision == "fp16")
 
     def step(batch: workloads.Batch) -> torch.Tensor:
@@ -71,9 +79,11 @@ def build(trial: Trial, ranks: Ranks) -> Training:
             optimizer.zero_grad()
         return sum(losses)
 
+    def buckets() -> dict:  # one unit's gradients, copied together; and once more where all workers' parts are summed
+        return {"buckets": wire.largest["reduce_scatter"] + 2 * wire.largest["all_to_all"]}
+
     return Training(
-        step, workload, optimizer, phase, wire, weights=lambda: whole(model), backend={"units": units},
-        held=lambda: {"buckets": wire.largest["reduce_scatter"]},  # one unit's gradients, copied together
+        step, workload, optimizer, phase, wire, weights=lambda: whole(model), backend={"units": units}, held=buckets,
         state=train.Distributed(model, optimizer), scaler=scaler,
     )  # fmt: skip
 
@@ -82,9 +92,8 @@ def shard(model: nn.Module, blocks: tuple[type[nn.Module], ...], trial: Trial, r
     """Wrap every block and then the model, inner before outer; how many units that makes.
 
     `precision` means what it does elsewhere: autocast, in the workload's loss, chooses what is computed in 16 bits. A
-    matrix cast before it is gathered is rounded as autocast would do after. But half as much travels, and autograd
-    keeps no 16-bit copy of what was dropped. Vectors stay fp32, as BatchNorm's statistics are: torch mixes them with
-    no other weights.
+    matrix cast before it is gathered is rounded as autocast would do after, but half as much travels. Vectors stay
+    fp32, as BatchNorm's statistics are: torch mixes them with no other weights.
     """
     own = next(model.parameters()).dtype  # fp32, or fp64: reducing that in fp32 would be a compression
     policy = MixedPrecisionPolicy(
@@ -92,30 +101,18 @@ def shard(model: nn.Module, blocks: tuple[type[nn.Module], ...], trial: Trial, r
         reduce_dtype=SIXTEEN_BIT.get(trial.allreduce, own),
         cast_forward_inputs=False,
     )
-    mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
+    mesh = mesh_of(trial, ranks)
     units = [module for module in reversed([*model.modules()]) if module is model or isinstance(module, blocks)]
     drop = False if trial.zero_stage == 2 else True if trial.tuned_for == "memory" else None  # None: all but the root's
-    averaged = averages(ranks)
+    by_parts = trial.reduce_scatter == "all_to_all"
+    averaged = not by_parts and averages(mesh, ranks)
     for unit in units:
         fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=drop)
         if not averaged:
-            unit.set_force_sum_reduction_for_comms(True)
+            unit.set_force_sum_reduction_for_comms(True)  # divided by all workers
+        if by_parts:
+            unit.set_custom_reduce_scatter(SumOfParts())
     return len(units)
-
-
-def gathered_in(dtype: torch.dtype | None) -> dict:
-    """MixedPrecisionPolicy's keywords that gather matrices in `dtype` and vectors as they are, where this torch can."""
-    if dtype is None or not CASTS_MATRICES_ONLY:
-        return {}
-    vectors = {"param_dtype_override_fn": lambda parameter: parameter.dtype if parameter.ndim < 2 else None}
-    return {"param_dtype": dtype, **vectors}
-
-
-def averages(ranks: Ranks) -> bool:
-    """Whether a reduce-scatter that is asked for the mean gives it: by Gloo of torch 2.8 it is the sum, unsaid."""
-    own = torch.empty(1, device=ranks.device)
-    dist.reduce_scatter_tensor(own, torch.ones(ranks.world_size, device=ranks.device), op=dist.ReduceOp.AVG)
-    return own.item() == 1
 
 
 def whole(model: nn.Module) -> dict[str, torch.Tensor]:

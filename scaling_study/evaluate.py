@@ -34,7 +34,7 @@ ALONE: dict[str, Any] = {  # keys of how it was trained, of which evaluating kno
     **{"compile": False, "device": "auto", "oversubscribe": False},
     **dict.fromkeys(("hosts", "controller", "zero_stage", "schedule", "stages", "virtual_stages", "micro_batches")),
     **dict.fromkeys(("replicas", "stage_cut", "train_loop", "train_log", "train_keep", "find", "compile_scope")),
-    **dict.fromkeys(("sync_every", "outer")),
+    **dict.fromkeys(("sync_every", "outer", "shard_group", "reduce_scatter")),
 }
 
 

@@ -294,7 +294,15 @@ OURS: Mapping[str, Framework] = {
         script="fsdp/torch_fsdp2.py",
         launchers=("torchrun", "srun"),
         needs=("torch",),
-        axes={**PARALLEL_AXES, "allreduce": WIRES, "zero_stage": (2, 3), "wrap": WRAPS, "tuned_for": TUNED},
+        axes={
+            **PARALLEL_AXES,
+            "allreduce": WIRES,
+            "zero_stage": (2, 3),
+            "wrap": WRAPS,
+            "tuned_for": TUNED,
+            "shard_group": (),
+            "reduce_scatter": ("library", "all_to_all"),
+        },
         fp64_by_another_path=True,  # of reduce-scatter: torch 2.8's gave twice the gradients, in fp32 alone
         shards=3,
         communicates_in=("forward", "backward"),

@@ -287,7 +287,8 @@ def as_launched(trial: Trial, ranks: Ranks) -> Trial:
         **{key: RESOLVED[key] for key in left_open},
     )
     asked = {key: value for key, value in asdict(trial).items() if value is not None}
-    for key, message in rules.peer_problems(trial.framework, launched.workers, trial.batch_per_worker, asked):
+    faults = rules.peer_problems(trial.framework, launched.workers, trial.batch_per_worker, asked)
+    for key, message in (*faults, *rules.shard_problems(launched.workers, asked)):
         raise SystemExit(f"--{key.replace('_', '-')}: {message}")
     return in_full(launched) if framework.shares_batches else _reducing(launched)
 

@@ -86,6 +86,8 @@ SPREADING_KEYS = (
     "buffers",
     "tuned_for",
     "wrap",
+    "shard_group",
+    "reduce_scatter",
     "target_batch_size",
     "matchmaking_seconds",
     "averaging_timeout_seconds",

@@ -91,6 +91,8 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "buffers": lambda kind: f"{kind} buffers",
     "tuned_for": lambda aim: "" if aim == "speed" else f"tuned for {aim}",
     "wrap": lambda units: "one unit" if units == "none" else "",
+    "shard_group": lambda workers: f"shards over {workers}",
+    "reduce_scatter": lambda way: f"reduce-scatter by {way}",
     "weights": lambda file: f"weights {file}",
     "freeze": lambda part: f"{part} frozen",
     "part_learning_rates": lambda rates: f"learning rates {rates}",

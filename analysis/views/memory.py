@@ -108,7 +108,8 @@ def _saved(row: ConfigurationRow, among: Sequence[ConfigurationRow]) -> dict[str
     )
     whole, stage = reference["state_bytes"], stage_of(row)
     state = [float(reference[kind]) for kind in STATE]
-    should = None if stage is None else 1 - held(state, stage, int(row["workers"])) / whole
+    group = row["shard_group"] if known(row["shard_group"]) else row["workers"]
+    should = None if stage is None else 1 - held(state, stage, int(group)) / whole
     return {"reference": name, "saved": 1 - row["state_bytes"] / whole, "theory": should}
 
 

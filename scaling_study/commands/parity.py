@@ -30,7 +30,8 @@ from scaling_study.study import support
 from scaling_study.study.plan import Plan, Planned
 
 USUAL = ("framework", "model", "workers", "allreduce", "precision")
-TELLING = (*USUAL, "launcher", "controller", "zero_stage", "accumulation", "device", "held against")
+SHARDS = ("zero_stage", "shard_group", "reduce_scatter")
+TELLING = (*USUAL, "launcher", "controller", *SHARDS, "accumulation", "device", "held against")
 WIDTH = 150  # in a log file
 AGAIN = frozenset(schema.STATUSES) - {"ok", "unsupported"}
 

@@ -356,7 +356,11 @@ def inspect(
 def gradient_bytes(wire: Wire, trial: Trial, ranks: Ranks) -> int | None:
     """Bytes of gradients handed to reductions in the counted step; None where that is not known, as where workers that
     share matrices reduce activations in the same way."""
-    return None if trial.tensor_parallel else wire.reduced_bytes(ranks.world_size // (trial.workers // trial.data_parallel))
+    return (
+        None
+        if trial.tensor_parallel
+        else wire.reduced_bytes(ranks.world_size // (trial.workers // trial.data_parallel))
+    )
 
 
 def within_groups(wire: Wire, period: int, world_size: int) -> list[schema.GroupBytes]:

@@ -217,7 +217,10 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
     if table.cuts_model:
         for key, message in rules.pipeline_problems(sweep.framework, worker_count(keys), batch, keys):
             report(key, message)
-    for key, message in rules.mesh_problems(sweep.framework, worker_count(keys), keys):
+    for key, message in (
+        *rules.mesh_problems(sweep.framework, worker_count(keys), keys),
+        *rules.shard_problems(worker_count(keys), keys),
+    ):
         report(key, message)
     for key, message in rules.peer_problems(sweep.framework, worker_count(keys), batch, keys):
         report(key, message)

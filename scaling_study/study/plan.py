@@ -43,6 +43,7 @@ AS_LEFT_OUT: dict[str, Any] = {
     **{"train_loop": "ours", "wrap": "blocks", "weights": NONE, "freeze": NONE, "state_allreduce": "fp32", "env": ""},
     **{"gelu": "new", "vocabulary": PAIR_VOCABULARY, "cross_entropy": "whole", "compile_scope": "model"},
     **{"optimizer_kernels": "default", "classes": CLASSES, "resident_batches": 1, "checkpoint": NONE},
+    **{"reduce_scatter": "library"},
 }
 SIZES = ("batch_per_worker", "global_batch", "seed")  # keys that decide nothing of what follows the device
 T = TypeVar("T")
@@ -241,6 +242,7 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
         given.setdefault(key, RESOLVED[key])
     if workers == 1 and "buffers" in given:
         given["buffers"] = "local"  # there is nobody to synchronise with
+    given = rules.sharded(workers, given)
     given = {key: value for key, value in given.items() if key not in AS_LEFT_OUT or value != AS_LEFT_OUT[key]}
     if table.foreign:
         given.setdefault("allocator", "system")

@@ -1,4 +1,4 @@
-"""Faults of one combination of keys: peers, pipelines, training to a result. Pure."""
+"""Faults of one combination of keys: peers, pipelines, shards, training to a result. Pure."""
 
 from __future__ import annotations
 
@@ -252,6 +252,21 @@ def _uneven_parts(model_name: str, parts: int, attention: str, asked: int | None
             f"attention=all_to_all deals out heads, and context_parallel={parts} does not divide the "
             f"{decoder.kv_heads} key/value heads of {model_name}: attention=all_gather needs no such",
         )
+
+
+def shard_problems(workers: int, keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(key, message) of everything that is wrong about groups of workers that hold one copy of a model in shards."""
+    group = keys.get("shard_group")
+    if group is not None and workers % group:
+        yield "shard_group", f"shard_group={group} does not divide workers={workers}"
+
+
+def sharded(workers: int, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys without those of sharding that say nothing: a group of all workers, and what scatters to one."""
+    given = {key: value for key, value in keys.items() if key != "shard_group" or value != workers}
+    if given.get("shard_group", workers) == 1:
+        given.pop("reduce_scatter", None)
+    return given
 
 
 INSTEAD = ("epochs", "warmup_epochs", "find")

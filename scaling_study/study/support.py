@@ -230,9 +230,17 @@ def mesh(trial: Trial) -> dict[str, Any]:
     """The keys of a mesh's gate: matrices or sequences over two workers, twice where there are replicas."""
     shared = next((key for key in MESH if key in FRAMEWORKS[trial.framework].axes), None)
     if shared is None:
-        return {}
+        return shard_groups(trial)
     replicas = min(2, trial.replicas or 1)
     return {"workers": 2 * replicas, shared: 2, "replicas": replicas, "oversubscribe": replicas > 1}
+
+
+def shard_groups(trial: Trial) -> dict[str, Any]:
+    """The keys of a gate of several shard groups: two groups of two workers, or of one where they have one."""
+    if not trial.shard_group:
+        return {}
+    group = min(2, trial.shard_group)
+    return {"workers": 2 * group, "shard_group": group, "oversubscribe": group > 1}
 
 
 def smooth(gate: Trial) -> Trial:

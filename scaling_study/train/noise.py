@@ -72,7 +72,8 @@ class Noise:
         self.call = 1 if alone else trial.accumulation  # of a parameter's hook in a step: the one that is read
         self.factor = trial.accumulation if alone else 1  # a share of the loss is that much smaller than its own mean
         stage = FRAMEWORKS[trial.framework].shards if trial.zero_stage is None else trial.zero_stage
-        self.in_parts = stage > 0  # the mean gradient: each rank's optimiser has a part of it
+        group = trial.shard_group or ranks.world_size  # of ranks whose optimisers have a part each of the mean gradient
+        self.copies = ranks.world_size // group if stage > 0 else ranks.world_size  # of it, over all ranks
         self.incoming = trial.framework == "deepspeed_zero"  # its own hooks, of the same kind, were there first
         self.every, self.rows = 0, list[list[float]]()
         self.pending = list[tuple[int, torch.Tensor]]()  # (step, [small, big] on the device) since the last evaluation
@@ -126,7 +127,7 @@ class Noise:
         if self.pending:
             values = torch.stack([pair for _, pair in self.pending])
             totals = torch.tensor(self.ranks.total(values.flatten().tolist()), dtype=torch.float64).view(-1, 2)
-            mean = torch.tensor([self.ranks.world_size, 1 if self.in_parts else self.ranks.world_size])
+            mean = torch.tensor([self.ranks.world_size, self.copies])
             for (step, _), (small, big) in zip(self.pending, (totals / mean).tolist(), strict=True):
                 if math.isfinite(small) and math.isfinite(big):
                     self.rows.append([step, small, big])

@@ -51,6 +51,12 @@ def test_sharding_saves_what_the_paper_says(tmp_path: Path) -> None:
     assert set(made.reference) == {"torch_ddp"}
 
 
+def test_of_workers_that_shard_in_groups_each_holds_a_share_of_its_group(tmp_path: Path) -> None:
+    four = [replace(DDP, workers=4), replace(FSDP, workers=4), replace(FSDP, workers=4, keys=(("shard_group", 2),))]
+    made = memory.measured(read(tmp_path, four), "resnet18")
+    assert sorted(made.theory) == pytest.approx([0, 1 - 1 / 2, 1 - 1 / 4])
+
+
 @pytest.mark.parametrize(
     ("planted", "reference"),
     [

@@ -101,6 +101,40 @@ def test_fsdp_is_refused_on_a_cpu_by_lightning_itself(tmp_path: Path) -> None:
     assert FRAMEWORKS["lightning_fsdp"].needs_gpu
 
 
+# --- FSDP2 in shard groups ---
+
+GROUPS = {  # what a script of hybrid sharding may get wrong -> what its gate says of weights after a step
+    "divided by a group's workers": "the update is 2.00 times the right one",
+    "each group for itself": "off by",
+}
+FAULTY = """
+import runpy, sys
+from torch.distributed.fsdp import FSDPModule
+from scaling_study.worker import with_fsdp2
+
+mesh_of, summed = with_fsdp2.mesh_of, FSDPModule.set_force_sum_reduction_for_comms
+
+def divided_by_a_group(unit, enable):
+    summed(unit, enable)
+    unit.set_gradient_divide_factor(1.0)  # a group's workers, in place of all
+
+if sys.argv[1] == "each group for itself":
+    with_fsdp2.mesh_of = lambda *given: mesh_of(*given)["shard"]
+else:
+    FSDPModule.set_force_sum_reduction_for_comms = divided_by_a_group
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", GROUPS)
+def test_shard_groups_that_are_not_averaged_fail_their_gate(fault: str, tmp_path: Path) -> None:
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    verdict = judged(a_trial("torch_fsdp2", shard_group=1), tmp_path, tmp_path / "faulty.py", fault)["verdict"]
+    assert verdict.startswith("weights after step 1: ") and GROUPS[fault] in verdict
+
+
 # --- DeepSpeed by its own launcher ---
 
 

@@ -96,6 +96,20 @@ def test_one_worker_reduces_nothing_and_runs_once(plan_of):
     )
 
 
+def test_shard_groups_divide_the_workers_and_one_of_all_of_them_is_what_leaving_it_out_means(plan_of, problems_of):
+    text = "study: a\nsweeps:\n  - framework: torch_fsdp2\n    workers: 4\n    matrix: {shard_group: [%s], "
+    text += "reduce_scatter: [library, all_to_all]}\n"
+    made = [p.trial for p in plan_of(text % "1, 2, 4").configurations]
+    assert [(trial.shard_group, trial.reduce_scatter, trial.data_parallel) for trial in made] == [
+        (1, None, 4), (2, None, 4), (2, "all_to_all", 4), (None, None, 4), (None, "all_to_all", 4)
+    ]  # fmt: skip
+    assert problems_of(text % "2, 3, 8") == [
+        "study.yaml:5: shard_group=3 does not divide workers=4", "study.yaml:5: shard_group=8 does not divide workers=4"
+    ]  # fmt: skip
+    gates = {(gate.workers, gate.shard_group, gate.oversubscribe) for trial in made for gate in support.gates_of(trial)}
+    assert gates == {(2, 1, False), (4, 2, True), (2, None, False)}, "two groups of one, of two, and one of all"
+
+
 @pytest.mark.parametrize(
     ("key", "given", "noted"),
     [("", 2, True), ("", 1, False), ("", 0, False), ("hosts: 2, ", 2, False), ("hosts: 1, ", 2, False)],

@@ -36,6 +36,7 @@ CASES: dict[str, tuple[str, int, list[str]]] = {  # framework, workers, flags
     "fairscale_oss": ("fairscale_oss", 2, [*FP64, *HALVES]),
     "fairscale_fsdp": ("fairscale_fsdp", 2, [*FP64, *HALVES]),
     "torch_fsdp2": ("torch_fsdp2", 2, [*FP64, *HALVES, *CLIPPED]),
+    "torch_fsdp2, copies": ("torch_fsdp2", 2, [*FP64, "--shard-group", "1"]),
     "lightning_ddp": ("lightning_ddp", 2, [*FP64, *HALVES, *CLIPPED]),
     "compiled": ("single", 1, [*FP64, *HALVES, "--compile"]),
     **{f"deepspeed_zero, stage {n}": ("deepspeed_zero", 2, ["--zero-stage", str(n)]) for n in (0, 2, 3)},
