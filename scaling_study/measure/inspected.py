@@ -81,14 +81,17 @@ class Arrivals:
             self.watch.lap()
 
 
+PARTED = {"tensor_parallel", "context_parallel", "sync_every"}  # matrices, sequences, or steps without communication
+
+
 def watchable(trial: Trial) -> bool:
     """True where each worker sends whole gradients of plain parameters: no shards, stages, or replicas of one process.
 
     Only throughput is predicted, so nothing is watched where something else is looked for.
     """
     table = FRAMEWORKS[trial.framework]
-    parts = table.shards or table.cuts_model or trial.tensor_parallel
-    plain = table.trains and not (parts or table.one_process or table.has_rounds or "sync_every" in table.axes)
+    parts = table.shards or table.cuts_model or PARTED & table.axes.keys()
+    plain = table.trains and not (parts or table.one_process or table.has_rounds)
     return plain and trial.find is None
 
 
