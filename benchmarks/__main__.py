@@ -36,9 +36,9 @@ from scaling_study.stats.intervals import Interval
 
 NAMES = (
     *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),
-    *("large_report", "training_overhead", "links", "decentralized", "leaving_peers", "daemon_core", "study_cost"),
-    *("trajectories", "surgical_frames", "warm", "warm_others", "default_study", "default_runs", "verdicts"),
-    *("bench_verdicts", "observer_overhead", "public_scripts"),
+    *("large_report", "training_overhead", "links", "decentralized", "slow_links", "leaving_peers", "daemon_core"),
+    *("study_cost", "trajectories", "surgical_frames", "warm", "warm_others", "default_study", "default_runs"),
+    *("verdicts", "bench_verdicts", "observer_overhead", "public_scripts"),
 )
 INTERRUPTED = 130
 ENDING_SECONDS = 60.0  # for a benchmark to end what it started, and to say how to go on
@@ -61,14 +61,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help="begin anew, where a benchmark would go on (study_cost, decentralized, warm, public_scripts, ...)",
+        help="begin anew, where a benchmark would go on (study_cost, decentralized, slow_links, warm, ...)",
     )
     parser.add_argument(
         "--held-out", type=Path, action="append", default=[], metavar="RESULTS",
         help="prediction: a study to hold it against, and another (default: those that links left)",
     )  # fmt: skip
     parser.add_argument(
-        "--minutes", type=float, help="verdicts, bench_verdicts, decentralized: measure for so long at most"
+        "--minutes", type=float, help="verdicts, bench_verdicts, decentralized, slow_links: for so long at most"
     )
     parser.add_argument("--folder", type=Path, help="public_scripts: the clones of the repositories")
     parser.add_argument("--results", type=Path, help="folder for the results (default: benchmarks/results)")

@@ -83,7 +83,7 @@ def benchmark_step():
 
 timeit.timeit(benchmark_step, number=10)
 """
-OVER_HOSTS = ("links", "decentralized")
+OVER_HOSTS = ("links", "decentralized", "slow_links")
 
 
 def noisy(ratio: float, pairs: int, seed: int, noise: float = 0.03, drift: float = 0.0) -> list[tuple[float, float]]:
@@ -609,7 +609,7 @@ def test_every_benchmark_runs_in_its_smallest_form(name: str, tmp_path: Path) ->
         env["HOROVOD_SYNTHETIC_BENCHMARK"] = str(tmp_path / "stand_in.py")
     argv = [sys.executable, "-m", "benchmarks", name, "--quick", "--pairs", "1", "--results", str(tmp_path)]
     with contextlib.ExitStack() as until_done:
-        if name in ("trajectories", "decentralized"):  # evaluating 10,000 images would be most of it
+        if name in ("trajectories", "decentralized", "slow_links"):  # evaluating 10,000 images would be most of it
             env["DATA_ROOT"] = str(until_done.enter_context(tiny_cifar(tmp_path / "data")))
         done = subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

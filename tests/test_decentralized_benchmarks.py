@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from analysis.views import averaging_rounds
-from benchmarks import crossover, crossover_text, daemon_core, decentralized, leaving_peers
+from benchmarks import crossover, crossover_text, daemon_core, decentralized, leaving_peers, slow_links
 from benchmarks.crossover import LOSES, OPEN, TIES, WINS, Cell, Measured, Way
 from benchmarks.leaving_peers import Round
 from benchmarks.options import Options
@@ -289,3 +289,70 @@ def test_rounds_of_one_and_of_two_are_counted_from_the_latest() -> None:
     taken = rounds((1, 1), (1, 2), (1, 2), (1, 1), (1, 1), (1, 1))
     assert (leaving_peers.alone(taken), leaving_peers.together(taken)) == (3, 0)
     assert leaving_peers.together(taken[:3]) == 2 and leaving_peers.alone(taken[:1]) == 1
+
+
+# --- ways to send less over slow links ---
+
+
+def sent_less() -> slow_links.Measured:
+    """Planted: PowerSGD twice as fast at 100 Mbit/s and 1.25 times as many samples; DiLoCo misses with one seed."""
+    measured = slow_links.Measured()
+    for link, factor in ((SLOW, 2.0), (FAST, 1.0)):
+        speeds = {"torch_ddp": 1.0, "powersgd2": factor, "diloco": 4.0}
+        for name, speed in speeds.items():
+            keys: dict[str, Any] = {"outer": "nesterov", "sync_every": 64} if name == "diloco" else {}
+            keys |= {"allreduce": "powersgd2"} if name == "powersgd2" else {}
+            framework = "diloco" if name == "diloco" else "torch_ddp"
+            for pace in around(1 / speed):
+                measured.timed(link, [timed(framework, [[pace], [pace]], samples=32, batch_per_worker=32, **keys)])  # type: ignore[list-item]
+    measured.samples = {"DDP fp32": around(6400.0), "PowerSGD 2": around(8000.0), "DiLoCo 64": around(6400.0)}
+    measured.missed["DiLoCo 64"], measured.seconds["DDP fp32"] = 1, around(105.0)
+    return measured
+
+
+def test_seconds_to_a_loss_are_samples_to_it_over_those_of_a_second() -> None:
+    measured = sent_less()
+    seconds = measured.derived(SLOW, "DDP fp32")
+    assert seconds and seconds.mean == pytest.approx(100.0, rel=1e-3) and seconds.low and seconds.low > 90
+    behind = [measured.longer(link, "PowerSGD 2") for link in (SLOW, FAST)]
+    assert [one and one.mean for one in behind] == pytest.approx([1.25 / 2, 1.25], rel=1e-3)
+    checked = measured.checked("DDP fp32")
+    assert checked and checked.mean == pytest.approx(100 / 105, rel=1e-3)
+    claims = [finding.claim for finding in slow_links.findings(measured)]
+    assert f"{SLOW}: seconds to the loss (derived), PowerSGD 2 over DDP fp32" in claims
+    page = slow_links.page(measured)
+    assert "DDP fp32 over 100 Mbit/s, trained directly: 105 s; derived over direct 0.95 (" in page
+
+
+def test_losses_are_compared_after_as_many_samples_as_all_had() -> None:
+    measured = slow_links.Measured()
+    measured.losses = {
+        "DDP fp32": [[(640.0, 2.0), (1280.0, 1.6)], [(640.0, 2.2), (1280.0, 1.8)]],
+        "DiLoCo 64": [[(700.0, 1.9), (1400.0, 1.5), (2100.0, 1.2)]],
+    }
+    samples, losses = measured.at_equal_samples()
+    assert samples == 1280 and losses == pytest.approx({"DDP fp32": 1.7, "DiLoCo 64": 1.9})
+    measured.losses["late"] = [[(1300.0, 1.0)]]
+    assert "late" not in measured.at_equal_samples()[1]
+    assert slow_links.Measured().at_equal_samples() == (0.0, {})
+
+
+def test_nothing_is_derived_of_a_way_that_a_seed_missed() -> None:
+    measured = sent_less()
+    assert measured.derived(SLOW, "DiLoCo 64") is None and measured.longer(SLOW, "DiLoCo 64") is None
+    assert "| DiLoCo 64 | not reached by 1 | 100 Mbit/s | 256 |  |  |" in slow_links.page(measured)
+
+
+def test_ways_are_trained_on_this_machine_and_timed_over_two_hosts() -> None:
+    trained, over = (slow_links.part("x", Options(), trained) for trained in (True, False))
+    assert all("train" in sweep and "hosts" not in sweep for sweep in trained["sweeps"])
+    assert all("train" not in sweep and sweep["hosts"] == 2 for sweep in over["sweeps"])
+    ways = [
+        {(s["framework"], *map(str, keys.values())) for s in each["sweeps"] for keys in decentralized._combinations(s)}
+        for each in (trained, over)
+    ]
+    assert ways[0] == ways[1] and len(ways[0]) == 10
+    asked = slow_links.direct("x", Options())
+    assert [sweep["matrix"] for sweep in asked["sweeps"]] == [
+        {"allreduce": ["fp32"]}, {"outer": ["nesterov"], "sync_every": [64]}
+    ]  # fmt: skip

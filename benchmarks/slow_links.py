@@ -1,0 +1,264 @@
+"""Which way to send less reaches a loss first over a slow link: 16 bits, low rank (PowerSGD), or seldom (DiLoCo).
+
+    ways of studies/slow_links.yaml        DDP fp32, fp16, PowerSGD 1, 2, 4; local SGD, DiLoCo, 8 and 64 steps; Hivemind
+    samples/s                              each way timed over each link, three launches
+    samples to the loss                    each way trained once with three seeds, here: no link changes a loss
+    seconds to the loss = samples to the loss / samples/s       derived, of each way and link
+
+Two ways are trained over the slowest link as well, directly: their seconds stand beside the derived ones. Hosts and
+links are those of over_links.py: namespaces with a core each, traffic held by `tc tbf`. Trainings have both cores too,
+one a worker. The page is slow_links.md beside the numbers; studies stay in .cache/benchmarks/slow_links, where an
+interrupted run goes on (`--minutes 20`: for so long; `--fresh`: anew).
+
+Not shown: latency and loss of a real line, more than two workers, larger models, GPUs.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks import decentralized, over_links, publish
+from benchmarks.links_figure import named
+from benchmarks.options import Options, Unavailable
+from benchmarks.paired import Finding
+from scaling_study import datasets
+from scaling_study.records import schema, store
+from scaling_study.records.schema import Record
+from scaling_study.settings import CACHE, CHECKOUT
+from scaling_study.stats.intervals import Interval, quotient, ratio
+from scaling_study.trial import Trial
+from tests.cluster.network import why_not
+
+STUDY = CHECKOUT / "studies" / "slow_links.yaml"
+KEPT = CACHE / "benchmarks" / "slow_links"
+SLOWEST = over_links.RATES[0]
+PLAIN = "DDP fp32"  # that the others are held against
+DIRECT = (  # that are trained over the slowest link too
+    {"framework": "torch_ddp", "allreduce": "fp32"},
+    {"framework": "diloco", "outer": "nesterov", "sync_every": 64},
+)
+OUTER = {"average": "local SGD", "nesterov": "DiLoCo"}
+Values = dict[str, list[float]]  # way -> one of each launch or seed
+
+
+def way(trial: Trial) -> str:
+    """`DDP fp16`, `PowerSGD 2`, `DiLoCo 64`, `Hivemind fp16`."""
+    if trial.framework == "diloco":
+        return f"{OUTER[trial.outer or 'nesterov']} {trial.sync_every}"
+    if trial.allreduce.startswith("powersgd"):
+        return f"PowerSGD {trial.allreduce.removeprefix('powersgd')}"
+    return f"{'Hivemind' if trial.framework == 'hivemind' else 'DDP'} {trial.allreduce}"
+
+
+@dataclass
+class Measured:
+    """Samples/s by link, samples to the loss, and seconds to it where a way was trained over the slowest link."""
+
+    speeds: dict[str, Values] = field(default_factory=dict)
+    samples: Values = field(default_factory=dict)
+    seconds: Values = field(default_factory=dict)
+    missed: dict[str, int] = field(default_factory=dict)  # seeds that did not reach the loss
+    losses: dict[str, list[list[tuple[float, float]]]] = field(default_factory=dict)  # (samples, loss) of each seed
+    loss: str = ""
+
+    def timed(self, link: str, records: Iterable[Record]) -> None:
+        for record in good(records):
+            ways = self.speeds.setdefault(link, {})
+            ways.setdefault(way(record.trial), []).append(schema.throughput(record))
+
+    def trained(self, records: Iterable[Record], directly: bool = False) -> None:
+        for record in good(records):
+            training, name = record.ranks[0].training, way(record.trial)
+            assert training is not None
+            self.loss = training.target
+            if not directly:
+                curve = [(float(row["samples"] or 0), float(row["loss"] or 0)) for row in training.rows]
+                self.losses.setdefault(name, []).append(curve)
+            if not (reached := training.reached):
+                self.missed[name] = self.missed.get(name, 0) + 1
+            elif directly:
+                self.seconds.setdefault(name, []).append(float(reached["seconds"] or 0))
+            else:
+                self.samples.setdefault(name, []).append(float(reached["samples"] or 0))
+
+    def derived(self, link: str, name: str) -> Interval | None:
+        """Seconds to the loss; None where some seed did not reach it, or one of the two is not known."""
+        if self.missed.get(name) or name not in self.samples or name not in self.speeds.get(link, {}):
+            return None
+        return quotient([self.samples[name]], [self.speeds[link][name]])
+
+    def longer(self, link: str, name: str) -> Interval | None:
+        """How many times as long to the loss as PLAIN takes."""
+        if self.derived(link, name) is None or self.derived(link, PLAIN) is None or name == PLAIN:
+            return None
+        speeds = self.speeds[link]
+        return quotient([self.samples[name], speeds[PLAIN]], [self.samples[PLAIN], speeds[name]])
+
+    def at_equal_samples(self) -> tuple[float, dict[str, float]]:
+        """(samples, way -> mean loss at the last evaluation up to them), of as many samples as all trainings had."""
+        shared = min((curve[-1][0] for curves in self.losses.values() for curve in curves if curve), default=0.0)
+        found = {}
+        for name, curves in self.losses.items():
+            last = [[loss for samples, loss in curve if samples <= shared][-1:] for curve in curves]
+            if all(last):
+                found[name] = mean([losses[0] for losses in last])
+        return shared, found
+
+    def checked(self, name: str) -> Interval | None:
+        """Derived over direct seconds, over the slowest link."""
+        if self.derived(named(SLOWEST), name) is None or name not in self.seconds:
+            return None
+        return quotient([self.samples[name]], [self.speeds[named(SLOWEST)][name], self.seconds[name]])
+
+
+def good(records: Iterable[Record]) -> Iterator[Record]:
+    return (record for record in records if record.status == "ok" and not record.trial.find)
+
+
+def run(options: Options) -> list[Finding]:
+    if why := why_not():
+        raise Unavailable(f"hosts cannot be made here: {why}")
+    if not (data := datasets.prepare(["cifar10"])["cifar10"]).name == "cifar10":
+        raise Unavailable(f"CIFAR-10 is not here, and no loss can be trained to: {data.why}")
+    if options.fresh and not options.quick:
+        shutil.rmtree(KEPT, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="slow-links-") as made:
+        work = Path(made) if options.quick else KEPT
+        work.mkdir(parents=True, exist_ok=True)
+        measured = measure(options, Path(made), work)
+    if not options.quick:
+        publish.RESULTS.mkdir(exist_ok=True)
+        (publish.RESULTS / "slow_links.md").write_text(page(measured) + "\n", encoding="utf-8")
+    print(page(measured))
+    return list(findings(measured))
+
+
+def measure(options: Options, made: Path, work: Path) -> Measured:
+    """Trainings first, then the links from the slowest on, then the two direct trainings; as far as time allows."""
+    ends = time.monotonic() + 60 * options.minutes if options.minutes is not None else math.inf
+    measured = Measured()
+
+    def done(asked: dict[str, Any], rate: str | None = None, hosts: bool = True) -> Iterable[Record]:
+        left = ends - time.monotonic()
+        folder = work / str(asked["study"])
+        if left > 0:
+            seconds = None if math.isinf(left) else left
+            if hosts:
+                decentralized.over(rate, asked, made, work, seconds)
+            else:
+                over_links.swept(asked, work, seconds=seconds)
+            print(f"  {asked['study']}: as far as there was time", flush=True)
+        return store.read_study(folder) if folder.is_dir() else ()
+
+    measured.trained(done(part("slow-links-to-loss", options, trained=True), hosts=False))
+    for rate in (SLOWEST,) if options.quick else over_links.RATES:
+        measured.timed(named(rate), done(part(f"slow-links-{rate or 'unlimited'}", options, trained=False), rate))
+    if not options.quick:
+        measured.trained(done(direct("slow-links-direct", options), SLOWEST), directly=True)
+    return measured
+
+
+SPREAD = {"hosts": 2, "cores_per_worker": 1}
+
+
+def part(name: str, options: Options, trained: bool) -> dict[str, Any]:
+    """The trainings of the study, on this machine alone, or what it times, over two hosts with a core each."""
+    document = yaml.safe_load(STUDY.read_text(encoding="utf-8"))
+    small = document.pop("small")
+    document |= {"study": name, "parity": False} | (small if options.quick else {})
+    sweeps = [sweep for sweep in document["sweeps"] if ("train" in sweep) == trained]
+    sweeps = [shorter(sweep) for sweep in sweeps] if options.quick else sweeps
+    if trained:
+        del document["baseline"]  # which is timed
+        return {**document, "parity": not options.quick, "sweeps": sweeps}  # a gate says the same over any link
+    repeats = options.pairs(3)
+    measure = {**document["measure"], "repeats": repeats, "max_repeats": repeats}
+    return {**document, "measure": measure, "sweeps": [{**sweep, **SPREAD} for sweep in sweeps]}
+
+
+def shorter(sweep: dict[str, Any]) -> dict[str, Any]:
+    """One way of it: one seed and epoch, or a few steps on data that need no reading."""
+    small = {**sweep, "matrix": {key: values[:1] for key, values in sweep["matrix"].items()}}
+    if "train" in sweep:
+        return {**small, "train": {**sweep["train"], "seeds": [1], "epochs": 1}}
+    return {**small, "data": "synthetic"}
+
+
+def direct(name: str, options: Options) -> dict[str, Any]:
+    """The trainings of DIRECT, over two hosts."""
+    asked, sweeps = part(name, options, trained=True), []
+    for keys in DIRECT:
+        (sweep,) = (each for each in asked["sweeps"] if each["framework"] == keys["framework"])
+        only = {key: [keys[key]] for key in sweep["matrix"] if key in keys}
+        sweeps.append({**sweep, **SPREAD, "matrix": only})
+    return {**asked, "parity": False, "sweeps": sweeps}
+
+
+HEADERS = (
+    *("way", "samples to the loss", "link", "samples/s", "seconds to the loss, derived"),
+    f"times as long as {PLAIN}",
+)
+
+
+def page(measured: Measured) -> str:
+    """A row for each way and link, and the derived seconds beside those of direct trainings; Markdown."""
+    lines = [f"| {' | '.join(HEADERS)} |", "|" + "---|" * len(HEADERS)]
+    for link, ways in measured.speeds.items():
+        for name, speeds in ways.items():
+            seconds, behind = measured.derived(link, name), measured.longer(link, name)
+            samples = measured.samples.get(name, [])
+            missed = f"not reached by {measured.missed[name]}" if measured.missed.get(name) else ""
+            cells = (
+                name, missed or (f"{mean(samples):,.0f}" if samples else ""), link, f"{mean(speeds):,.0f}",
+                figure(seconds), figure(behind),
+            )  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+    for name, seconds_directly in measured.seconds.items():
+        lines += ["", f"{name} over {named(SLOWEST)}, trained directly: {mean(seconds_directly):,.0f} s; derived over "
+                      f"direct {figure(measured.checked(name))}."]  # fmt: skip
+    shared, losses = measured.at_equal_samples()
+    if losses:
+        said = ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
+        lines += ["", f"Validation loss at {shared:,.0f} samples: {said}."]
+    return "\n".join([*lines, "", f"To {measured.loss or 'no loss'}; 95 % intervals."])
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def figure(value: Interval | None) -> str:
+    """`12.3 (11.0 to 13.8)`; empty where it is not known."""
+    if value is None:
+        return ""
+    bounds = f" ({value.low:,.2f} to {value.high:,.2f})" if value.low is not None and value.high is not None else ""
+    return f"{value.mean:,.2f}{bounds}"
+
+
+def findings(measured: Measured) -> Iterator[Finding]:
+    """Of each way and link: samples/s over plain DDP's, and seconds to the loss over its; then derived over direct."""
+    for link, ways in measured.speeds.items():
+        for name, speeds in ways.items():
+            if name == PLAIN or PLAIN not in ways:
+                continue
+            evidence: Mapping[str, Any] = {
+                "link": link, "samples_per_second": {way: ways[way] for way in (name, PLAIN)}, "loss": measured.loss,
+                "samples_to_loss": {way: measured.samples.get(way, []) for way in (name, PLAIN)},
+                "missed": measured.missed.get(name, 0),
+            }  # fmt: skip
+            yield Finding(f"{link}: samples/s, {name} over {PLAIN}", ratio(speeds, ways[PLAIN]), evidence=evidence)
+            if longer := measured.longer(link, name):
+                yield Finding(f"{link}: seconds to the loss (derived), {name} over {PLAIN}", longer, evidence=evidence)
+    for name, seconds in measured.seconds.items():
+        if checked := measured.checked(name):
+            claim = f"{named(SLOWEST)}: derived over direct seconds to the loss, {name}"
+            yield Finding(claim, checked, evidence={"seconds": seconds, "samples": measured.samples[name]})
