@@ -25,6 +25,7 @@ LAUNCH_SECONDS: Mapping[str, float] = {
     "mpirun": 4.5,
     "horovodrun": 5.0,
     "torchrun": 6.0,
+    "accelerate": 10.0,
     "deepspeed": 9.0,
     "srun": 4.5,
 }

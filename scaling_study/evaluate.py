@@ -34,7 +34,9 @@ ALONE: dict[str, Any] = {  # keys of how it was trained, of which evaluating kno
     **{"compile": False, "device": "auto", "oversubscribe": False},
     **dict.fromkeys(("hosts", "controller", "zero_stage", "schedule", "stages", "virtual_stages", "micro_batches")),
     **dict.fromkeys(("replicas", "stage_cut", "train_loop", "train_log", "train_keep", "find", "compile_scope")),
-    **dict.fromkeys(("sync_every", "outer", "shard_group", "reduce_scatter")),
+    **{"sequence_parallel": False, "loss_parallel": False},
+    **dict.fromkeys(("tensor_parallel", "context_parallel", "attention", "shard_group", "reduce_scatter")),
+    **dict.fromkeys(("sync_every", "outer")),
 }
 
 

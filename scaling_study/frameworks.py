@@ -112,6 +112,15 @@ TENSOR_AXES: Axes = {
     "find": ("parity",),
     **{"tensor_parallel": (), "sequence_parallel": (True, False), "loss_parallel": (True, False), "replicas": ()},
 }
+# Workers that share every sequence, of decoders. Attention over parts of it is not compiled.
+CONTEXT_AXES: Axes = {
+    **{key: values for key, values in PARALLEL_AXES.items() if key not in ("compile", "compile_scope")},
+    "model": DECODERS,
+    "precision": ("fp32", "bf16", "fp64"),
+    "allreduce": ("none", "fp32"),
+    "find": ("parity",),
+    **{"context_parallel": (), "attention": ("all_to_all", "all_gather"), "replicas": (), "bucket_bytes": ()},
+}
 MESH = ("tensor_parallel", "context_parallel")  # axes of frameworks whose workers share matrices, or sequences
 
 
@@ -212,6 +221,11 @@ POWERSGD_HAS_NO_SCALER = (
     "PowerSGD adds what a step left out to the next, and a scaler of fp16's losses has steps of infinite gradients: "
     "precision=bf16 or fp32, or another allreduce"
 )
+NO_MUON = ("sgd", "nesterov", "adam", "adamw")
+MUON_NEEDS_MATRICES = {
+    "muon": "Muon makes whole matrices orthogonal, and this library gives its optimiser flat shards, or makes "
+    "one of its own of it: train.optimizer adamw, or torch_fsdp2, whose matrices are gathered"
+}
 ONE_RANK_HAS_NO_NETWORK = "a network probe needs two or more workers"
 
 OURS: Mapping[str, Framework] = {
@@ -239,9 +253,10 @@ OURS: Mapping[str, Framework] = {
     "torch_ddp": Framework(
         title="torch DistributedDataParallel",
         script="data_parallel/torch_ddp.py",
-        launchers=("torchrun", "srun"),
+        launchers=("torchrun", "srun", "accelerate"),
         needs=("torch",),
         axes={**PARALLEL_AXES, "allreduce": (*WIRES, *POWERSGD), **DDP_AXES},
+        launcher_needs={"accelerate": ("accelerate",)},
         communicates_in=("backward",),
     ),
     "diloco": Framework(
@@ -272,8 +287,8 @@ OURS: Mapping[str, Framework] = {
         script="fsdp/fairscale_oss.py",
         launchers=("torchrun", "srun"),
         needs=("fairscale", "torch"),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "buffers": BUFFERS},
-        refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS},
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "buffers": BUFFERS, "train_optimizer": NO_MUON},
+        refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS, "train_optimizer": MUON_NEEDS_MATRICES},
         shards=2,
         communicates_in=("backward", "optimizer"),
     ),
@@ -282,8 +297,14 @@ OURS: Mapping[str, Framework] = {
         script="fsdp/fairscale_fsdp.py",
         launchers=("torchrun", "srun"),
         needs=("fairscale", "torch"),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "zero_stage": (2, 3), "wrap": WRAPS},
-        refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS},
+        axes={
+            **PARALLEL_AXES,
+            "allreduce": ("none", "fp32", "fp16"),
+            "zero_stage": (2, 3),
+            "wrap": WRAPS,
+            "train_optimizer": NO_MUON,
+        },
+        refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS, "train_optimizer": MUON_NEEDS_MATRICES},
         reduces_as_it_computes=FAIRSCALE_HAS_NO_WIRE,
         flattens_weights=True,
         shards=3,
@@ -292,8 +313,9 @@ OURS: Mapping[str, Framework] = {
     "torch_fsdp2": Framework(
         title="torch FSDP2 (fully_shard)",
         script="fsdp/torch_fsdp2.py",
-        launchers=("torchrun", "srun"),
+        launchers=("torchrun", "srun", "accelerate"),
         needs=("torch",),
+        launcher_needs={"accelerate": ("accelerate",)},
         axes={
             **PARALLEL_AXES,
             "allreduce": WIRES,
@@ -318,8 +340,13 @@ OURS: Mapping[str, Framework] = {
             "precision": NO_FP64,
             "zero_stage": (0, 1, 2, 3),
             "tuned_for": TUNED,
+            "train_optimizer": NO_MUON,
         },
-        refusals={"precision": {"fp64": DEEPSPEED_HAS_NO_FP64}, "model": CLIPPING_NEEDS_ALL_GRADIENTS},
+        refusals={
+            "precision": {"fp64": DEEPSPEED_HAS_NO_FP64},
+            "model": CLIPPING_NEEDS_ALL_GRADIENTS,
+            "train_optimizer": MUON_NEEDS_MATRICES,
+        },
         parity_precision="fp32",
         shards=2,
         communicates_in=("backward", "optimizer"),  # and in forward at stage 3
@@ -338,8 +365,16 @@ OURS: Mapping[str, Framework] = {
         script="fsdp/lightning_fsdp.py",
         launchers=("torchrun",),
         needs=("lightning", "torch"),
-        axes={**PARALLEL_AXES, "allreduce": WIRES, "precision": NO_FP64, "zero_stage": (2, 3), "wrap": WRAPS},
+        axes={
+            **PARALLEL_AXES,
+            "allreduce": WIRES,
+            "precision": NO_FP64,
+            "zero_stage": (2, 3),
+            "wrap": WRAPS,
+            "train_optimizer": NO_MUON,
+        },
         refusals={
+            "train_optimizer": MUON_NEEDS_MATRICES,
             "precision": {"fp64": LIGHTNING_FSDP_HAS_NO_FP64},
             "model": CLIPPING_NEEDS_ALL_GRADIENTS,
         },
@@ -395,13 +430,24 @@ OURS: Mapping[str, Framework] = {
         cuts_model=True,
         communicates_in=("optimizer",),
     ),
+    "torch_context": Framework(
+        title="context parallelism by hand: parts of each sequence",
+        script="tensor/torch_context.py",
+        launchers=("torchrun", "srun"),
+        needs=("torch",),
+        axes=CONTEXT_AXES,
+        communicates_in=("forward", "backward"),
+    ),
     "hivemind": Framework(
         title="Hivemind: peers that find each other, and average gradients once a target batch is reached",
         script="decentralized/hivemind_peers.py",
         launchers=("torchrun", "srun"),
         needs=("hivemind", "torch"),
-        axes={**PEER_AXES, "allreduce": ("none", "fp32", "fp16", "int8")},
-        refusals={"allreduce": {"bf16": "Hivemind 1.1.12 compresses gradients to fp16 or to 8 bits, not to bf16"}},
+        axes={**PEER_AXES, "allreduce": ("none", "fp32", "fp16", "int8"), "train_optimizer": NO_MUON},
+        refusals={
+            "allreduce": {"bf16": "Hivemind 1.1.12 compresses gradients to fp16 or to 8 bits, not to bf16"},
+            "train_optimizer": MUON_NEEDS_MATRICES,
+        },
         fp64_by_another_path=True,  # its own is fp32 whatever the weights': a gate in fp64 has it take theirs
         communicates_in=("matchmaking", "averaging"),
         cold="its peers go on averaging between blocks",

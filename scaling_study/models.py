@@ -322,6 +322,7 @@ class Names(tuple[str, ...]):
 
 MODELS: Mapping[str, Model] = Models({**OURS, **installed()})
 MODEL_NAMES = Names(MODELS)
+DECODERS = tuple(name for name, model in OURS.items() if model.decoder)  # models like Llama
 NO_MODEL = "none"  # of a trial that trains nothing
 MODEL_KEYS = (*IMAGE_KEYS, "image_width", *TEXT_KEYS, *INPUT_KEYS, *OWN_KEYS)
 

@@ -45,6 +45,8 @@ def add_flag(group: Any, f: Any, choices: Any = ()) -> None:
     else:
         choices = choices or f.metadata.get("choices")
         default = argparse.SUPPRESS if f.default is None or f.name == "launcher" else f.default
+        if f.name == "model" and default not in choices:
+            default = choices[0]
         group.add_argument(
             flag(f.name),
             type=bounded(kind, f.metadata),

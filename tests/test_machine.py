@@ -47,6 +47,7 @@ def test_this_machine_is_looked_at():
     assert 1 <= here.cores <= (os.cpu_count() or 1)
     assert here.cpu and here.memory_bytes > 1 << 28
     needed = {library for one in (*FRAMEWORKS.values(), *MODELS.values()) for library in one.needs}
+    needed |= {name for one in FRAMEWORKS.values() for some in one.launcher_needs.values() for name in some}
     weights = {model.imagenet for model in MODELS.values()}
     assert set(here.libraries) <= needed | weights | {"torchmetrics", *LOGS, *DALI}
     assert here.libraries["torch"] == installed("torch")

@@ -68,6 +68,10 @@ def words(rows: pd.DataFrame) -> pd.Series[str]:
 
 KEYS = tuple(key.name for key in columns.TRIAL_KEYS if key.name != "repeat")
 PIPELINE_KEYS = ("schedule", "stages", "virtual_stages", "micro_batches", "replicas", "stage_cut")
+MESH_KEYS = (
+    *("tensor_parallel", "sequence_parallel", "loss_parallel", "context_parallel", "attention"),
+    *("shard_group", "reduce_scatter", "sync_every", "outer"),
+)
 # The order matters where several configurations match: the one nearest to the compared one is taken.
 SPREADING_KEYS = (
     "framework",
@@ -85,6 +89,7 @@ SPREADING_KEYS = (
     "cycle_seconds",
     "buffers",
     "tuned_for",
+    *MESH_KEYS,
     "wrap",
     "shard_group",
     "reduce_scatter",

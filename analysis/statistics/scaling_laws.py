@@ -175,7 +175,7 @@ def families(results: Results) -> list[Family]:
         framework = FRAMEWORKS.get(str(row["framework"]))
         if int(row["workers"]) == 1:
             alone[values_of(row, computing)].append(row)
-        elif framework is None or not framework.cuts_model:
+        elif framework is None or not framework.shares_batches:
             groups[values_of(row, alike)].append(row)
     by_id = {str(row["configuration"]): row for row in itertools.chain(*alone.values())}
     found = []

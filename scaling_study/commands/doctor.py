@@ -37,13 +37,15 @@ from scaling_study.study.support import ALONE, Cluster, unsupported
 from scaling_study.trial import Trial, Window
 
 PACKAGES = {"mpirun": "openmpi-bin", "srun": "slurm-client"}  # of Debian and Ubuntu
+LEFT_OUT = ("accelerate",)  # by make setup: `unsupported` says how it is installed
 
 
 def reason(trial: Trial, machine: Machine, cluster: Cluster) -> str:
     """Why the trial cannot be tried here, and what would bring it; empty if it can."""
     table = FRAMEWORKS[trial.framework]
     needed = (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model_named(trial.model).needs)
-    if library := next((name for name in needed if name not in machine.libraries), ""):
+    missing = (name for name in needed if name not in (*machine.libraries, *LEFT_OUT))
+    if library := next(missing, ""):
         return f"{library} is not installed: {_source(library)}"
     if trial.launcher == "srun" and not cluster.in_job:
         how = "salloc -n 2 scaling-study doctor" if shutil.which("srun") else f"apt install {PACKAGES['srun']}"

@@ -133,6 +133,18 @@ def torchrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, clu
     return _command("torchrun", words, program[1:], cluster)
 
 
+def accelerate(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
+    """Hugging Face's launcher, which starts torchrun's processes itself, on a free port of its own choice.
+
+    Only --multi_gpu starts several, without GPUs too: `--cpu --num_processes 2` is one process, and so is
+    `--num_processes 2` alone where no GPU is seen. What a user's own settings of it would say is said here.
+    """
+    several = ["--multi_gpu", "--main_process_port", "0"] if trial.workers > 1 else []
+    settings = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    words = [bin / "accelerate", "launch", *several, "--num_processes", trial.workers, *settings]
+    return _command("accelerate", words, program[1:], cluster)
+
+
 def deepspeed(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
     """DeepSpeed's launcher; its default port is the same for everybody, so it is told one.
 
@@ -184,16 +196,17 @@ def _on_each_host(trial: Trial, cluster: Cluster) -> list[str]:
 
 
 LAUNCHERS: Mapping[str, Callable[[Trial, Sequence[str], Path, int, Cluster], Command]] = {
-    launcher.__name__: launcher for launcher in (python, horovodrun, mpirun, torchrun, deepspeed, srun)
+    launcher.__name__: launcher for launcher in (python, horovodrun, mpirun, torchrun, accelerate, deepspeed, srun)
 }
 # Where a library is installed, but its command does not lie beside our interpreter: in a virtual environment above a
 # container's or a cluster's own packages. The command that lies elsewhere would start the interpreter there.
 MODULES = {
     "horovodrun": "horovod.runner.launch",
     "torchrun": "torch.distributed.run",
+    "accelerate": "accelerate.commands.accelerate_cli",
     "deepspeed": "deepspeed.launcher.runner",
 }
-NEED_PORT = ("deepspeed", "srun")  # of the others, horovodrun and torchrun choose one, the rest needs none
+NEED_PORT = ("deepspeed", "srun")  # of the others, horovodrun, torchrun and accelerate choose one, the rest needs none
 NEED_PORT_OVER_HOSTS = ("deepspeed", "srun", "torchrun")
 
 

@@ -24,7 +24,7 @@ import operator
 import re
 import shlex
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import product, takewhile
 from pathlib import PurePath
 from typing import Any
 
@@ -139,6 +139,8 @@ def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         return
     if not words:
         yield "command", "command is empty"
+    if why := starts_one(words, int(keys.get("workers", 1))):
+        yield "command", why
     if word := for_a_shell(command):
         instead = "name it in `env`" if "=" in word else "quote it, or write sh -c '...' around it all"
         yield "command", f"command has {word}, which only a shell reads, and no shell runs it: {instead}"
@@ -162,6 +164,24 @@ def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             "framework command needs batch_per_worker or global_batch: the samples that the command takes in a step, "
             "which are held against those that are seen",
         )
+
+
+SILENTLY_ONE = (
+    "accelerate launch --cpu starts one process, whatever --num_processes says: `accelerate launch --multi_gpu "
+    "--num_processes {workers} --main_process_port {port}` starts as many, without GPUs too"
+)
+
+
+def starts_one(words: Sequence[str], workers: int) -> str:
+    """What to write in place of a command that starts one process where several are asked for; empty for any other.
+
+    `--cpu` of Accelerate 1.15 passes its launcher of several processes by, and says nothing. By MPI there are several.
+    """
+    own = " ".join(PurePath(word).name for word in takewhile(lambda word: not INTERPRETED.fullmatch(word), words))
+    if not re.search(r"\baccelerate( |-|\.commands\.)launch\b.* --cpu\b", own) or re.search("--mpirun.hostfile", own):
+        return ""
+    asked = re.search(r"--num.processes[= ](\d+)", own)
+    return SILENTLY_ONE if workers > 1 or (asked and int(asked[1]) > 1) else ""
 
 
 def no_start(trial: Trial, over_hosts: bool, in_job: bool, defined: Container[str] | None) -> str:

@@ -299,6 +299,8 @@ def training_problems(
         yield "train_loop", why
     yield from _of_evaluation(given, model_name, model)
     yield from _of_the_optimiser(given, keys.get("learning_rate"))
+    if given.get("train_optimizer") == "muon" and "part_learning_rates" in model.keys:
+        yield "train_optimizer", f"optimizer=muon: model {model_name} has groups of its own, and Muon's are by shape"
     if "train_optimizer" in given and keys.get("learning_rate") is None:
         yield "train_optimizer", f"optimizer={given['train_optimizer']} needs a learning_rate: the default is another's"
     if given.get("train_augmentation", "none") != "none" and not set(IMAGE_KEYS) & set(model.keys):
@@ -323,6 +325,8 @@ def kernel_problems(keys: Mapping[str, Any], model_name: str, model: Model) -> I
         yield "compile_scope", f"compile_scope={scope} compiles nothing without compile: true"
     if scope != "model" and "part_learning_rates" in model.keys:
         yield "compile_scope", f"compile_scope={scope}: the loss of {model_name} notes its parts, which is not compiled"
+    if keys.get("optimizer_kernels") == "fused" and keys.get("train_optimizer") == "muon":
+        yield "optimizer_kernels", "optimizer_kernels=fused: torch has no fused Muon; leave the key out"
     if rows < PAIR_VOCABULARY:
         yield "vocabulary", f"vocabulary={rows} is less than the {PAIR_VOCABULARY} tokens of GPT-2, which 50304 pads"
     if (kind := keys.get("checkpoint") or NONE) != NONE and "checkpoint" not in model.keys:
@@ -370,7 +374,7 @@ def _of_the_optimiser(given: Mapping[str, Any], rate: float | None) -> Iterator[
     if "train_momentum" in given and optimizer not in ("sgd", "nesterov"):
         yield "train_momentum", f"momentum is a key of optimizer sgd or nesterov, not of {optimizer or 'the default'}"
     if "train_weight_decay" in given and optimizer is None:
-        yield "train_weight_decay", "weight_decay needs an optimizer: sgd, nesterov, adam or adamw"
+        yield "train_weight_decay", "weight_decay needs an optimizer: sgd, nesterov, adam, adamw or muon"
     ends = {"train_epochs", "train_steps", *(("train_cycle_steps",) if schedule == "triangular" else ())}
     if schedule in SCHEDULES_WITH_AN_END and not ends & set(given):
         yield "train_schedule", f"schedule={schedule} needs an end that is known: epochs or steps"

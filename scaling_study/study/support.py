@@ -34,6 +34,7 @@ OLDEST = {  # key, value -> library, oldest that was tried
     **{("schedule", name): ("torch", "2.10") for name in V_SCHEDULES},
     ("checkpoint", "selective"): ("torch", "2.15"),  # before, hooks do not see what it keeps, and memory is not known
     ("framework", "torch_tp"): ("torch", "2.15"),
+    ("train_optimizer", "muon"): ("torch", "2.9"),
 }
 
 
@@ -279,7 +280,7 @@ def verdict(trial: Trial, known: Mapping[str, str]) -> str:
     return (failures or [verdict for verdict in verdicts if verdict != "passed"] or ["passed"])[0]
 
 
-EXTRAS = ("deepspeed", "fairscale", "hivemind", "lightning")  # of setup.cfg, each named like what it installs
+EXTRAS = ("accelerate", "deepspeed", "fairscale", "hivemind", "lightning")  # of setup.cfg, named like what it installs
 
 
 def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str:
@@ -304,6 +305,8 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
     if trial.launcher == "srun" and not cluster.in_job:
         return "launcher=srun needs a Slurm job: --slurm submits one"
     over_hosts = bool(cluster.hosts_of(trial))
+    if trial.launcher == "accelerate" and (over_hosts or (trial.hosts or 1) > 1):
+        return "launcher=accelerate starts the workers of one host here: launcher=torchrun starts those of several"
     if trial.command and (why := command.no_start(trial, over_hosts, cluster.in_job, cluster.defined)):
         return why
     model = model_named(trial.model)

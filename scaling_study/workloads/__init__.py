@@ -59,7 +59,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         if workload.held_out is None:
             raise SystemExit(f"model {trial.model} has no held-out data to be evaluated on: it can only be timed")
         multiplied_by = ranks.world_size if workload.scales_rate else 1
-        workload.optimizer = recipe(trial, workload.optimizer, multiplied_by)
+        workload.optimizer = recipe(trial, workload.optimizer, multiplied_by, workload.model)
     if workload.parts and (trial.trained or trial.freeze or trial.part_learning_rates):
         workload.optimizer = by_part(trial, workload.model, workload.optimizer)
         workload.grouped = partial(grouped, workload.model)

@@ -39,6 +39,7 @@ SUMS, SCORES = 10 * 64 * 64 * 8, 64 * 512 * 8  # bytes: (4 L + 2) times all acti
 LOSS, NORMS = 3 * 64 * 8, 5 * 64 * 8
 HALF = (164_160 - 5 * 64) // 2 + 5 * 64  # weights of one of two workers that share matrices; norms are whole
 HALF_OUTSIDE = 512 * 64 + 64  # of these, outside the layers
+LLAMA = 164_160  # parameters of llama_tiny: 2 layers, width 64, 2 heads of 16 for keys and values; of 8 x 8 tokens here
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,11 @@ CASES = [
     Case("torch_pipeline", {"model": "llama_tiny", "schedule": "1f1b", "workers": 4, "tensor_parallel": 2}),
     Case("naive_model_parallel"),
     Case("fairscale_pipe", {}, {}),
+    Case("torch_context", {"model": "llama_tiny", "attention": "all_to_all"},
+         {"all_to_all": 8 * (4 * 2 * 8 * 4 * (64 + 32)), "allreduce": 8 * (LLAMA + 1)}, {"buckets": 0}),
+    Case("torch_context", {"model": "llama_tiny", "attention": "all_gather", "workers": 4, "replicas": 2},
+         {**dict.fromkeys(("all_gather", "reduce_scatter"), 8 * (2 * 2 * 8 * 8 * 32)), "allreduce": 8 * (LLAMA + 1)}),
+    Case("torch_context", {"model": "llama_tiny", "attention": "all_gather", "precision": "bf16", "accumulation": 2}),
     Case("hivemind", {"target_batch_size": 256, "matchmaking_seconds": 1.5},
          {"allreduce": 8 * P, "weights": 8 * P}),
 ]  # fmt: skip

@@ -38,6 +38,7 @@ GIVEN = {
     "torch_pipeline": "import torch, torch.distributed.pipelining, torch.distributed.device_mesh",
     "naive_model_parallel": "import torch, torch.distributed, torch.distributed.device_mesh",
     "fairscale_pipe": "import torch, torch.distributed, fairscale.nn.pipe",
+    "torch_context": "import torch, torch.distributed, torch.nn.parallel, torch.distributed.device_mesh",
     "hivemind": "import torch, torch.distributed, hivemind",
     "network_probe": "import torch, torch.distributed",
 }

@@ -53,6 +53,18 @@ def trial(**keys: Any) -> Trial:
             ["/venv/bin/torchrun", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2", *PROGRAM[1:]],
         ),
         (
+            "accelerate",
+            {"framework": "torch_ddp"},
+            ["/venv/bin/accelerate", "launch", "--multi_gpu", "--main_process_port", "0", "--num_processes", "2",
+             "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", *PROGRAM[1:]],
+        ),
+        (
+            "accelerate",
+            {"framework": "torch_ddp", "workers": 1},  # it refuses --multi_gpu for one
+            ["/venv/bin/accelerate", "launch", "--num_processes", "1",
+             "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", *PROGRAM[1:]],
+        ),
+        (
             "deepspeed",
             {"framework": "deepspeed_zero"},
             ["/venv/bin/deepspeed", "--hostfile", "/dev/null", "--num_gpus", "2",
@@ -120,6 +132,7 @@ def test_srun_says_where_ranks_are_and_how_they_meet(
     [
         ("horovod", "horovodrun", "horovod.runner.launch"),
         ("torch_ddp", "torchrun", "torch.distributed.run"),
+        ("torch_ddp", "accelerate", "accelerate.commands.accelerate_cli"),
         ("deepspeed_zero", "deepspeed", "deepspeed.launcher.runner"),
     ],
 )

@@ -97,6 +97,14 @@ def test_braces_of_other_languages_stay() -> None:
         ({"command": None}, "needs a command"),
         ({"command": "python 'train.py"}, "No closing quotation"),
         ({"command": "python train.py | tee log"}, "command has |, which only a shell reads"),
+        (
+            {"command": "accelerate launch --cpu --num_processes 2 train.py"},
+            "accelerate launch --cpu starts one process, whatever --num_processes says: `accelerate launch --multi_gpu",
+        ),
+        (
+            {"command": "python -m accelerate.commands.launch --num_processes={workers} --cpu t.py", "workers": 2},
+            "starts as many, without GPUs too",
+        ),
         ({"command": "python train.py > log"}, "quote it, or write sh -c '...' around it all"),
         (
             {"command": "RATE=0.1 python train.py"},
@@ -113,6 +121,15 @@ def test_braces_of_other_languages_stay() -> None:
 )
 def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, keys: dict[str, Any], fact: str) -> None:
     assert fact in problem(tmp_path, **{"command": "python t.py", **keys})
+
+
+@pytest.mark.parametrize("text", [
+    "accelerate launch --multi_gpu --num_processes 2 --main_process_port 0 train.py --cpu",  # the script's own
+    "accelerate launch --cpu train.py", "accelerate launch --cpu --num_processes 2 --mpirun_hostfile hosts train.py",
+    "python train.py --cpu --num_processes 2",
+])  # fmt: skip
+def test_what_starts_as_many_as_it_says_is_not_refused(text: str) -> None:
+    assert command.starts_one(text.split(), 1) == ""
 
 
 def test_an_axis_that_no_placeholder_names_is_no_free_axis(tmp_path: Path) -> None:

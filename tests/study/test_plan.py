@@ -444,3 +444,19 @@ def test_any_plan_is_repeatable_and_its_repeats_are_interleaved(study_of, value,
         for repeat in (1, 2):
             here = [position[id(p)] for p in made.shuffled(repeat)]
             assert here == [there[id(p)] for p in elsewhere.shuffled(repeat)], "the order depends on the seed alone"
+
+
+BY_ACCELERATE = (
+    "study: a\nparity: false\nsweeps:\n  - {framework: torch_fsdp2, model: resnet8, launcher: accelerate, %s}\n"
+)
+
+
+def test_accelerate_is_a_launcher_of_one_host_where_it_is_installed(plan_of, machine):
+    text = BY_ACCELERATE % "workers: 2"
+    why = "accelerate is not installed (pip install 'scaling-study[accelerate]')"
+    assert unsupported(plan_of(text, machine(without="accelerate"))) == {why: 1}
+    here = replace(machine(), libraries={**machine().libraries, "accelerate": "1.15.0"})
+    (planned,) = plan_of(text, here).configurations
+    assert planned.unsupported == "" and planned.trial.launcher == "accelerate"
+    (planned,) = plan_of(BY_ACCELERATE % "workers: 2, hosts: 2", here).configurations
+    assert planned.unsupported.startswith("launcher=accelerate starts the workers of one host here: launcher=torchrun")

