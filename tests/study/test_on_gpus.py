@@ -180,6 +180,23 @@ def test_two_hosts_has_the_same_eight_gpus_on_one_host_and_on_two() -> None:
     assert runs == {"resnet18"}, "on hosts without GPUs it is what it was"
 
 
+@pytest.mark.parametrize(("name", "gpus"), [("dgx-h100", 8), ("eight-dgx-h100", 64)])
+def test_of_all_ways_to_split_a_llama_only_copies_of_the_large_one_have_no_room(name: str, gpus: int) -> None:
+    file = described(name)
+    hosts = parse_hosts(("file", word) for word in file.hosts)
+    libraries = {**LIBRARIES, "torch": "2.15"}
+    here = file.machine(Machine(2, "", 0, libraries=libraries), elsewhere=True)
+    made = plan.make(study.load(CHECKOUT / "studies" / "parallelism.yaml"), here, cluster=Cluster(hosts, file))
+    placed = [each for each in made.configurations if each.trial.workers <= gpus]
+    large = {each.trial: each.unsupported for each in placed if each.trial.model == "llama_3_1_8b"}
+    assert {trial.framework for trial, why in large.items() if not why} == {"torch_fsdp2", "torch_tp"}
+    refused = {(trial.framework, trial.workers): why for trial, why in large.items() if why and "GiB of a GPU" in why}
+    assert {("torch_ddp", gpus)} <= refused.keys()
+    assert not [each.unsupported for each in placed if each.trial.model == "llama_3_2_1b" and each.unsupported]
+    for model in ("llama_3_2_1b", "llama_3_1_8b"):  # one global batch for all
+        assert len({each.trial.global_batch for each in placed if each.trial.model == model}) == 1
+
+
 MOST_SECONDS = 2 * 3600  # on eight H100
 
 
