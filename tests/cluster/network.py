@@ -220,11 +220,11 @@ class Network:
         everywhere = f"0-{(os.cpu_count() or 1) - 1}"
         _new_key(self.folder / "id")
         (self.folder / "ssh_config").write_text(SSH.format(net=self.folder), encoding="utf-8")
+        names = [f"{SUBNET}.{number} h{number}" for number in range(1, self._count + 1)]
+        (self.folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *names, ""]), encoding="utf-8")
         for number in range(1, self._count + 1):
             cores, sshd = (said[number - 1] if said else "" for said in (self._cores, self._sshd))
             self.hosts.append(Host(self, number, cores or everywhere, sshd))
-            if number == 1:
-                self._introduce()
         (self.folder / "known_hosts").write_text("".join(f"{h.name},{h.address} {h.key}" for h in self.hosts))
         assert self._switch.stdout
         self._switch.stdout.readline()
@@ -235,11 +235,6 @@ class Network:
             host.plug_in()
         for host in self.hosts:
             host.said("up")
-
-    def _introduce(self) -> None:
-        """/etc/hosts, before anybody reads it."""
-        names = [f"{SUBNET}.{number} h{number}" for number in range(1, self._count + 1)]
-        (self.folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *names, ""]), encoding="utf-8")
 
     def switch(self, *arguments: str) -> None:
         """`ip` in the switch."""
