@@ -49,13 +49,13 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: a group reads one batch and splits every matrix; FSDP2 shards the parts between groups
     replicas = trial.data_parallel
     mesh = init_device_mesh(
-        ranks.device.type, (replicas, ranks.world_size // replicas), mesh_dim_names=("replica", "part")
+        ranks.device.type, (replicas, ranks.world_size // replicas), mesh_dim_names=("replica", "tensor")
     )
     replica, part = mesh.get_coordinate()
     workload = workloads.load(trial, replace(ranks, rank=replica, world_size=replicas))
     model = workload.model
     unsplit = copy.deepcopy(model) if trial.trained else None  # to be evaluated by each rank for itself
-    split_matrices(model, mesh["part"], trial.sequence_parallel, trial.loss_parallel)
+    split_matrices(model, mesh["tensor"], trial.sequence_parallel, trial.loss_parallel)
     buckets = shard(model, workload.blocks, mesh["replica"], trial.allreduce) if replicas > 1 else 0
     optimizer = workload.optimizer(model.parameters())
     if part > 0:

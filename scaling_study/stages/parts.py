@@ -46,8 +46,8 @@ class Place:
     def of(cls, trial: Trial, ranks: Ranks) -> Place:
         """Every rank calls this with the same trial: it makes the process groups."""
         workers, replicas, virtual = trial.stages or 1, trial.data_parallel, trial.virtual_stages or 1
-        sizes = {"replica": replicas, "stage": workers, "part": trial.tensor_parallel or 1}
-        names = tuple(name for name in sizes if name != "part" or sizes[name] > 1)
+        sizes = {"replica": replicas, "stage": workers, "tensor": trial.tensor_parallel or 1}
+        names = tuple(name for name in sizes if name != "tensor" or sizes[name] > 1)
         mesh = dist.init_device_mesh(ranks.device.type, tuple(sizes[name] for name in names), mesh_dim_names=names)
         at = dict(zip(names, mesh.get_coordinate() or (), strict=True))
         mine = stages_of(at["stage"], workers, virtual, trial.schedule or "")
@@ -59,8 +59,8 @@ class Place:
             last=workers * virtual - 1 in mine,
             along=mesh.get_group("stage"),
             across=mesh.get_group("replica"),
-            matrices=mesh["part"] if "part" in at else None,
-            part=at.get("part", 0),
+            matrices=mesh["tensor"] if "tensor" in at else None,
+            part=at.get("tensor", 0),
         )
 
     def reading(self) -> Ranks:

@@ -96,12 +96,12 @@ def off(way: Way, mesh: DeviceMesh) -> dict[str, float]:
 
 
 def split(sequence: bool = False, loss: bool = False) -> Share:
-    return lambda model, mesh: matrices.split_matrices(model, mesh["part"], sequence, loss)
+    return lambda model, mesh: matrices.split_matrices(model, mesh["tensor"], sequence, loss)
 
 
 def replicated(model: Any, mesh: DeviceMesh, sequence: bool = False, summed: bool = False) -> None:
     """As tensor/torch_tp.py does it. `summed`: and nobody divides by the replicas."""
-    matrices.split_matrices(model, mesh["part"], sequence)
+    matrices.split_matrices(model, mesh["tensor"], sequence)
     for unit in (*model.layers, model):
         fully_shard(unit, mesh=mesh["replica"])
         if summed:
@@ -135,11 +135,11 @@ def cut_the_fused(model: Any, mesh: DeviceMesh) -> None:
     """By rows, as any other matrix: a worker has queries only, the other the keys and values."""
     gone = [f"{matrices.ATTENTION}.{name}" for name in ("wq", "wk", "wv")]
     plan = {name: style for name, style in matrices.plan().items() if name not in gone}
-    parallelize_module(model, mesh["part"], {**plan, f"{matrices.ATTENTION}.wqkv": ColwiseParallel()})
+    parallelize_module(model, mesh["tensor"], {**plan, f"{matrices.ATTENTION}.wqkv": ColwiseParallel()})
 
 
 def leave_untied(model: Any, mesh: DeviceMesh) -> None:
-    parallelize_module(model, mesh["part"], matrices.plan())
+    parallelize_module(model, mesh["tensor"], matrices.plan())
 
 
 def feed_whole_sequences(model: Any, mesh: DeviceMesh) -> None:
@@ -148,13 +148,13 @@ def feed_whole_sequences(model: Any, mesh: DeviceMesh) -> None:
     del plan["norm"]
     plan["tok_embeddings"] = RowwiseParallel(input_layouts=Replicate())
     plan["output"] = ColwiseParallel(output_layouts=Replicate())
-    parallelize_module(model, mesh["part"], plan)
+    parallelize_module(model, mesh["tensor"], plan)
 
 
 def leave_norms_apart(model: Any, mesh: DeviceMesh) -> None:
     """Plain tensors, each worker's with the gradients of its own tokens."""
     plan = matrices.plan(sequence_parallel=True)
-    parallelize_module(model, mesh["part"], {name: plan[name] for name in plan if name not in matrices.NORMS})
+    parallelize_module(model, mesh["tensor"], {name: plan[name] for name in plan if name not in matrices.NORMS})
 
 
 def add_biases(model: Any) -> None:
@@ -195,7 +195,7 @@ WRONG = {
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    names = ("replica", "part")
+    names = ("replica", "tensor")
     meshes = {count: init_device_mesh("cpu", (count, 2 // count), mesh_dim_names=names) for count in (1, 2)}
     found = {name: off(way, meshes[way.replicas]) for name, way in {**RIGHT, **WRONG}.items()}
     if dist.get_rank() == 0:
