@@ -91,8 +91,6 @@ SPREADING_KEYS = (
     "tuned_for",
     *MESH_KEYS,
     "wrap",
-    "shard_group",
-    "reduce_scatter",
     "target_batch_size",
     "matchmaking_seconds",
     "averaging_timeout_seconds",
