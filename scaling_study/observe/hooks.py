@@ -44,31 +44,28 @@ class Outermost:
         self.module = ref(module)
         self.trainable: Callable[[], Any] = lambda: None  # a parameter that wanted a gradient
         self.training: Callable[[], Any] = lambda: None  # a submodule that was in training mode
-        self._sequence_first: bool | None = None
+        self.sequence_first = any(getattr(part, "batch_first", True) is False for part in module.modules())
 
-    def is_trainable(self, module: Any) -> bool:
-        """Whether a parameter wants a gradient. The one that did is looked at first."""
-        last = self.trainable()
-        if last is None or not last.requires_grad:
-            last = next((each for each in module.parameters() if each.requires_grad), None)
-            self.trainable = ref(last) if last is not None else lambda: None
-        return last is not None
+    def trains(self, module: Any, is_grad_enabled: Callable[[], bool]) -> bool | None:
+        """Whether it is called to be trained; None where no parameter wants a gradient. What was so is looked at first.
 
-    def is_in_training(self, module: Any) -> bool:
-        """Whether any submodule is: some wrappers are not, whose model is."""
+        Any submodule in training mode is enough: some wrappers are not, whose model is.
+        """
+        parameter = self.trainable()
+        if parameter is None or not parameter.requires_grad:
+            parameter = next((each for each in module.parameters() if each.requires_grad), None)
+            self.trainable = ref(parameter) if parameter is not None else lambda: None
+        if parameter is None:
+            return None
+        if not is_grad_enabled():
+            return False
         if module.training:
             return True
-        last = self.training()
-        if last is None or not last.training:
-            last = next((each for each in module.modules() if each.training), None)
-            self.training = ref(last) if last is not None else lambda: None
-        return last is not None
-
-    def is_sequence_first(self, module: Any) -> bool:
-        """Whether a part of it takes sequences first."""
-        if self._sequence_first is None:
-            self._sequence_first = any(getattr(part, "batch_first", True) is False for part in module.modules())
-        return self._sequence_first
+        part = self.training()
+        if part is None or not part.training:
+            part = next((each for each in module.modules() if each.training), None)
+            self.training = ref(part) if part is not None else lambda: None
+        return part is not None
 
 
 class Observer:
@@ -159,12 +156,12 @@ class Observer:
     def ended(self, *step: Any) -> Any:
         """An optimiser step has ended (`Steps.optimized`). Returns False where the run ends here, and None where events
         are kept on."""
-        going = self.keep(self.steps.optimized, *step)
         if self.at_once:
-            return going
+            return self.steps.optimized(*step)
+        now = time.perf_counter()
+        self.events += (self.steps.optimized, now, step)
         self.left -= 1
-        is_late = time.perf_counter() - self.record.written_at > FLUSH_SECONDS
-        return self.fold() if is_late or self.left <= 0 else None
+        return self.fold() if self.left <= 0 or now - self.record.written_at > FLUSH_SECONDS else None
 
     def plan(self) -> None:
         """Fold at once, or later, from here on."""
@@ -327,19 +324,19 @@ class Observer:
         if self.depth:
             return None
         self.keep(self.steps.leave)
-        return self.ended(self.name(optimizer), rate_of(optimizer, self.torch), False, max(1, self.calls))
+        last, name = self.named
+        name = name if last() is optimizer else self.name(optimizer)
+        return self.ended(name, rate_of(optimizer, self.torch), False, self.calls or 1)
 
     def name(self, optimizer: Any) -> str:
         """`SGD`, and of the next of that class `SGD 2`."""
-        last, name = self.named
-        if last() is not optimizer:
-            name = self.names.get(optimizer)
-            if name is None:
-                kind = type(optimizer).__name__
-                others = sum(name.split()[0] == kind for name in self.names.values())
-                name = self.names[optimizer] = f"{kind} {others + 1}" if others else kind
-            self.named = (ref(optimizer), name)
-        return str(name)
+        name: str | None = self.names.get(optimizer)
+        if name is None:
+            kind = type(optimizer).__name__
+            others = sum(name.split()[0] == kind for name in self.names.values())
+            name = self.names[optimizer] = f"{kind} {others + 1}" if others else kind
+        self.named = (ref(optimizer), name)
+        return name
 
     def another_waits(self) -> bool:
         """True where an optimizer that has not stepped yet trains parameters that none of the others does."""
@@ -389,32 +386,34 @@ class Observer:
                 self.happened(self.steps.leave)
 
     def _forward_begins(self, module: Any, args: Any, kwargs: Any) -> bool:
-        first = first_tensor((*args, *kwargs.values()))
-        trains = None if first is not None and first.requires_grad else self._trains(module)
-        if trains and self.at_once:
-            self.after_step(self.steps.next_begins())
-            if self.checks.left:
-                self.steps.aside(self.checks.look, module, first)
-        elif trains is False:
-            self.look.put_off()
-        self.keep(self.steps.forward, trains, rows_of(first) if trains else 0)
+        first = args[0] if args and type(args[0]) is self.torch.Tensor else first_tensor((*args, *kwargs.values()))
+        trains, rows = None, 0
+        if first is None or not first.requires_grad:
+            about = self.called
+            if about is None or about.module() is not module:
+                about = self.called = self._about(module)
+            trains = about.trains(module, self.torch.is_grad_enabled)
+            if trains:
+                rows = rows_of(first)
+                if self.at_once:
+                    self._training_begins(module, first, about)
+            elif trains is False:
+                self.look.put_off()
+        self.keep(self.steps.forward, trains, rows)
         return True
 
-    def _trains(self, module: Any) -> bool | None:
-        """Whether it is called to be trained; None where it has nothing to train."""
-        about = self.called
-        if about is None or about.module() is not module:
-            about = self.modules.get(module)
-            if about is None:
-                about = self.modules[module] = Outermost(module)
-            self.called = about
-        if not about.is_trainable(module):
-            return None
-        if not (self.torch.is_grad_enabled() and about.is_in_training(module)):
-            return False
-        if not self.steps.sequence_first:
-            self.steps.sequence_first = about.is_sequence_first(module)
-        return True
+    def _about(self, module: Any) -> Outermost:
+        about: Outermost | None = self.modules.get(module)
+        if about is None:
+            about = self.modules[module] = Outermost(module)
+        return about
+
+    def _training_begins(self, module: Any, first: Any, about: Outermost) -> None:
+        """A training forward begins, as long as steps are looked at."""
+        self.after_step(self.steps.next_begins())
+        if self.checks.left:
+            self.steps.aside(self.checks.look, module, first)
+        self.steps.sequence_first |= about.sequence_first
 
     def backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         inside, self.inside = self.inside, True
@@ -428,10 +427,10 @@ class Observer:
                 self.happened(self.steps.leave)
 
     def _backward_begins(self, tensors: Any) -> None:
-        loss = first_tensor((tensors,))
-        if self.scaled is not None and loss is self.scaled[0]:
-            loss = first_tensor((self.scaled[1],))
-        self.scaled = None
+        loss = tensors if type(tensors) is self.torch.Tensor else first_tensor((tensors,))
+        if self.scaled is not None:
+            loss = first_tensor((self.scaled[1],)) if loss is self.scaled[0] else loss
+            self.scaled = None
         self.keep(self.steps.backward, loss.detach() if loss is not None and loss.numel() == 1 else None)
 
     def batch(self, original: Any, iterator: Any) -> Any:
@@ -448,8 +447,9 @@ class Observer:
         return batch
 
     def _batch(self, iterator: Any, batch: Any) -> None:
-        rows = rows_of(first_tensor((batch,)))
-        self.keep(self.steps.fetched, id(getattr(iterator, "_dataset", iterator)), rows)
+        first = batch[0] if type(batch) in (list, tuple) and batch else batch
+        first = first if type(first) is self.torch.Tensor else first_tensor((batch,))
+        self.keep(self.steps.fetched, id(getattr(iterator, "_dataset", iterator)), rows_of(first))
 
     def saved(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self.happened(self.steps.enter, "saving")
@@ -468,7 +468,9 @@ class Observer:
 def rate_of(optimizer: Any, torch: Any) -> float | None:
     """Of its first group of parameters; None where reading it would make a GPU wait."""
     rate: Any = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-    is_on_gpu = not isinstance(rate, float) and torch.is_tensor(rate) and rate.is_cuda
+    if type(rate) is float:
+        return rate
+    is_on_gpu = torch.is_tensor(rate) and rate.is_cuda
     return None if rate is None or is_on_gpu else float(rate)
 
 
@@ -489,7 +491,8 @@ def first_tensor(values: Any) -> Any:
 
 
 def rows_of(tensor: Any) -> int:
-    return int(tensor.shape[0]) if tensor is not None and len(tensor.shape) else 0
+    shape = () if tensor is None else tensor.shape
+    return int(shape[0]) if shape else 0
 
 
 def explicit_step(samples: int | None) -> None:

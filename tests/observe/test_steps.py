@@ -143,7 +143,7 @@ for epoch in range(6):
 sys.setprofile(None)
 print("calls", min(of_steps[-16:]))
 """
-MOST_CALLS = 46  # 85 where events are folded as they come, which took 0.18 ms of steps of 57 ms
+MOST_CALLS = 38  # 85 where events were folded as they came, which took 0.18 ms of steps of 57 ms
 
 
 @pytest.mark.slow
