@@ -71,6 +71,7 @@ TUNED = ("speed", "memory")
 WRAPS = ("blocks", "none")  # none: one unit, gathered whole (F24)
 WIRES = ("none", "fp32", "fp16", "bf16")
 POWERSGD: Mapping[str, int] = {"powersgd1": 1, "powersgd2": 2, "powersgd4": 4}  # allreduce -> rank of its matrices
+LOCAL: Mapping[str, str] = {"average": "local SGD", "nesterov": "DiLoCo"}  # `outer` -> its name
 NO_FP64 = ("fp32", "bf16", "fp16")
 UPDATES = ("synchronous", "delayed", "local")  # of peers; only the first steps as DDP does
 # Peers report batch after batch until all of them together have the target: that is accumulation.
@@ -264,7 +265,7 @@ OURS: Mapping[str, Framework] = {
         script="data_parallel/diloco.py",
         launchers=("torchrun", "srun"),
         needs=("torch",),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32"), "sync_every": (), "outer": ("average", "nesterov")},
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32"), "sync_every": (), "outer": tuple(LOCAL)},
     ),
     "horovod": Framework(
         title="Horovod allreduce",

@@ -20,7 +20,7 @@ from analysis.frames.rows import ConfigurationRow, as_rows, typed
 from analysis.frames.study import StudyInfo
 from analysis.frames.trials import NO_GATE, NOT_CHECKED, PASSED
 from analysis.text import first_few
-from scaling_study.frameworks import COMMAND, FRAMEWORKS
+from scaling_study.frameworks import COMMAND, FRAMEWORKS, LOCAL
 from scaling_study.records import schema
 from scaling_study.records.schema import STATUSES
 from scaling_study.stats import launches
@@ -216,7 +216,6 @@ UPDATES = {  # of peers: what each does instead
     "delayed": "a peer steps by the gradients of the round before, while it computes those of the next",
     "local": "a peer steps by its own gradients after each batch, and weights are averaged in place of gradients",
 }
-LOCAL = {"average": "local SGD", "nesterov": "DiLoCo"}  # `outer` -> its name
 MOST_NAMES = 4
 
 

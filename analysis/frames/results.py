@@ -16,14 +16,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.frames import configurations, details, study, trials
-from analysis.frames.configurations import KEYS, LOCAL, UPDATES, has, known, same
+from analysis.frames.configurations import KEYS, UPDATES, has, known, same
 from analysis.frames.details import Details
 from analysis.frames.rows import ConfigurationRow, as_rows, distinct
 from analysis.frames.study import StudyInfo, workers_text
 from analysis.frames.trials import SkippedRecord
 from scaling_study.datasets import SCENES
 from scaling_study.errors import printable
-from scaling_study.frameworks import COMMAND, FRAMEWORKS, POWERSGD
+from scaling_study.frameworks import COMMAND, FRAMEWORKS, LOCAL, POWERSGD
 from scaling_study.models import MODELS, NO_MODEL, TEXT_KEYS
 from scaling_study.records import maps
 from scaling_study.records.maps import COLUMNS, METHODS, SCORED

@@ -14,6 +14,7 @@ from scaling_study.frameworks import (
     FLATTENS_WEIGHTS,
     FRAMEWORKS,
     FUSED_SGD_OF_SHARDS,
+    LOCAL,
     MESH,
     POWERSGD,
     POWERSGD_HAS_NO_SCALER,
@@ -259,10 +260,9 @@ ONE_PROCESS = "one process"
 def reference_of(gate: Mapping[str, Any]) -> str:
     """The training that a gate with these keys is held against, in words (parity/reference.py computes it)."""
     if rank := POWERSGD.get(str(gate["allreduce"])):
-        return f"{ONE_PROCESS}, PowerSGD of rank {rank}"
+        return f"{ONE_PROCESS}: PowerSGD of rank {rank}"
     if gate["sync_every"]:
-        how = "averaged" if gate["outer"] == "average" else "with an outer step"
-        return f"{ONE_PROCESS}, a model for each worker, {how} every {gate['sync_every']} steps"
+        return f"{ONE_PROCESS}: {LOCAL[gate['outer']]} every {gate['sync_every']} steps"
     return ONE_PROCESS
 
 

@@ -37,7 +37,6 @@ ELSEWHERE = {  # started by tests of their own, or by none on a machine like thi
     ("deepspeed_zero", "deepspeed"): "test_data_parallel.py",
     ("torch_dp", "python"): "test_data_parallel.py",  # needs two GPUs: a stand-in
     ("hivemind", "torchrun"): "test_hivemind.py",  # its steps are rounds of no fixed number of samples
-    ("diloco", "torchrun"): "test_conformance.py",  # forked: it communicates in one of several steps
     ("lightning_fsdp", "torchrun"): "test_data_parallel.py",  # needs a GPU: its check for one stepped over
 }
 BY_SLURM = "srun"  # tests/cluster

@@ -189,7 +189,7 @@ def test_powersgd_is_shown_in_all_steps_and_its_precision_of_compute_by_itself(k
     gates = list(support.gates_of(Trial(framework="torch_ddp", model="resnet8", workers=2, device="cpu", **keys)))
     assert [(gate.precision, gate.allreduce, gate.window.max_steps) for gate in gates] == shown
     said = [support.reference_of(vars(gate)) for gate in gates]
-    assert said[1] == f"one process, PowerSGD of rank {keys['allreduce'][-1]}"
+    assert said[1] == f"one process: PowerSGD of rank {keys['allreduce'][-1]}"
     assert {said[0], *said[2:]} == {"one process"}
 
 
@@ -199,6 +199,6 @@ def test_workers_that_train_alone_meet_three_times_in_a_gate_and_step_once_more(
     assert (gate.sync_every, gate.outer, gate.workers, gate.window.max_steps) == (3, "average", 2, 10)
     assert support.gate_ids(replace(trial, sync_every=8)) == [gate.id]
     assert support.gate_ids(replace(trial, outer="nesterov")) != [gate.id]
-    assert support.reference_of(vars(gate)) == "one process, a model for each worker, averaged every 3 steps"
+    assert support.reference_of(vars(gate)) == "one process: local SGD every 3 steps"
     by_hand = replace(trial, sync_every=None, outer=None)
     assert [(gate.sync_every, gate.outer) for gate in support.gates_of(by_hand)] == [(3, "nesterov")]
