@@ -1,7 +1,7 @@
 """False alarms: sound studies, simulated. Detectors that count are silent on all of them; those that compare speeds are
 wrong in at most 5 % of studies each, also where everything is at the very edge of what is sound.
 
-    pytest tests/analysis/test_findings_simulated.py                        quick: 48 studies of each kind
+    pytest tests/analysis/test_findings_simulated.py                        quick: 32 studies of each kind
     STATISTICS=long pytest -s tests/analysis/test_findings_simulated.py     long: 1,000, each planted anew
 """
 
@@ -19,7 +19,7 @@ from analysis.findings import Evidence
 from analysis.views import catalog, noise
 
 STATISTICAL = {"superlinear", "F4", "drift", "noise", "F1", "slowing"}
-STUDIES, DRAWS = times(48, 1000), times(3, 1)  # in all; of each that was planted
+STUDIES, DRAWS = times(32, 1000), times(2, 1)  # in all; of each that was planted
 ALLOWED = 0.05  # of studies, by each detector
 # Whichever test is the first has all studies simulated.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200 if LONG else 300)]
