@@ -66,7 +66,8 @@ def clip(optimizer: torch.optim.Optimizer, max_norm: float, norm: Norm | None = 
         if not clipped:
             held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
             total = norm(held) if norm else torch.nn.utils.get_total_norm([p.grad for p in held])
-            torch.nn.utils.clip_grads_with_norm_(held, max_norm, total)
+            meshes = {getattr(p.grad, "device_mesh", None) for p in held}  # tensors of one operation must lie on one
+            torch.nn.utils.clip_grads_with_norm_(held, max_norm, total, foreach=None if len(meshes) == 1 else False)
         clipped = True
 
     def after(*_: Any) -> None:

@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 tests/stages/split_llamas.py OUT.json     {"plain": {"weights": 1e-16, "norm": 1e-16}}
 
 Off: as the parity gate has it (scaling_study/parity/compare.py), of one process that trains the same model for STEPS of
-plain SGD in fp64; `norm`: of the gradients after them.
+plain SGD in fp64; `norm`: of the gradients after them, `clipped`: of these, clipped to half of it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from scaling_study.models import Decoder
 from scaling_study.parity.compare import weight_errors
 from scaling_study.stages import matrices
 from scaling_study.stages.stage import assembled, own
+from scaling_study.train.loop import clip
 from scaling_study.workloads.llama import Attention, Llama, turned
 from scaling_study.workloads.wikitext2 import cross_entropy
 
@@ -89,9 +90,14 @@ def off(way: Way, mesh: DeviceMesh) -> dict[str, float]:
     ours = {name: assembled(tensor.detach()) for name, tensor in model.state_dict().items()}
     right = torch.cat([p.grad.flatten() for p in alone.parameters() if p.grad is not None]).norm() / way.replicas
     norm = matrices.norm_of(list(model.parameters()))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    clip(optimizer, float(right) / 2, matrices.norm_of)
+    optimizer.step()
+    clipped = matrices.norm_of(list(model.parameters()))
     return {
         "weights": max(weight_errors(ours, alone.state_dict()).values()),
         "norm": float((norm - right).abs() / right),
+        "clipped": float((2 * clipped - right).abs() / right),
     }
 
 

@@ -32,6 +32,7 @@ def off(tmp_path_factory: pytest.TempPathFactory) -> Off:
 @pytest.mark.parametrize("way", RIGHT)
 def test_a_llama_that_is_split_trains_what_one_process_would(off: Off, way: str) -> None:
     assert off[way]["weights"] < FP64_BOUND and off[way]["norm"] < FP64_BOUND, off[way]
+    assert off[way]["clipped"] < 1e-4, "torch divides by the norm and 1e-6"
 
 
 @pytest.mark.parametrize("fault", WRONG)
