@@ -98,4 +98,5 @@ def norm_of(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
         if parameter.grad is not None:
             kinds[getattr(parameter.grad, "device_mesh", None)].append(parameter.grad)
     norms = [assembled(torch.nn.utils.get_total_norm(gradients)) for gradients in kinds.values()]
-    return torch.linalg.vector_norm(torch.stack(norms))
+    total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return total
