@@ -281,7 +281,8 @@ def of_copies(shape: Decoder, mesh: Mesh, work: Work) -> Iterator[Traffic]:
     reduced = here.elements * work.on_the_wire / mesh.shards
     if rank := POWERSGD.get(work.allreduce):
         reduced = (low_rank(shape, mesh, rank) + here.vectors) * work.own
-    yield Traffic("replicas", "allreduce", reduced / work.sync_every, among)
+    loss = work.own if mesh.context > 1 else 0  # of which each has its share
+    yield Traffic("replicas", "allreduce", reduced / work.sync_every + loss, among)
 
 
 def low_rank(shape: Decoder, mesh: Mesh, rank: int) -> float:
@@ -297,7 +298,7 @@ def low_rank(shape: Decoder, mesh: Mesh, rank: int) -> float:
 #     state          weights, gradients and optimiser, by shards (Rajbhandari et al.)
 #     copies         16-bit copies of matrices, made by autocast and kept for backward; FSDP2 gathers in 16 bits
 #     gathered       of FSDP2: what is outside of the layers, a layer that computes, the next one, one's gradients
-#     exchange       PowerSGD's errors and factors; the weights of the last exchange and the outer optimiser's momentum
+#     exchange       PowerSGD's errors and one factor; weights of the last exchange, the outer optimiser's momentum
 #     activations    what autograd keeps for backward; attention keeps no l x l matrix (Dao et al., arXiv 2205.14135)
 #     scores         in the products' precision, their logarithm and its gradient
 #
@@ -364,7 +365,8 @@ def _held(shape: Decoder, mesh: Mesh, work: Work, share: float, scores: bool) ->
         weights = outside.bytes(element, own) + 2 * layer if mesh.zero_stage == 3 else here.bytes(element, own)
         held["gathered"] = weights + own * unit
     if rank := POWERSGD.get(work.allreduce):
-        held["exchange"] = own * (here.matrices + low_rank(shape, mesh, rank))
+        columns = here.layers * (6 * shape.width + shape.feed_forward) + (1 if shape.tied else here.ends) * shape.width
+        held["exchange"] = own * (here.matrices + rank * columns)  # what steps left out, and where the next begins
     if work.outer:
         held["exchange"] = own * here.elements * (2 if work.outer == "nesterov" else 0)
     if scores:
