@@ -48,6 +48,7 @@ FIGURES = {  # those that the documents show, and those that answer the study's 
     "memory-of-sharding": ("throughput",),
     "noise": ("drift", "throughput"),
     "one-gpu": ("throughput", "roofline", "frontier"),
+    "parallelism": ("throughput", "frameworks", "waterfall-llama_tiny"),
     "time-to-60-percent": ("efficiency-resnet8", "target-resnet8", "throughput"),
     "time-to-accuracy": ("efficiency-resnet8", "target-resnet8", "throughput"),
     "w251_hw9": ("target-resnet8", "throughput", "speedup-resnet8"),
