@@ -23,7 +23,7 @@ def shipped(study: str) -> list[Path]:
 
 
 def test_examples_are_few_and_small_files() -> None:
-    assert len(studies()) == 17
+    assert len(studies()) == 18
     assert sum(path.stat().st_size for study in studies() for path in shipped(study)) <= MOST_BYTES
     for study in studies():
         files = shipped(study)
