@@ -25,6 +25,9 @@ class Optimizer:
             hook(self, (self,), {})
 
 
+class Tensor: ...
+
+
 class Module:
     def __call__(self) -> None: ...
 
@@ -52,6 +55,8 @@ def backward(_: object) -> None: ...
 def absent() -> bool:
     return False
 
+
+is_grad_enabled = absent
 
 optim: Any = ModuleType("torch.optim.optimizer")
 optim.Optimizer, optim.register_optimizer_step_pre_hook = Optimizer, _before.append
