@@ -56,7 +56,7 @@ test-quick: setup
 test-faults: setup
 	$(PYTEST) tests/faults -m "not long" -n 2 $(SHARED_OUT) $(ARGS)
 
-# One test of each kind on several hosts and on a Slurm (docs/clusters.md): root, iproute2, openssh-server, slurm-wlm.
+# One test of each kind on several hosts and on a Slurm (docs/guide/hosts-and-slurm.md): root, iproute2, openssh-server, slurm-wlm.
 test-cluster: setup
 	$(PYTEST) tests/cluster -m "not long" -n 2 $(SHARED_OUT) $(ARGS)
 

@@ -31,7 +31,7 @@ ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help=FOLDER, s
 OUT = "Write there; default: into RESULTS, or into X/ beside X.study.zip."
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help=OUT, show_default=False)]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Write the files, print no table.")]
-OWN = "Published figures of your own, a CSV file, beside those shipped (docs/report.md#references)."
+OWN = "Published figures of your own, a CSV file, beside those shipped (docs/guide/read-a-report.md#published-speeds)."
 OwnReferences = Annotated[Path | None, typer.Option("--references", metavar="FILE", help=OWN, show_default=False)]
 
 

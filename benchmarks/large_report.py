@@ -8,7 +8,7 @@ Measured: on planted records of the program's own form (tests/analysis/planted_l
 configurations, 4 repeats), each time in a fresh process, with the files in the page cache, as they are after a sweep.
 
 Not shown: a disk that is asked for the first time; a study whose families have four worker counts, each of which gets
-scaling laws (docs/report.md says how many).
+scaling laws (docs/guide/read-a-report.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Training to a result costs no more than its steps: what the loop adds to them, and what reading gradients adds.
 
-Claimed: (1) reading two norms of gradients (docs/training.md, gradient noise scale) takes at most 1 % of the time, as
-often as the training itself chose to; (2) the training loop's steps, with these readings, are at least 0.98 as fast as
-the clock's of the same configuration.
+Claimed: (1) reading two norms of gradients (gradient noise scale, docs/guide/train-to-a-target.md) takes at most 1 % of
+the time, as often as the training chose to; (2) the training loop's steps, with these readings, are at least 0.98
+as fast as the clock's of the same configuration.
 
 Measured: resnet8, batch of 64 a worker, one process that accumulates two micro-batches and two workers with DDP. Both
 sides live in the same processes (training_blocks.py) and take turns, about 15 steps a block; a launch's ratio is that

@@ -1,4 +1,4 @@
-"""Every link of a document leads somewhere, and what README.md says of the project is what the project is."""
+"""Every link of a document leads somewhere; what it names is there; its commands have the options that it gives."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.frames import results
-from analysis.show import layout
-from analysis.views import batch_efficiency
 from scaling_study import cli
-from scaling_study.frameworks import FRAMEWORKS, Framework
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.settings import CHECKOUT
-from tests.net.examples import example
 
 ROOT = CHECKOUT.resolve()
 DOCUMENTS = sorted(
@@ -130,10 +126,7 @@ def test_anchors_of_the_page_that_was_divided_still_lead_somewhere() -> None:
     assert "flaws-of-published-studies-and-how-each-is-met" in divided
 
 
-# --- README.md: frameworks, figures, length; commands of every page
-
-
-README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+# --- commands of every page
 
 
 DOORS: dict[str, Callable[[Sequence[str]], int]] = {
@@ -150,59 +143,6 @@ COMMANDS = sorted(
         if line.startswith("    ") and line.strip().startswith(tuple(DOORS))
     }
 )
-
-
-def row(name: str, framework: Framework) -> str:
-    """The line of README's table for one framework of scaling_study/frameworks.py."""
-    by_launcher = [f"{', '.join(needs)} for `{by}`" for by, needs in framework.launcher_needs.items()]
-    needs = [library for library in framework.needs if library != "torch"] + by_launcher
-    needs += ["a GPU"] if framework.needs_gpu else []
-    needs += ["a GPU for its speed to be compared"] if framework.not_comparable_on_cpu else []
-    launchers = ", ".join(f"`{launcher}`" for launcher in framework.launchers)
-    return f"| [`{name}`]({framework.script}) | {framework.title} | {launchers} | {', '.join(needs)} |"
-
-
-def test_the_first_page_is_short() -> None:
-    assert len(README.splitlines()) < 120
-
-
-def test_every_framework_is_in_the_table_with_its_launchers_and_needs() -> None:
-    expected = [row(name, framework) for name, framework in FRAMEWORKS.items()]
-    shown = [line for line in README.splitlines() if re.match(r"\| \[?`\w+`", line)]
-    assert shown == expected, "the table should be:\n" + "\n".join(expected)
-
-
-@pytest.mark.parametrize("batch", ["32", "64"])
-def test_the_result_shown_first_is_that_of_the_example(batch: str) -> None:
-    """Throughput with half of its interval, and speed-up with its interval, of each configuration in the row."""
-    (line,) = [line for line in README.splitlines() if line.startswith(f"| {batch} |")]
-    rows = results.read(example("cifar10-scaling")).rows
-    ours = [one for one in rows if (one["model"], one["batch_per_worker"]) == ("resnet18", int(batch))]
-    for framework, workers, allreduce in (("single", 1, "none"), ("horovod", 2, "fp32"), ("horovod", 2, "fp16")):
-        key = (framework, workers, allreduce)
-        (one,) = [one for one in ours if (one["framework"], one["workers"], one["allreduce"]) == key]
-        half = (one["interval_high"] - one["interval_low"]) / 2
-        assert f"{one['samples_per_second']:.0f} ± {half:.0f}" in line
-        if framework != "single":
-            assert f"{one['speedup']:.2f} [{one['speedup_low']:.2f}, {one['speedup_high']:.2f}]" in line
-
-
-def test_what_is_said_of_training_to_a_result_is_that_of_the_example() -> None:
-    """Of the example in which the noise scale agrees with the critical batch size, and of that in which it does not."""
-    for study, errors in (("time-to-accuracy", "(256|512)"), ("time-to-60-percent", "(512)")):
-        listing = batch_efficiency.listing(results.read(example(study)))
-        assert listing is not None
-        table, said = layout.markdown(listing), " ".join(README.split())
-        for words in (r"critical batch size ([\d,.]+) samples (\[.*?\])", r"gradient noise scale (\S+) (\[.*?\])"):
-            found = re.search(words, table)
-            assert found and " ".join(found.groups()) in said
-        for error in re.findall(rf"torch_ddp, .*?batch {errors} \|.*?\| ([+-]\d+) % (\[.*?\]) \|", table):
-            low, high = map(int, re.findall(r"[+-]\d+", error[2]))
-            whole = f"{error[1][1:]} % {error[2]}"
-            assert whole in said or (error[1][1:] in said and f"±{max(-low, high)}" in said), error
-        if study == "time-to-accuracy":
-            (rates,) = re.findall(r"torch_ddp, 2 workers: (\S+ times \[.*?\]) from 64 to 512, not resolved", table)
-            assert rates in said
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -122,7 +122,7 @@ def _worth(results: Results) -> Iterator[Part]:
         yield Text("**Most worth measuring next**, in this order:")
         yield Bullets(tuple(worth))
     else:
-        yield missing("Nothing to measure next", "no rule has a suggestion (docs/report.md)")
+        yield missing("Nothing to measure next", "no rule has a suggestion (docs/guide/read-a-report.md)")
 
 
 def published_section(material: Material) -> Section:

@@ -634,7 +634,7 @@ def own_address() -> str:
     if address.startswith("127.") and int(os.environ.get("LOCAL_WORLD_SIZE", 0)) not in (0, _world_size()):
         raise RuntimeError(
             f"other hosts cannot reach this one at {address}, where {os.environ['MASTER_ADDR']} leads: "
-            "give the machine file an interface, or the host another address (docs/clusters.md)"
+            "give the machine file an interface, or the host another address (docs/guide/hosts-and-slurm.md)"
         )
     return address
 

@@ -82,7 +82,7 @@ def test_the_command_of_a_trial_works_by_hand(network: Network) -> None:
 
 SCRIPT = "data_parallel/torch_ddp.py --model resnet8 --data synthetic --device cpu --min-seconds 0 --max-steps 3"
 AGENT = "--nnodes 2 --node-rank $NODE_RANK --nproc-per-node 1 --master-addr $MASTER_ADDR --master-port $MASTER_PORT"
-BY_HAND = {  # as docs/clusters.md has it, and nothing else of ours
+BY_HAND = {  # as docs/guide/hosts-and-slurm.md has it, and nothing else of ours
     "ranks": f"MASTER_ADDR=h1 MASTER_PORT=29500 WORLD_SIZE=2 RANK=%d; {PROGRAMS}/python {SCRIPT}",
     "agents": f"MASTER_ADDR=h1 MASTER_PORT=29501 NODE_RANK=%d; {PROGRAMS}/torchrun {AGENT} {SCRIPT}",
 }

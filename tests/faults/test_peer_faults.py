@@ -1,7 +1,8 @@
 """Hivemind's peers are killed at random moments, or end by themselves: none of their processes lives on.
 
 A peer has three children and a daemon, in the end sessions of nobody's. As published, all of them outlive a peer that
-is killed (docs/decentralized.md). Started by torchrun alone, without a sweep's supervisor that would end them.
+is killed (docs/guide/pipelines-meshes-and-peers.md). Started by torchrun alone, without a supervisor of a sweep that
+would end them.
 """
 
 from __future__ import annotations

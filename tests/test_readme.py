@@ -1,0 +1,96 @@
+"""README.md is short, its figures are those of the example, and its commands run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from analysis.frames import results
+from analysis.show import layout
+from analysis.views import batch_efficiency
+from scaling_study import cli
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.settings import CHECKOUT
+from tests.net.examples import example, studies
+
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+TRAINING = (CHECKOUT / "docs/guide/train-to-a-target.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    scaling-study (.*?)(?: +#.*)?$", README, re.MULTILINE)
+PLANS = {"run": "--dry-run", "bench": "--dry-run"}  # as far as they go without minutes of measuring
+RUN_BY_OTHERS = {"report": "tests/analysis/test_packed_studies.py"}
+
+
+def test_the_first_page_is_short() -> None:
+    assert len(README.splitlines()) <= 110 and len(README.split()) <= 900
+
+
+def test_what_it_counts_is_as_many() -> None:
+    assert f"[{sum(not one.foreign for one in FRAMEWORKS.values())} frameworks]" in README
+    assert f"[{len(studies())} examples](examples/results/README.md)" in README
+
+
+@pytest.mark.parametrize("batch", ["32", "64"])
+def test_the_result_shown_first_is_that_of_the_example(batch: str) -> None:
+    """Throughput with half of its interval of each configuration in the row; speed-ups of the larger batch."""
+    (line,) = [line for line in README.splitlines() if line.startswith("    ") and line.split()[:2] == [batch, "|"]]
+    rows = results.read(example("cifar10-scaling")).rows
+    ours = [one for one in rows if (one["model"], one["batch_per_worker"]) == ("resnet18", int(batch))]
+    for framework, workers, allreduce in (("single", 1, "none"), ("horovod", 2, "fp32"), ("horovod", 2, "fp16")):
+        key = (framework, workers, allreduce)
+        (one,) = [one for one in ours if (one["framework"], one["workers"], one["allreduce"]) == key]
+        half = (one["interval_high"] - one["interval_low"]) / 2
+        assert f"{one['samples_per_second']:.0f} ± {half:.0f}" in line
+        if framework != "single" and batch == "64":
+            assert f"{one['speedup']:.2f} [{one['speedup_low']:.2f}, {one['speedup_high']:.2f}]" in README
+
+
+def test_what_is_said_of_training_to_a_target_is_that_of_the_examples() -> None:
+    """Of the example in which the noise scale agrees with the critical batch size, and of that in which it does not."""
+    said = " ".join(TRAINING.split())
+    for study, errors in (("time-to-accuracy", "(256|512)"), ("time-to-60-percent", "(512)")):
+        listing = batch_efficiency.listing(results.read(example(study)))
+        assert listing is not None
+        table = layout.markdown(listing)
+        for words in (r"critical batch size ([\d,.]+) samples (\[.*?\])", r"gradient noise scale (\S+) (\[.*?\])"):
+            found = re.search(words, table)
+            assert found and " ".join(found.groups()) in said
+        for error in re.findall(rf"torch_ddp, .*?batch {errors} \|.*?\| ([+-]\d+) % (\[.*?\]) \|", table):
+            low, high = map(int, re.findall(r"[+-]\d+", error[2]))
+            whole = f"{error[1][1:]} % {error[2]}"
+            assert whole in said or (error[1][1:] in said and f"±{max(-low, high)}" in said), error
+        if study == "time-to-accuracy":
+            (rates,) = re.findall(r"torch_ddp, 2 workers: (\S+ times \[.*?\]) from 64 to 512, not resolved", table)
+            assert rates in said
+
+
+def test_every_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In their order, in a folder that holds what a checkout does; measurements as far as their plan."""
+    for name in ("studies", "examples", "benchmarks", "data_parallel", "fsdp", "horovod_runs"):
+        (tmp_path / name).symlink_to(CHECKOUT / name)
+    (tmp_path / "results").mkdir()
+    for name in ("A", "B"):
+        (tmp_path / "results" / name).symlink_to(example("cifar10-scaling"))
+    (tmp_path / "my_model.py").write_text((CHECKOUT / "examples/workload_package/sine_mlp.py").read_text())
+    monkeypatch.chdir(tmp_path)
+    for words in map(shlex.split, COMMANDS):
+        if words[0] in RUN_BY_OTHERS:
+            continue
+        words += [PLANS[words[0]]] if words[0] in PLANS and "--slurm" not in words else []
+        words += ["--slurm-print"] if "--slurm" in words else []
+        if words[0] == "init":
+            Path("study.yaml").unlink(missing_ok=True)
+        code = cli.main(words)
+        assert code == 0, (words, capsys.readouterr().err)
+    assert {words.split()[0] for words in COMMANDS} == {"bench", "init", "run", "compare", "report"}
+
+
+def test_make_sweep_runs_the_default_study() -> None:
+    assert "make sweep\n" in README
+    made = subprocess.run(["make", "-n", "sweep"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    assert "run_sweep.py sweeps.yaml" in made
