@@ -5,10 +5,11 @@
     samples to the loss                    each way trained once with three seeds, here: no link changes a loss
     seconds to the loss = samples to the loss / samples/s       derived, of each way and link
 
-Two ways are trained over the slowest link as well, directly: their seconds stand beside the derived ones. Hosts and
-links are those of over_links.py: namespaces with a core each, traffic held by `tc tbf`. Trainings have both cores too,
-one a worker. The page is slow_links.md beside the numbers; studies stay in .cache/benchmarks/slow_links, where an
-interrupted run goes on (`--minutes 20`: for so long; `--fresh`: anew).
+A loss is met at some time between two evaluations, so samples to it are a censored mean over the seeds
+(analysis/statistics/estimates.py). Two ways are trained over the slowest link as well, directly: their seconds stand
+beside the derived ones. Hosts and links are those of over_links.py: namespaces with a core each, traffic held by
+`tc tbf`. Trainings have both cores too, one a worker. The page is slow_links.md beside the numbers; studies stay in
+.cache/benchmarks/slow_links, where an interrupted run goes on (`--minutes 20`: for so long; `--fresh`: anew).
 
 Not shown: latency and loss of a real line, more than two workers, larger models, GPUs.
 """
@@ -26,6 +27,8 @@ from typing import Any
 
 import yaml
 
+from analysis.frames.training import before
+from analysis.statistics.estimates import LogEstimate, censored_mean, of_censored, of_values
 from benchmarks import decentralized, over_links, publish
 from benchmarks.links_figure import named
 from benchmarks.options import Options, Unavailable
@@ -34,7 +37,7 @@ from scaling_study import datasets
 from scaling_study.records import schema, store
 from scaling_study.records.schema import Record
 from scaling_study.settings import CACHE, CHECKOUT
-from scaling_study.stats.intervals import Interval, quotient, ratio
+from scaling_study.stats.intervals import FEWEST_REPEATS, TOO_FEW, Interval, quotient, ratio
 from scaling_study.trial import Trial
 from tests.cluster.network import why_not
 
@@ -47,7 +50,8 @@ DIRECT = (  # that are trained over the slowest link too
     {"framework": "diloco", "outer": "nesterov", "sync_every": 64},
 )
 OUTER = {"average": "local SGD", "nesterov": "DiLoCo"}
-Values = dict[str, list[float]]  # way -> one of each launch or seed
+Values = dict[str, list[float]]  # way -> one of each launch
+Met = tuple[float, float]  # at the evaluation before the one that met the loss, and at that one
 
 
 def way(trial: Trial) -> str:
@@ -64,8 +68,8 @@ class Measured:
     """Samples/s by link, samples to the loss, and seconds to it where a way was trained over the slowest link."""
 
     speeds: dict[str, Values] = field(default_factory=dict)
-    samples: Values = field(default_factory=dict)
-    seconds: Values = field(default_factory=dict)
+    samples: dict[str, dict[int, Met]] = field(default_factory=dict)  # way -> seed -> samples
+    seconds: dict[str, dict[int, float]] = field(default_factory=dict)  # way -> seed -> seconds, trained directly
     missed: dict[str, int] = field(default_factory=dict)  # seeds that did not reach the loss
     losses: dict[str, list[list[tuple[float, float]]]] = field(default_factory=dict)  # (samples, loss) of each seed
     loss: str = ""
@@ -86,22 +90,27 @@ class Measured:
             if not (reached := training.reached):
                 self.missed[name] = self.missed.get(name, 0) + 1
             elif directly:
-                self.seconds.setdefault(name, []).append(float(reached["seconds"] or 0))
+                self.seconds.setdefault(name, {})[record.trial.seed] = float(reached["seconds"] or 0)
             else:
-                self.samples.setdefault(name, []).append(float(reached["samples"] or 0))
+                met = float(before(training)["samples"] or 0), float(reached["samples"] or 0)
+                self.samples.setdefault(name, {})[record.trial.seed] = met
 
-    def derived(self, link: str, name: str) -> Interval | None:
-        """Seconds to the loss; None where some seed did not reach it, or one of the two is not known."""
-        if self.missed.get(name) or name not in self.samples or name not in self.speeds.get(link, {}):
+    def to_loss(self, name: str) -> LogEstimate | None:
+        """Samples to the loss; None where some seed did not reach it, or fewer than 3 did."""
+        met = list(self.samples.get(name, {}).values())
+        if self.missed.get(name) or len(met) < FEWEST_REPEATS:
             return None
-        return quotient([self.samples[name]], [self.speeds[link][name]])
+        return of_censored(censored_mean(*zip(*met, strict=True)))
 
-    def longer(self, link: str, name: str) -> Interval | None:
+    def derived(self, link: str, name: str) -> LogEstimate | None:
+        """Seconds to the loss; None where samples to it or samples/s are not known."""
+        samples, speeds = self.to_loss(name), self.speeds.get(link, {}).get(name, [])
+        return samples / of_values(speeds) if samples and len(speeds) >= FEWEST_REPEATS else None
+
+    def longer(self, link: str, name: str) -> LogEstimate | None:
         """How many times as long to the loss as PLAIN takes."""
-        if self.derived(link, name) is None or self.derived(link, PLAIN) is None or name == PLAIN:
-            return None
-        speeds = self.speeds[link]
-        return quotient([self.samples[name], speeds[PLAIN]], [self.samples[PLAIN], speeds[name]])
+        ours, plain = self.derived(link, name), self.derived(link, PLAIN)
+        return ours / plain if ours and plain and name != PLAIN else None
 
     def at_equal_samples(self) -> tuple[float, dict[str, float]]:
         """(samples, way -> mean loss at the last evaluation up to them), of as many samples as all trainings had."""
@@ -114,10 +123,19 @@ class Measured:
         return shared, found
 
     def checked(self, name: str) -> Interval | None:
-        """Derived over direct seconds, over the slowest link."""
-        if self.derived(named(SLOWEST), name) is None or name not in self.seconds:
-            return None
-        return quotient([self.samples[name]], [self.speeds[named(SLOWEST)][name], self.seconds[name]])
+        """Derived over direct seconds, over the slowest link, to the same evaluation of the same seed."""
+        speeds, seconds, samples = (
+            self.speeds.get(named(SLOWEST), {}).get(name), self.seconds.get(name, {}), self.samples.get(name, {}),
+        )  # fmt: skip
+        rates = [samples[seed][1] / took for seed, took in seconds.items() if seed in samples]
+        return quotient([rates], [speeds]) if speeds and rates and not self.missed.get(name) else None
+
+
+def interval(estimate: LogEstimate, n: int) -> Interval:
+    """With its 95 % bounds; of an estimate that is open on a side, none."""
+    low, high = estimate.bounds()
+    known = low is not None and high is not None
+    return Interval(estimate.value, low if known else None, high if known else None, n, "" if known else TOO_FEW)
 
 
 def good(records: Iterable[Record]) -> Iterator[Record]:
@@ -215,16 +233,16 @@ def page(measured: Measured) -> str:
     for link, ways in measured.speeds.items():
         for name, speeds in ways.items():
             seconds, behind = measured.derived(link, name), measured.longer(link, name)
-            samples = measured.samples.get(name, [])
+            samples = measured.to_loss(name)
             missed = f"not reached by {measured.missed[name]}" if measured.missed.get(name) else ""
             cells = (
-                name, missed or (f"{mean(samples):,.0f}" if samples else ""), link, f"{mean(speeds):,.0f}",
+                name, missed or figure(samples, 0), link, f"{mean(speeds):,.0f}",
                 figure(seconds), figure(behind),
             )  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
-    for name, seconds_directly in measured.seconds.items():
-        lines += ["", f"{name} over {named(SLOWEST)}, trained directly: {mean(seconds_directly):,.0f} s; derived over "
-                      f"direct {figure(measured.checked(name))}."]  # fmt: skip
+    for name, took in measured.seconds.items():
+        seconds = f"{mean(list(took.values())):,.0f} s; derived over direct {figure(measured.checked(name))}."
+        lines += ["", f"{name} over {named(SLOWEST)}, trained directly: {seconds}"]
     shared, losses = measured.at_equal_samples()
     if losses:
         said = ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
@@ -236,12 +254,18 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def figure(value: Interval | None) -> str:
-    """`12.3 (11.0 to 13.8)`; empty where it is not known."""
+def figure(value: Interval | LogEstimate | None, digits: int = 2) -> str:
+    """`12.30 (11.00 to 13.80)`; empty where it is not known."""
     if value is None:
         return ""
-    bounds = f" ({value.low:,.2f} to {value.high:,.2f})" if value.low is not None and value.high is not None else ""
-    return f"{value.mean:,.2f}{bounds}"
+    if isinstance(value, LogEstimate):
+        value = interval(value, FEWEST_REPEATS)
+    bounds = (
+        f" ({value.low:,.{digits}f} to {value.high:,.{digits}f})"
+        if value.low is not None and value.high is not None
+        else ""
+    )
+    return f"{value.mean:,.{digits}f}{bounds}"
 
 
 def findings(measured: Measured) -> Iterator[Finding]:
@@ -252,12 +276,13 @@ def findings(measured: Measured) -> Iterator[Finding]:
                 continue
             evidence: Mapping[str, Any] = {
                 "link": link, "samples_per_second": {way: ways[way] for way in (name, PLAIN)}, "loss": measured.loss,
-                "samples_to_loss": {way: measured.samples.get(way, []) for way in (name, PLAIN)},
+                "samples_to_loss": {way: list(measured.samples.get(way, {}).values()) for way in (name, PLAIN)},
                 "missed": measured.missed.get(name, 0),
             }  # fmt: skip
             yield Finding(f"{link}: samples/s, {name} over {PLAIN}", ratio(speeds, ways[PLAIN]), evidence=evidence)
             if longer := measured.longer(link, name):
-                yield Finding(f"{link}: seconds to the loss (derived), {name} over {PLAIN}", longer, evidence=evidence)
+                claim = f"{link}: seconds to the loss (derived), {name} over {PLAIN}"
+                yield Finding(claim, interval(longer, len(speeds)), evidence=evidence)
     for name, seconds in measured.seconds.items():
         if checked := measured.checked(name):
             claim = f"{named(SLOWEST)}: derived over direct seconds to the loss, {name}"

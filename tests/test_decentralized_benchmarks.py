@@ -305,23 +305,35 @@ def sent_less() -> slow_links.Measured:
             framework = "diloco" if name == "diloco" else "torch_ddp"
             for pace in around(1 / speed):
                 measured.timed(link, [timed(framework, [[pace], [pace]], samples=32, batch_per_worker=32, **keys)])  # type: ignore[list-item]
-    measured.samples = {"DDP fp32": around(6400.0), "PowerSGD 2": around(8000.0), "DiLoCo 64": around(6400.0)}
-    measured.missed["DiLoCo 64"], measured.seconds["DDP fp32"] = 1, around(105.0)
+    to_loss = {"DDP fp32": 6400.0, "PowerSGD 2": 8000.0, "DiLoCo 64": 6400.0}
+    for name, samples in to_loss.items():
+        measured.samples[name] = {seed: (value, value) for seed, value in enumerate(around(samples))}
+    measured.missed["DiLoCo 64"] = 1
+    measured.seconds["DDP fp32"] = {seed: 105 / 6400 * met[1] for seed, met in measured.samples["DDP fp32"].items()}
     return measured
 
 
 def test_seconds_to_a_loss_are_samples_to_it_over_those_of_a_second() -> None:
     measured = sent_less()
     seconds = measured.derived(SLOW, "DDP fp32")
-    assert seconds and seconds.mean == pytest.approx(100.0, rel=1e-3) and seconds.low and seconds.low > 90
+    assert seconds and seconds.value == pytest.approx(100.0, rel=1e-3) and (seconds.bounds()[0] or 0) > 90
     behind = [measured.longer(link, "PowerSGD 2") for link in (SLOW, FAST)]
-    assert [one and one.mean for one in behind] == pytest.approx([1.25 / 2, 1.25], rel=1e-3)
+    assert [one and one.value for one in behind] == pytest.approx([1.25 / 2, 1.25], rel=1e-3)
     checked = measured.checked("DDP fp32")
     assert checked and checked.mean == pytest.approx(100 / 105, rel=1e-3)
     claims = [finding.claim for finding in slow_links.findings(measured)]
     assert f"{SLOW}: seconds to the loss (derived), PowerSGD 2 over DDP fp32" in claims
     page = slow_links.page(measured)
     assert "DDP fp32 over 100 Mbit/s, trained directly: 105 s; derived over direct 0.95 (" in page
+
+
+def test_seeds_that_meet_a_loss_at_one_evaluation_leave_its_distance_to_the_one_before_unknown() -> None:
+    measured = sent_less()
+    measured.samples["DDP fp32"] = dict.fromkeys(range(3), (6080.0, 6400.0))
+    samples = measured.to_loss("DDP fp32")
+    assert samples and samples.bounds()[0] and samples.bounds()[0] < 6240 < 6400 < (samples.bounds()[1] or 0)  # type: ignore[operator]
+    measured.samples["DDP fp32"].popitem()
+    assert measured.to_loss("DDP fp32") is None  # of two seeds nothing is claimed
 
 
 def test_losses_are_compared_after_as_many_samples_as_all_had() -> None:

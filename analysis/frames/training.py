@@ -80,7 +80,7 @@ def trained_rows(record: Record) -> list[Row]:
             _samples(record, training),
             *(training.seconds[name] for name in ("train", "evaluate", "save")),
             *map(reached.get, TARGET),
-            *map(_before(training).get, BEFORE),
+            *map(before(training).get, BEFORE),
             *map(test.get, (*METRICS, "samples")),
             training.resumed,
             training.lost_steps,
@@ -98,7 +98,7 @@ def evaluation_rows(record: Record) -> list[Row]:
     return [(*who(record), *map(row.get, OF_AN_EVALUATION)) for row in (training.rows if training else ())]
 
 
-def _before(training: TrainingReport) -> Mapping[str, float | None]:
+def before(training: TrainingReport) -> Mapping[str, float | None]:
     """The evaluation before the one at which the target was reached; zeros where there was none."""
     if not training.reached:
         return {}
