@@ -41,6 +41,7 @@ from benchmarks.paired import Finding
 from scaling_study import datasets
 from scaling_study.records import pack, store
 from scaling_study.settings import CACHE, CHECKOUT
+from scaling_study.study.study import contents
 from scaling_study.trial import NAMES, Trial
 from tests.cluster.network import Network, why_not
 
@@ -161,7 +162,7 @@ def kept(asked: dict[str, Any], repeats: int) -> Path | None:
     folder = KEPT / "examples" / str(asked["study"])
     shutil.rmtree(folder, ignore_errors=True)
     pack.unpack(file, folder)
-    before = yaml.safe_load((folder / "study.yaml").read_text(encoding="utf-8"))
+    before = contents(folder / "study.yaml").value
     now = yaml.safe_load(yaml.safe_dump(asked))
     changed = {"hosts", "measure", "sweeps"}
     alike = all(before.get(key) == now.get(key) for key in (before.keys() | now.keys()) - changed)
@@ -194,7 +195,7 @@ def trained_study(name: str, quick: bool) -> dict[str, Any]:
 
 
 def _part(name: str, quick: bool, trained: bool) -> dict[str, Any]:
-    document = yaml.safe_load(STUDY.read_text(encoding="utf-8"))
+    document = contents(STUDY).value
     small = document.pop("small")
     document |= {"study": name} | (small if quick else {})
     sweeps = [sweep for sweep in document["sweeps"] if ("train" in sweep) == trained]

@@ -26,8 +26,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from analysis.frames import configurations, results
 from analysis.frames.configurations import known
 from analysis.views import allreduce_gain
@@ -38,6 +36,7 @@ from benchmarks.warm import leaks
 from scaling_study.records import store
 from scaling_study.settings import CACHE, CHECKOUT
 from scaling_study.stats.intervals import Interval
+from scaling_study.study.study import contents
 
 KEPT = CACHE / "benchmarks" / "default_study"
 LONG = 20  # launches
@@ -75,7 +74,7 @@ def run(options: Options) -> list[Finding]:
 
 def study(name: str, quick: bool) -> dict[str, Any]:
     """The default study's content, under another name; in the quick form one launch of two configurations."""
-    asked: dict[str, Any] = yaml.safe_load((CHECKOUT / "sweeps.yaml").read_text(encoding="utf-8"))
+    asked: dict[str, Any] = contents(CHECKOUT / "sweeps.yaml").value
     asked["study"] = name
     if quick:
         asked["measure"] |= {"rounds": 2, "block_seconds": 0.05, "min_seconds": 0, "repeats": 1, "max_repeats": 1}

@@ -25,8 +25,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from analysis.frames.training import before
 from analysis.statistics.estimates import LogEstimate, censored_mean, of_censored, of_values
 from benchmarks import decentralized, over_links, publish
@@ -38,6 +36,7 @@ from scaling_study.records import schema, store
 from scaling_study.records.schema import Record
 from scaling_study.settings import CACHE, CHECKOUT
 from scaling_study.stats.intervals import FEWEST_REPEATS, TOO_FEW, Interval, quotient, ratio
+from scaling_study.study.study import contents
 from scaling_study.trial import Trial
 from tests.cluster.network import why_not
 
@@ -190,7 +189,7 @@ SPREAD = {"hosts": 2, "cores_per_worker": 1}
 
 def part(name: str, options: Options, trained: bool) -> dict[str, Any]:
     """The trainings of the study, on this machine alone, or what it times, over two hosts with a core each."""
-    document = yaml.safe_load(STUDY.read_text(encoding="utf-8"))
+    document = contents(STUDY).value
     small = document.pop("small")
     document |= {"study": name, "parity": False} | (small if options.quick else {})
     sweeps = [sweep for sweep in document["sweeps"] if ("train" in sweep) == trained]

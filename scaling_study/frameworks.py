@@ -196,7 +196,7 @@ SCHEDULES: Mapping[str, str] = {
 DATA_PARALLEL_CANNOT_COMPILE = "every replica of DataParallel would run what was compiled for the first GPU's weights"
 DATA_PARALLEL_GATHERS = "DataParallel gathers the scores of all GPUs: cross_entropy=whole, as a chunked one makes none"
 HOROVOD_HAS_NO_BF16 = "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)"
-FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients in the precision of compute: allreduce=fp16 needs precision=fp16"
+FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients in the precision of compute: gradients=fp16 needs precision=fp16"
 LIGHTNING_FSDP_HAS_NO_FP64 = "Lightning's FSDP has no fp64 (`precision='64-true'` is not supported in FSDP)"
 DEEPSPEED_HAS_NO_FP64 = (
     "DeepSpeed 0.19.8 has no fp64: stage 0 refuses it (attempting to reduce an unsupported grad type: torch.float64), "
@@ -220,7 +220,7 @@ FUSED_SGD_OF_SHARDS = (
 )
 POWERSGD_HAS_NO_SCALER = (
     "PowerSGD adds what a step left out to the next, and a scaler of fp16's losses has steps of infinite gradients: "
-    "precision=bf16 or fp32, or another allreduce"
+    "precision=bf16 or fp32, or other gradients"
 )
 NO_MUON = ("sgd", "nesterov", "adam", "adamw")
 MUON_NEEDS_MATRICES = {

@@ -25,6 +25,20 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODEL_NAMES
 from scaling_study.targets import KEPT, LOOPS, Target, logs, repeat_name, trains
 
+# Keys of study files, older name -> name. Either is read for ever (study/names.py), and scripts take the flags of both.
+# Trials, records, tables and --where have the older names.
+RENAMED = {
+    "allreduce": "gradients",
+    "buffers": "batchnorm_buffers",
+    "tuned_for": "library_settings",
+    "wrap": "wrapping_policy",
+    "warm": "interleave",
+    "rounds": "blocks",
+    "repeats": "launches",
+    "max_repeats": "max_launches",
+    "sentinel": "drift_check",
+}
+
 
 def flag(name: str) -> str:
     """`batch_per_worker` -> `--batch-per-worker`."""
@@ -48,7 +62,7 @@ def add_flag(group: Any, f: Any, choices: Any = ()) -> None:
         if f.name == "model" and default not in choices:
             default = choices[0]
         group.add_argument(
-            flag(f.name),
+            *map(flag, (f.name, *([RENAMED[f.name]] if f.name in RENAMED else []))),
             type=bounded(kind, f.metadata),
             default=default,
             choices=choices or None,
@@ -128,16 +142,13 @@ LONG_STEP = 2.0  # seconds: more steps that are not timed would cost more than t
 class Window(Written):
     """When the timed window of a run ends: after min_steps and min_seconds, but never past max_*."""
 
-    warmup_steps: int = key(
-        5, "steps before the clock starts, recorded separately; at least 4 (long ones: 2), or 0", minimum=0
-    )
+    warmup_steps: int = key(5, "untimed steps before the clock starts; at least 4 (of long steps 2), or 0", minimum=0)
     min_steps: int = key(10, "time at least this many steps", minimum=1)
-    min_seconds: float = key(2.0, "and at least this many seconds", minimum=0)
+    min_seconds: float = key(2.0, "time at least this many seconds", minimum=0)
     max_seconds: float | None = key(30.0, "stop timing after this many seconds, even below --min-steps", above=0)
     max_steps: int | None = key(None, "stop timing after this many steps", minimum=1)
-    # Of a launch that several configurations share, instead of the maxima; a script's own launch has none.
-    rounds: int | None = None
-    block_seconds: float | None = None
+    rounds: int | None = None  # blocks of an interleaved launch, in place of the maxima; None: it is not interleaved
+    block_seconds: float | None = None  # length of such a block
 
     def warmup(self, fastest: float) -> int:
         """The number of steps that warm up if the fastest so far takes `fastest` seconds.
@@ -173,133 +184,155 @@ LAUNCHERS = tuple(dict.fromkeys(name for table in FRAMEWORKS.values() for name i
 class Trial(Written):
     """The keys of a trial. `None` means that the key does not apply, or is left to the workload."""
 
-    framework: str = key("single", "which framework trains")
-    model: str = key("resnet18", "what is trained", choices=MODEL_NAMES)
-    batch_per_worker: int = key(32, "samples per worker and step", minimum=1)
+    framework: str = key("single", "framework that trains")
+    model: str = key("resnet18", "model that is trained", choices=MODEL_NAMES)
+    batch_per_worker: int = key(
+        32, "samples of one worker in one step; of one replica of a pipeline or mesh", minimum=1
+    )
     allreduce: str = key(
         "fp32",
-        "of gradients on the wire: precision, or PowerSGD of rank 1, 2 or 4 (one worker: none)",
+        "precision of gradients on the wire, or PowerSGD of rank 1, 2 or 4; none for one worker",
         choices=("none", "fp32", "fp16", "bf16", "int8", "powersgd1", "powersgd2", "powersgd4"),
     )
     precision: str = key(
         "fp32",
-        "precision of compute (bf16, fp16: autocast; fp64: everything)",
+        "precision of compute: bf16 and fp16 by autocast, fp64 for everything",
         choices=("fp32", "bf16", "fp16", "fp64"),
     )
-    workers: int = key(1, "processes, each driving one GPU or its own share of the cores", minimum=1)
-    hosts: int | None = key(None, "hosts that the workers are spread over (default: this machine alone)", minimum=1)
-    launcher: str = key("python", "what starts the processes", choices=LAUNCHERS)
-    controller: str | None = key(None, "transport of Horovod's messages", choices=("mpi", "gloo"))
-    device: str = key("auto", "where tensors live; auto takes the GPU if there is one", choices=("auto", "cpu", "cuda"))
+    workers: int = key(1, "processes, each with one GPU or its own share of the cores", minimum=1)
+    hosts: int | None = key(None, "hosts that the workers are spread over evenly (default: this machine)", minimum=1)
+    launcher: str = key(
+        "python", "program that starts the processes (default: the framework's first)", choices=LAUNCHERS
+    )
+    controller: str | None = key(None, "transport of Horovod's own messages (default: mpi)", choices=("mpi", "gloo"))
+    device: str = key("auto", "device that computes; auto: the GPU if there is one", choices=("auto", "cpu", "cuda"))
     cores_per_worker: int | None = key(
-        None, "CPU cores a worker is pinned to (default: an equal share of this machine)", minimum=1
+        None, "CPU cores that a worker is pinned to (default: an equal share of the machine)", minimum=1
     )
     allocator: str = key(
-        "fixed", "memory of the CPU: fixed thresholds, or as the C library has them", choices=("fixed", "system")
+        "fixed", "CPU memory: freed memory stays in the process (fixed), or glibc decides", choices=("fixed", "system")
     )
-    oversubscribe: bool = key(False, "allow more workers than cores or GPUs; such rows carry no speed-up")
-    data: str = key("auto", "auto: real data if available, else synthetic", choices=offered("data"))
-    input: str | None = key(None, "what makes batches of images (memory: ours, the default)", choices=offered("input"))
+    oversubscribe: bool = key(False, "allow more workers than cores or GPUs; such rows have no speed-up")
+    data: str = key("auto", "data set; auto: the model's own if available, else synthetic", choices=offered("data"))
+    input: str | None = key(
+        None, "library that makes batches of images (default: memory, this project's)", choices=offered("input")
+    )
     damaged_images: str | None = key(
-        None, "at one that cannot be decoded: stop (default), or have a black one", choices=offered("damaged_images")
+        None,
+        "at an image that cannot be decoded: stop (default), or replace it by a black one",
+        choices=offered("damaged_images"),
     )
     image_size: int | None = key(
-        None, "side of the images in pixels, or height of frames (default: the data's own)", minimum=8
+        None, "side of images in pixels, or height of frames (default: the model's own)", minimum=8
     )
     image_width: int | None = key(None, "width of frames in pixels (default: 7/4 of their height)", minimum=8)
     memory_format: str = key("contiguous", "layout of image tensors", choices=("contiguous", "channels_last"))
     classes: int | None = key(None, "classes of synthetic images (default: 10, as CIFAR-10 has)", minimum=2)
     resident_batches: int | None = key(
-        None, "synthetic batches that lie on the device and are read in turn (default: 1)", minimum=1
+        None, "synthetic batches that stay on the device and are read in turn (default: 1)", minimum=1
     )
-    sequence_length: int | None = key(None, "maximum tokens per sample (default: the workload's own)", minimum=4)
+    sequence_length: int | None = key(
+        None, "tokens of a sequence, or at most of a sentence (default: the model's own)", minimum=4
+    )
     padding: str | None = key(
-        None, "fixed: every sentence to the full length; dynamic: to its batch's longest", choices=("fixed", "dynamic")
+        None, "pad sentences to the full length, or to the longest of their batch", choices=("fixed", "dynamic")
     )
     weights: str | None = key(
-        None, "to begin with: imagenet, or a file below DATA_ROOT/weights or by its whole path (default: random ones)"
+        None, "weights to begin with: imagenet, or a file in DATA_ROOT/weights or by its full path (default: random)"
     )
-    freeze: str | None = key(None, "a part that is not trained (default: none)", choices=offered("freeze"))
-    learning_rate: float | None = key(None, "default: the workload's own x workers", above=0)
+    freeze: str | None = key(None, "part of the model that is not trained (default: none)", choices=offered("freeze"))
+    learning_rate: float | None = key(None, "learning rate (default: the workload's own x workers)", above=0)
     part_learning_rates: str | None = key(
-        None, "of parts of a model, like backbone=0.0001,heads=0.001; the others take the learning rate"
+        None, "learning rates of parts of a model, like backbone=0.0001,heads=0.001 (default: learning_rate for all)"
     )
     dropout: float | None = key(None, "share of activations dropped (default: the model's)", minimum=0, below=1)
     gelu: str | None = key(
-        None, "of GPT-2: new (several kernels, default), or tanh (the same formula in one)", choices=offered("gelu")
+        None, "GELU of GPT-2: new in several kernels (default), or the same by tanh in one", choices=offered("gelu")
     )
     vocabulary: int | None = key(
-        None, "rows of GPT-2's embedding, those that fill a tile included, like 50304 (default: 50257)", minimum=1
+        None, "rows of GPT-2's embedding, padding included, like 50304 (default: 50257)", minimum=1
     )
     cross_entropy: str | None = key(
-        None, "of all scores (whole, default), or of chunks of tokens, one at a time", choices=offered("cross_entropy")
+        None,
+        "loss over all scores at once (whole, default), or over chunks of tokens",
+        choices=offered("cross_entropy"),
     )
     accumulation: int = key(1, "micro-batches whose gradients add up before they are reduced, in one step", minimum=1)
     compile: bool = key(False, "compile the model with torch.compile")
     compile_scope: str | None = key(
-        None, "compiled as one: the model (default), or the model and its loss", choices=offered("compile_scope")
+        None, "compile as one graph the model (default), or the model and its loss", choices=offered("compile_scope")
     )
     optimizer_kernels: str | None = key(
-        None, "of the update: torch's default, or fused: one for all weights", choices=offered("optimizer_kernels")
+        None,
+        "kernels of the update: torch's default, or one fused for all weights",
+        choices=offered("optimizer_kernels"),
     )
     zero_stage: int | None = key(
-        None, "what is sharded: 1 optimiser state, 2 and gradients, 3 and parameters", choices=(0, 1, 2, 3)
+        None, "what is sharded: 1 optimiser state, 2 gradients too, 3 parameters too", choices=(0, 1, 2, 3)
     )
-    schedule: str | None = key(None, "order in which a pipeline computes", choices=offered("schedule"))
+    schedule: str | None = key(None, "order in which a pipeline computes (default: 1f1b)", choices=offered("schedule"))
     stages: int | None = key(None, "workers along the pipeline (default: all, less the replicas)", minimum=1)
-    virtual_stages: int | None = key(None, "stages per worker (default: the fewest the schedule allows)", minimum=1)
+    virtual_stages: int | None = key(None, "stages of each worker (default: the fewest the schedule allows)", minimum=1)
     micro_batches: int | None = key(None, "parts that a pipeline cuts a batch into (default: 2 x stages)", minimum=1)
-    replicas: int | None = key(None, "copies of the pipeline, each with its share of the data", minimum=1)
+    replicas: int | None = key(None, "copies of a pipeline or mesh, each with its share of the data", minimum=1)
     buffers: str | None = key(
-        None, "BatchNorm's buffers: local, or synced from rank 0 before every forward", choices=("local", "synced")
+        None,
+        "BatchNorm's buffers: local to each worker (default), or synced from rank 0 before every forward pass",
+        choices=("local", "synced"),
     )
     tuned_for: str | None = key(
-        None, "the library's own advice for speed, or settings that keep least in memory", choices=offered("tuned_for")
+        None,
+        "settings of the library: for speed, as it advises (default), or for least memory",
+        choices=offered("tuned_for"),
     )
     wrap: str | None = key(
-        None, "units of a sharded model: blocks (as if left out), or none: one whole", choices=offered("wrap")
+        None, "units that a sharded model is gathered in: blocks (default), or none: one whole", choices=offered("wrap")
     )
     tensor_parallel: int | None = key(
-        None, "workers that share every matrix (default: all, less the replicas)", minimum=1
+        None, "workers that share every matrix (default: all, less the replicas; in a pipeline 1)", minimum=1
     )
-    sequence_parallel: bool = key(False, "between matrices, each of them keeps its share of a sequence only")
-    loss_parallel: bool = key(False, "each of them keeps the scores of its share of the vocabulary only")
+    sequence_parallel: bool = key(False, "between two matrices, keep only a worker's share of each sequence")
+    loss_parallel: bool = key(False, "keep only the scores of a worker's share of the vocabulary")
     context_parallel: int | None = key(
         None, "workers that share every sequence (default: all, less the replicas)", minimum=1
     )
     attention: str | None = key(
         None,
-        "over shares of a sequence: heads change hands (all_to_all), or keys and values are gathered (all_gather)",
+        "over shares of a sequence: exchange heads (all_to_all, default), or gather keys and values (all_gather)",
         choices=("all_to_all", "all_gather"),
     )
     shard_group: int | None = key(
         None, "workers that hold one copy of the model in shards (default: all); groups average gradients", minimum=1
     )
     reduce_scatter: str | None = key(
-        None, "of shards: the library's own (default), or all_to_all and a sum", choices=("library", "all_to_all")
+        None,
+        "reduce-scatter of gradients: the library's own (default), or all_to_all and a sum",
+        choices=("library", "all_to_all"),
     )
-    sync_every: int | None = key(None, "steps that a worker takes alone from one averaging to the next", minimum=1)
+    sync_every: int | None = key(None, "steps from one averaging of weights to the next (default: 8)", minimum=1)
     outer: str | None = key(
         None,
-        "after so many steps: average the weights, or take a step by nesterov towards it",
+        "at each averaging: take the mean of all weights, or a Nesterov step towards it (default)",
         choices=("average", "nesterov"),
     )
     checkpoint: str | None = key(
         None,
-        "activations computed again in backward: none (default), of each block, or selective",
+        "activations computed again in the backward pass: none (default), of each block, or selective",
         choices=("none", "block", "selective"),
     )
     stage_cut: str | None = key(
-        None, "where the model is cut: even (by layers), time (measured), or layers a stage, like 9,5"
+        None, "where the model is cut: even (by layers, default), time (measured), or layers a stage, like 9,5"
     )
     bucket_bytes: int | None = key(None, "gradients that DDP reduces in one call (default: torch's own)", minimum=1)
     fusion_bytes: int | None = key(None, "gradients fused into one allreduce (default: the library's)", minimum=1)
-    cycle_seconds: float | None = key(None, "interval at which Horovod reduces gradients that are ready", above=0)
-    target_batch_size: int | None = key(
-        None, "samples of all peers that a round waits for (default: batch_per_worker x workers)", minimum=1
+    cycle_seconds: float | None = key(
+        None, "interval at which Horovod reduces gradients that are ready (default: its own)", above=0
     )
-    matchmaking_seconds: float | None = key(None, "in which peers look for each other (default: 3)", above=0)
-    averaging_timeout_seconds: float | None = key(None, "after which a round is given up (default: 60)", above=0)
+    target_batch_size: int | None = key(
+        None, "samples of all peers in an averaging round (default: batch_per_worker x workers)", minimum=1
+    )
+    matchmaking_seconds: float | None = key(None, "time in which peers look for each other (default: 3)", above=0)
+    averaging_timeout_seconds: float | None = key(None, "time after which a round is given up (default: 60)", above=0)
     average_state_every: int | None = key(
         None, "rounds from one averaging of weights to the next (default: 1)", minimum=1
     )
@@ -307,62 +340,70 @@ class Trial(Written):
         None, "precision on the wire of weights that peers average (default: fp32)", choices=offered("state_allreduce")
     )
     daemon_cores: int | None = key(
-        None, "of a peer's cores, those for Hivemind's own processes alone (default: none)", minimum=1
+        None, "cores of a peer that only Hivemind's own processes use (default: none)", minimum=1
     )
     updates: str | None = key(
         None,
-        "of peers: synchronous (default), delayed by a round, or local, each batch, with weights averaged",
+        "updates of peers: synchronous (default), delayed by a round, or local: each batch, with weights averaged",
         choices=offered("updates"),
     )
     collective: str | None = key(None, "collective to measure (default: all four)", choices=offered("collective"))
     min_bytes: int | None = key(None, "smallest size that is measured (default: 1 KiB)", minimum=4)
     max_bytes: int | None = key(None, "largest size that is measured (default: 256 MiB)", minimum=4)
     size_factor: int | None = key(None, "ratio of successive sizes (default: 4)", minimum=2)
-    command: str | None = key(None, "a command of your own, with {workers} and other keys in braces", longest=4000)
+    command: str | None = key(None, "command of your own, with {workers} and other keys in braces", longest=4000)
     arguments: str | None = key(None, "values of the command's free axes, like amp=--amp level=2", longest=1000)
     env: str | None = key(None, "environment variables of the command, like OMP_NUM_THREADS=2", longest=4000)
     workdir: str | None = key(None, "folder in which the command starts (default: that of the sweep)", longest=1000)
     seed: int = key(42, "seed of weights and of the order of the data", minimum=0)
     epochs: int | None = key(None, "time this many whole epochs instead of a window", minimum=1)
     warmup_epochs: int | None = key(None, "untimed epochs before them, after the warm-up steps", minimum=0)
-    train_epochs: int | None = key(None, "train for so many epochs, to a result", minimum=1)
-    train_steps: int | None = key(None, "train for so many steps, to a result", minimum=1)
-    train_max_seconds: float | None = key(None, "train for so many seconds at most", above=0)
+    train_epochs: int | None = key(None, "train for so many epochs", minimum=1)
+    train_steps: int | None = key(None, "train for so many steps", minimum=1)
+    train_max_seconds: float | None = key(None, "train for at most so many seconds", above=0)
     train_target: str | None = key(None, "train until a metric on validation data is reached, like accuracy=0.6")
     train_evaluate_every: float | None = key(None, "epochs between evaluations (default: 1)", above=0)
     train_validation: float | None = key(None, "share of training data held out (default: 0.1)", minimum=0, below=1)
     train_patience: int | None = key(None, "stop after so many evaluations without improvement", minimum=1)
     train_optimizer: str | None = key(
-        None, "default: the workload's", choices=("sgd", "nesterov", "adam", "adamw", "muon")
+        None, "optimiser (default: the workload's)", choices=("sgd", "nesterov", "adam", "adamw", "muon")
     )
-    train_momentum: float | None = key(None, "of sgd and nesterov (default: 0.9)", minimum=0, below=1)
-    train_weight_decay: float | None = key(None, "of the optimiser chosen (default: 0)", minimum=0)
+    train_momentum: float | None = key(None, "momentum of sgd and nesterov (default: 0.9)", minimum=0, below=1)
+    train_weight_decay: float | None = key(None, "weight decay of the optimiser chosen (default: 0)", minimum=0)
     train_clip_norm: float | None = key(None, "clip the norm of all gradients to this", above=0)
-    train_label_smoothing: float | None = key(None, "of the loss that is trained (default: 0)", minimum=0, below=1)
+    train_label_smoothing: float | None = key(None, "label smoothing of the loss (default: 0)", minimum=0, below=1)
     train_schedule: str | None = key(
         None,
-        "of the learning rate (default: constant)",
+        "schedule of the learning rate (default: constant)",
         choices=("constant", "step", "cosine", "one_cycle", "triangular"),
     )
-    train_start_learning_rate: float | None = key(None, "that a cycle begins with (default: a 25th)", above=0)
-    train_cycle_steps: int | None = key(None, "of schedule triangular, up and down (default: all)", minimum=2)
-    train_warmup_steps: int | None = key(None, "over which the learning rate grows linearly from 0", minimum=0)
+    train_start_learning_rate: float | None = key(
+        None, "learning rate that a cycle begins with (default: a 25th of learning_rate)", above=0
+    )
+    train_cycle_steps: int | None = key(None, "steps of schedule triangular, up and down (default: all)", minimum=2)
+    train_warmup_steps: int | None = key(None, "steps over which the learning rate grows linearly from 0", minimum=0)
     train_scale_learning_rate: str | None = key(
-        None, "multiply by (global batch / reference batch), or its root", choices=("none", "linear", "sqrt")
+        None,
+        "multiply the learning rate by (global batch / reference batch), or its root",
+        choices=("none", "linear", "sqrt"),
     )
     train_reference_batch: int | None = key(None, "global batch for which the learning rate is meant", minimum=1)
     train_augmentation: str | None = key(
-        None, "of training images (default: none)", choices=("none", "crop_flip", "resized_crop", "near_square_crop")
+        None,
+        "augmentation of training images (default: none)",
+        choices=("none", "crop_flip", "resized_crop", "near_square_crop"),
     )
-    train_loop: str | None = key(None, "whose loop trains: ours, or the library's native one", choices=LOOPS)
-    train_log: str | None = key(None, "log it to these beside training.csv: tensorboard, wandb, or both with a comma")
+    train_loop: str | None = key(None, "training loop: ours, or the library's native one", choices=LOOPS)
+    train_log: str | None = key(None, "logs beside training.csv: tensorboard, wandb, or both with a comma")
     train_keep: str | None = key(None, "keep the weights of the best model on validation data", choices=KEPT)
     find: str | None = key(
-        None, "determine this instead of throughput: parity, max_batch", choices=("parity", "max_batch")
+        None,
+        "determine this instead of throughput: parity, or max_batch, the largest batch that fits",
+        choices=("parity", "max_batch"),
     )
-    warm: bool | None = key(None, "measured in rounds, by processes that several configurations share")
+    warm: bool | None = key(None, "measured in interleaved blocks, by processes that several configurations share")
     machine: str = key("", "fingerprint of the machine it is planned for")
-    repeat: int = key(1, "which repeat of its configuration this is", minimum=1)
+    repeat: int = key(1, "number of this repeat of its configuration, from 1", minimum=1)
     window: Window = field(default_factory=Window)
 
     @property

@@ -278,7 +278,7 @@ def disturbances(evidence: Evidence) -> Iterator[Finding]:
         yield findings.about("gpus in use", "A GPU that others used", text, DOUBT, rows)
     on_gpus = [row for row in evidence.rows if row["device"] == "cuda" and int(row["workers"]) > 1]
     if in_turns := [row for row in on_gpus if row["warm"] is True]:
-        text = f"{UNTESTED[0].upper()}{UNTESTED[1:]}. Quote no figure of them before some agree with `warm: false`."
+        text = f"{UNTESTED[0].upper()}{UNTESTED[1:]}. Quote no figure of it before some agree with `interleave: false`."
         yield findings.about("untested rounds", "Rounds over several GPUs", text, DOUBT, in_turns)
     throttled = runs[runs.throttled_seconds > MOST_THROTTLED * runs.steps * runs.step_seconds_mean]
     if len(throttled):

@@ -420,9 +420,9 @@ def study_of(candidates: Sequence[Candidate], looks: Mapping[str, Look], folder:
     ]
     longest = max(launch_seconds(look, blocks, seconds) for look in looks.values())
     measure: dict[str, Any] = {
-        "warm": not why_apart(looks),
-        **{"rounds": blocks, "block_seconds": seconds, "min_steps": FEWEST_STEPS * blocks, "min_seconds": 0.0},
-        **{"repeats": LAUNCHES, "max_repeats": MOST_LAUNCHES, "target_interval": share, "settled_by": "sign"},
+        "interleave": not why_apart(looks),
+        **{"blocks": blocks, "block_seconds": seconds, "min_steps": FEWEST_STEPS * blocks, "min_seconds": 0.0},
+        **{"launches": LAUNCHES, "max_launches": MOST_LAUNCHES, "target_interval": share, "settled_by": "sign"},
         **{"timeout_seconds": float(max(LEAST_TIMEOUT, math.ceil(5 * longest))), "retries": 1},
     }
     baseline = {name: sweeps[0][name] for name in ("framework", "arguments", "workers", "batch_per_worker")}

@@ -29,7 +29,7 @@ from scaling_study.study import machine_file, plan, study
 from scaling_study.study.machine_file import MachineFile
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.study.support import ALONE, Cluster
-from scaling_study.trial import Trial
+from scaling_study.trial import RENAMED, Trial
 
 if TYPE_CHECKING:
     from analysis.compare.explained import Explained
@@ -227,6 +227,7 @@ def trial_keys(text: str) -> dict[str, Any]:
     known, chosen = Trial().to_dict(), {}
     for part in filter(None, text.split(",")):
         key, equals, value = (word.strip() for word in part.partition("="))
+        key = next((older for older, name in RENAMED.items() if name == key), key)
         if not equals or key not in known:
             raise StudyError([f"--where {part}: expected key=value with a trial key{study.nearest(key, list(known))}"])
         if key in chosen:

@@ -195,7 +195,7 @@ class WarmGroup:
             self._server = socket.create_server((address, 0), backlog=first.processes + STRANGERS)
         except OSError as error:  # a name that only ssh knows
             why = f"{self._others[0]}: no address here by which its ranks could call: {error.strerror}"
-            raise GroupFailed(f"{why}; `warm: false` needs none", self.trials) from error
+            raise GroupFailed(f"{why}; `interleave: false` needs none", self.trials) from error
         self.folder.mkdir(parents=True, exist_ok=True)
         asked, called = self.folder / REQUEST, self._request()
         asked.touch(mode=0o600)  # whoever has the key can tell our ranks what to do

@@ -17,7 +17,7 @@ from scaling_study.errors import printable, shortened
 from scaling_study.records import store
 from scaling_study.records.schema import SCHEMA
 from scaling_study.records.store import UnreadableRecord
-from scaling_study.trial import Window
+from scaling_study.trial import RENAMED, Window
 
 FILE = "study.json"
 TARGET_INTERVAL = 0.02
@@ -29,19 +29,19 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, populate_by_name=True)
 
-    schema_version: Literal[1] = Field(alias="schema")
-    study: str
-    scaling: Literal["weak", "strong"] = "weak"
-    baseline: dict[str, Any] | None = None  # a partial match; None: no speed-ups are claimed
+    schema_version: Literal[1] = Field(alias="schema")  # version of this format
+    study: str  # name of the study
+    scaling: Literal["weak", "strong"] = "weak"  # as in the study file
+    baseline: dict[str, Any] | None = None  # keys of the configurations that speed-ups are over; None: none is claimed
     machine: dict[str, Any] = Field(default_factory=dict)  # cores, cpu, gpus, memory_bytes, fingerprint, libraries
-    cores_per_worker: int | None = None
-    order_seed: int | None = None
-    sentinel: str | None = None  # its configuration
-    target_interval: float = TARGET_INTERVAL  # half-width of the 95 % interval over the mean
+    cores_per_worker: int | None = None  # share of the cores of every worker
+    order_seed: int | None = None  # seed of the order in which trials run
+    sentinel: str | None = None  # configuration of the drift check
+    target_interval: float = TARGET_INTERVAL  # margin that is aimed at, over the mean
     measure: dict[str, list[Any]] | None = None  # each key with its values, several where sweeps have their own
-    configurations: list[str] | None = None  # of the study as it is now: records of others stay, and share no table
-    stopped: str = ""  # the signal that ended its last run before its time: SIGINT
-    alone: list[str] = Field(default_factory=list)  # not warm, measured where those that are fail among others
+    configurations: list[str] | None = None  # of the study as it was last run: tables and figures show these
+    stopped: str = ""  # signal that ended its last run before its time, like SIGINT
+    alone: list[str] = Field(default_factory=list)  # the same in separate launches, shown where interleaved ones failed
 
     @field_validator("baseline")
     @classmethod
@@ -113,9 +113,12 @@ def changes(before: Manifest, now: Manifest, measured: Collection[str]) -> list[
     ]
     old, new = before.measure or {}, now.measure or {}
     keys = [key for key in new if key in old and old[key] != new[key]]
-    changed += [f"{key} {' and '.join(map(str, old[key]))} -> {' and '.join(map(str, new[key]))}" for key in keys]
+    changed += [
+        f"{RENAMED.get(key, key)} {' and '.join(map(str, old[key]))} -> {' and '.join(map(str, new[key]))}"
+        for key in keys
+    ]
     lines = [f"The study has changed since its last run here: {', '.join(changed)}."] if changed else []
-    if window := [key for key in keys if key in WINDOW]:
+    if window := [RENAMED.get(key, key) for key in keys if key in WINDOW]:
         lines.append(f"What was measured with other {', '.join(window)} is kept and measured again.")
     if "timeout_seconds" in keys:
         lines.append("Trials that timed out keep that status; --retry timeout runs them again.")

@@ -118,7 +118,7 @@ def submit_trials(console: Console, request: Request, run: Run, as_json: bool) -
     Raises StudyError where trials are to share launches.
     """
     if any(planned.trial.warm for planned in run.plan.configurations):
-        raise StudyError(["measure: warm is true, but a job of one trial shares its launch with nobody: warm: false"])
+        raise StudyError(["measure: interleave is true, but a job for each trial shares no launch: interleave: false"])
     if request.print_only:
         trials = list(run.trials())
         able = next((planned for planned in trials if not planned.unsupported), trials[0])

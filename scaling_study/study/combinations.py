@@ -63,7 +63,8 @@ def combinations(study: Study, sweep: Sweep, problems: Problem) -> list[Keys]:
     for index, entry in enumerate(sweep.exclude):
         if index not in matched:
             line = study.document.at((*sweep.place, "exclude", index))
-            problems[f"{line}: exclude {quoted(dict(entry))} matches nothing in the matrix"] = None
+            said = study.document.worded(f"exclude {quoted(dict(entry))} matches nothing in the matrix")
+            problems[f"{line}: {said}"] = None
     kept += ({**sweep.fixed, **entry} for entry in sweep.include)
     if sweep.expect:
         kept = [_with_expected_batch(study, sweep, keys, problems) for keys in kept]
@@ -146,7 +147,7 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
         keys = defaults.named(keys)
 
     def report(key: str, message: str) -> None:
-        problems[f"{line_of(study, sweep, key)}: {message}"] = None
+        problems[f"{line_of(study, sweep, key)}: {study.document.worded(message)}"] = None
 
     if table.foreign:
         for key, message in command.problems(keys):

@@ -32,7 +32,7 @@ from scaling_study.errors import quoted
 from scaling_study.frameworks import COMMAND, FRAMEWORKS
 from scaling_study.hosts.hosts import Host
 from scaling_study.models import SCRIPT
-from scaling_study.trial import Trial
+from scaling_study.trial import RENAMED, Trial
 from scaling_study.variables import NAME, may_be_secret
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z][a-z0-9_]*)\}")  # not ${name}, which other languages have
@@ -41,6 +41,7 @@ OF_A_START = ("port", "run_dir")
 OVER_HOSTS = ("hosts", "first_host", "nodes", "workers_per_host", "node", "hostfile")
 NODE = "{node}"  # makes a command start on each of its hosts (hosts/on_each_host.py)
 NO_PLACEHOLDERS = ("command", "arguments", "env")
+OLDER_NAMES = {name: older for older, name in RENAMED.items() if older in FRAMEWORKS[COMMAND].axes}
 CARRYING = ("mpirun", "mpiexec", "horovodrun", "srun")  # launchers that take the observer's variables to other hosts
 INTERPRETED = re.compile(r".*\.(py|sh)$")
 DEFAULT_NAME = "command"
@@ -52,6 +53,11 @@ FOR_A_SHELL = re.compile(r"\|\|?|&&|;|[<>]|`|\$[{(]?\w+|(?<=\s)&(?=\s|$)|^\w+=\S
 def placeholders(command: str) -> list[str]:
     """The names in braces, each once, in order."""
     return list(dict.fromkeys(PLACEHOLDER.findall(command)))
+
+
+def in_program_names(text: str) -> str:
+    """A command or a variable with the program's name of each key in braces: `{gradients}` -> `{allreduce}`."""
+    return PLACEHOLDER.sub(lambda found: f"{{{OLDER_NAMES.get(found[1], found[1])}}}", text)
 
 
 def script_name(command: str) -> str:
@@ -151,7 +157,7 @@ def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if name not in (*known, *from_start, *read(keys.get("arguments"))):
             yield key, f"{key} has {{{name}}}, which is neither a key of this sweep nor an axis of its matrix"
         elif name in known and name not in (*keys, *from_start, *always):
-            yield key, f"{key} has {{{name}}}: give {name} in this sweep"
+            yield key, f"{key} has {{{name}}}: give {name}=... in this sweep"
     if keys.get("hosts", 1) > 1 and not {*texts["command"], *texts["env"]} & {*OVER_HOSTS}:
         yield (
             "hosts",

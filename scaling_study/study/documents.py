@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 import stat
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from scaling_study.errors import StudyError, quoted, shortened
+from scaling_study.study import command
+from scaling_study.trial import RENAMED, Trial
 
 # Read in about a second: PyYAML takes some 20 microseconds for each value and each key.
 MAX_BYTES, MAX_DEPTH, MAX_VALUES = 1_000_000, 20, 50_000
@@ -38,6 +41,7 @@ class Document:
     text: str
     value: Any
     lines: dict[Place, int]
+    names: Mapping[str, str] = field(default_factory=dict)  # of keys: the program's -> the file's (renamed)
 
     def at(self, place: Place) -> str:
         """`sweeps.yaml:14` for a place, or for the nearest thing around it that the file does contain."""
@@ -47,6 +51,16 @@ class Document:
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
+
+    def worded(self, problem: str) -> str:
+        """A message with the file's names of keys: `allreduce=fp16` -> `gradients=fp16`."""
+        return NAMED.sub(lambda found: self.names.get(found[0], found[0]), problem)
+
+    @property
+    def older_names(self) -> str:
+        """A note on the older names that the file has; empty where it has none."""
+        older = [f"{name} (now {RENAMED[name]})" for name, there in self.names.items() if name == there]
+        return f"{self.path.name} has older names of keys, which stay valid: {', '.join(older)}" if older else ""
 
 
 def read(path: Path) -> Document:
@@ -167,3 +181,66 @@ def _misread(node: yaml.ScalarNode) -> str:
         exponent = exponent if exponent[0] in "+-" else f"+{exponent}"
         return f"YAML reads {text} as text: write {digits}e{exponent}, or '{text}' in quotes where it is text"
     return ""
+
+
+# Names of keys (trial.RENAMED). A study file has either name of a key, the same throughout. Once it is read a key has
+# the older one, on which ids, records and tables rest; what is said of it has the file's.
+
+OF_TRIALS = {f.name: RENAMED[f.name] for f in fields(Trial) if f.name in RENAMED and f.name != "warm"}
+OF_STUDIES = {"sentinel": RENAMED["sentinel"]}
+OF_MEASURE = {name: now for name, now in RENAMED.items() if name not in OF_TRIALS | OF_STUDIES}
+SECTIONS: Mapping[Place, Mapping[str, str]] = {  # mapping of a study -> the keys of it that have two names
+    (): OF_STUDIES,
+    ("measure",): OF_MEASURE,
+    ("sweeps",): OF_TRIALS | OF_MEASURE,
+    ("baseline",): OF_TRIALS,
+    ("sentinel",): OF_TRIALS,
+    ("sweeps", "matrix"): OF_TRIALS,
+    ("sweeps", "exclude"): OF_TRIALS,
+    ("sweeps", "include"): OF_TRIALS,
+}
+WITH_PLACEHOLDERS = {"command", "env", "expect"}
+NAMED = re.compile(rf"(?<![\w.-])({'|'.join(RENAMED)})(?=[='}}])")  # a key in a message: allreduce=fp16, 'allreduce'
+
+
+def renamed(study: Document) -> Document:
+    """A study with the program's names of its keys, and of those in the placeholders of its commands.
+
+    Raises StudyError, with both lines, for a key that the file has under both names.
+    """
+    found: dict[str, dict[str, int]] = {}  # the program's name -> the file's, each with its first line
+    lines: dict[Place, int] = {}
+
+    def read_again(value: Any, there: Place, here: Place) -> Any:
+        if there in study.lines:
+            lines[here] = study.lines[there]
+        if isinstance(value, list):
+            return [read_again(each, (*there, at), (*here, at)) for at, each in enumerate(value)]
+        if isinstance(value, str) and WITH_PLACEHOLDERS & set(here):
+            return command.in_program_names(value)
+        if not isinstance(value, dict):
+            return value
+        section = tuple(part for part in here if isinstance(part, str))
+        both = SECTIONS.get(section[1:] if section[:1] == ("small",) else section, {})
+        ours = {now: name for name, now in both.items()}
+        result = {}
+        for key, each in value.items():
+            own: str = ours.get(str(key), str(key))
+            if own in both:
+                found.setdefault(own, {}).setdefault(key, study.line((*there, key)))
+            result[own] = read_again(each, (*there, key), (*here, own))
+        return result
+
+    value = read_again(study.value, (), ())
+    twice: list[tuple[int, str]] = []
+    for name, spellings in found.items():
+        if len(spellings) > 1:
+            (first, line), (other, later) = sorted(spellings.items(), key=lambda each: each[1])
+            words = (
+                f"{other!r} and {first!r} (line {line}) are two names of one key: write {RENAMED[name]} in both places"
+            )
+            twice.append((later, f"{study.path}:{later}: {words}"))
+    if twice:
+        raise StudyError([problem for _, problem in sorted(twice)])
+    names = RENAMED | {name: next(iter(spellings)) for name, spellings in found.items()}
+    return replace(study, value=value, lines=lines, names=names)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from scaling_study.study.study import Measure
 
 READ_AHEAD = ("images", "cholect45", "surgical_scenes")  # data whose files are decoded by threads
-ON_A_GPU = ("single", "torch_ddp", "torch_fsdp2", "mpi_allreduce", "horovod")  # tried in rounds, with one worker
-UNTESTED = "rounds over several GPUs are untested: no record of them from two or more GPUs was looked at yet"
+ON_A_GPU = ("single", "torch_ddp", "torch_fsdp2", "mpi_allreduce", "horovod")  # tried interleaved, with one worker
+UNTESTED = "interleaving over several GPUs is untested: no record of it from two or more GPUs was looked at yet"
 ALIKE = (
     "framework",
     "launcher",
@@ -39,20 +39,20 @@ ALIKE = (
 
 
 def warmed(trial: Trial, measure: Measure) -> Trial:
-    """The configuration as it is measured in rounds."""
+    """The configuration as it is measured interleaved."""
     window = replace(trial.window, rounds=measure.rounds, block_seconds=measure.block_seconds)
     return replace(trial, warm=True, window=window)
 
 
 def cooled(trial: Trial) -> Trial:
-    """The configuration as it is measured by itself."""
+    """The configuration as it is measured in separate launches."""
     return replace(trial, warm=None, window=replace(trial.window, rounds=None, block_seconds=None))
 
 
 def why_cold(trial: Trial, alone_on_gpus: bool = False, interleave_gpus: bool = False) -> str:
-    """Why a configuration has a launch to itself whatever it is asked for; empty: it need not.
+    """Why a configuration has separate launches whatever it is asked for; empty: it need not.
 
-    `alone_on_gpus`: its study trains on GPUs what was not tried in rounds there. `interleave_gpus`: that is allowed.
+    `alone_on_gpus`: its study trains on GPUs what was not tried interleaved there. `interleave_gpus`: that is allowed.
     """
     if why := FRAMEWORKS[trial.framework].cold:
         return why
@@ -61,20 +61,20 @@ def why_cold(trial: Trial, alone_on_gpus: bool = False, interleave_gpus: bool = 
     if "srun" in (trial.launcher, command.starter(trial)):
         return "ranks that srun has started are not stopped while others are measured"
     if trial.device == "cuda" and not interleave_gpus and (alone_on_gpus or _is_untried(trial)):
-        tried = f"on a GPU rounds were tried with one worker of {', '.join(ON_A_GPU)} only"
-        return f"{tried}, and what is compared is to be measured alike (interleave_gpus: true has them in rounds too)"
+        tried = f"on a GPU interleaving was tried with one worker of {', '.join(ON_A_GPU)} only"
+        return f"{tried}, and what is compared must be measured alike (interleave_gpus: true interleaves them too)"
     if trial.find or trial.epochs or trial.trained:
-        return "it is no short window of steps"
+        return "it is not timed over a short window of steps"
     if trial.data in READ_AHEAD or trial.input not in (None, "memory"):
-        return "its batches are read ahead, also between blocks, which would begin with some to spare"
+        return "its batches are read ahead between blocks too, so each block would begin with some to spare"
     if trial.compile or trial.oversubscribe:
-        return "what it needs of the process or the cores is no others'"
+        return "it needs a process or cores that others cannot share"
     return ""
 
 
 def alone_on_gpus(trials: Iterable[Trial]) -> bool:
-    """True where some of these train on GPUs what was not tried in rounds there; an oversubscribed one is compared with
-    nothing, and does not count."""
+    """True where some of these train on GPUs what was not tried interleaved there; oversubscribed ones are compared
+    with nothing, and do not count."""
     on_gpus = (trial for trial in trials if trial.device == "cuda" and FRAMEWORKS[trial.framework].trains)
     return any(_is_untried(trial) for trial in on_gpus if not trial.oversubscribe)
 

@@ -205,7 +205,11 @@ def draft(study: Study, machine: Machine, cluster: Cluster = ALONE) -> Draft:
         trials.append((resolve({**named, **values}), sweep))
     for key in ("baseline", "sentinel"):
         _matching(study, key, [trial for trial, _ in trials], without=("data",))
-    notes = (*defaults.in_words(reasons), *([] if study.defaults else defaults.older(kinds.values(), machine)))
+    notes = (
+        *defaults.in_words(reasons),
+        *([] if study.defaults else defaults.older(kinds.values(), machine)),
+        *filter(None, [study.document.older_names]),
+    )
     return Draft(study, machine, cluster, tuple(trials), tuple(k for k in defaults.FOLLOWING if k in follows), notes)
 
 
@@ -278,13 +282,14 @@ def _with_sentinel(plan: Plan) -> Plan:
     others = sum(1 if p.unsupported else p.measure.repeats for p in plan.configurations if p is not chosen)
     name = chosen.trial.configuration
     if chosen.trial.warm:
-        return replace(plan, notes=(*plan.notes, f"sentinel: {name} is first and last in each launch"), sentinel=name)
+        note = f"drift check: {name} is first and last in each launch"
+        return replace(plan, notes=(*plan.notes, note), sentinel=name)
     total = repeats(chosen.measure.repeats, others)
     measure = chosen.measure.model_copy(
         update={"repeats": total, "max_repeats": max(total, chosen.measure.max_repeats)}
     )
     more = tuple(replace(p, measure=measure) if p is chosen else p for p in plan.configurations)
-    note = f"sentinel: {name} has {total} repeats, at equal distances through the sweep"
+    note = f"drift check: {name} has {total} repeats, at equal distances through the sweep"
     return replace(plan, configurations=more, notes=(*plan.notes, note), sentinel=name)
 
 
@@ -301,7 +306,8 @@ def _matching(study: Study, key: str, trials: Sequence[Trial], without: Sequence
         keys = ", ".join(f"{name}={value}" for name, value in partial.items())
         frameworks = ", ".join(sorted({trial.framework for trial in trials}))
         place = study.document.at((key,))
-        raise StudyError([f"{place}: {key} {keys} matches no trial of this study (frameworks: {frameworks})"])
+        what = f"{study.document.names.get(key, key)} {study.document.worded(keys)}"
+        raise StudyError([f"{place}: {what} matches no trial of this study (frameworks: {frameworks})"])
     return matching
 
 
@@ -317,7 +323,7 @@ def _notes(
     if collapsed:
         yield (
             f"{collapsed} combination(s) mean the same as another and run once "
-            "(with one worker nothing is reduced, so its allreduce is none)"
+            "(with one worker no gradients are sent, so `gradients` does not matter)"
         )
     if len(cluster.hosts) > 1 and not any(each.trial.hosts for each in planned.values()):
         yield ONE_HOST
@@ -333,7 +339,7 @@ def _notes(
         if asked.warm and (why := groups.why_cold(each.trial, alone_on_gpus, asked.interleave_gpus)):
             alone.setdefault(why, set()).add(each.trial.framework)
     for why, names in sorted(alone.items()):
-        yield f"not in rounds: {', '.join(sorted(names))}: {why}"
+        yield f"not interleaved: {', '.join(sorted(names))}: {why}"
     in_turns = [each.trial for each in able if each.trial.warm]
     if any(map(groups.on_several_gpus, in_turns)):
         yield groups.UNTESTED

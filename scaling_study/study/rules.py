@@ -22,7 +22,7 @@ def peer_problems(framework: str, workers: int, batch: int, keys: Mapping[str, A
     if keys.get("updates") == "delayed" and trains(keys):
         yield (
             "updates",
-            "updates=delayed can only be timed: its weights lie twice, and a checkpoint would have one of them",
+            "updates=delayed can only be timed: it holds the weights twice, and a checkpoint would have one of the two",
         )
     target = keys.get("target_batch_size")
     if target is not None and batch and target < workers * batch:
@@ -51,7 +51,7 @@ def no_core_left(daemon_cores: int, cores: int) -> str:
     if not daemon_cores or daemon_cores < cores:
         return ""
     if not cores:
-        return f"daemon_cores={daemon_cores} are of a worker that is pinned to cores, and with a GPU none is"
+        return f"daemon_cores={daemon_cores} needs a worker that is pinned to cores; with a GPU none is"
     return f"daemon_cores={daemon_cores} leaves a worker none of its {cores} core{'s' * (cores > 1)} to compute on"
 
 
@@ -107,7 +107,7 @@ def pipeline_problems(framework: str, workers: int, batch: int, given: Mapping[s
         elif "replicas" in FRAMEWORKS[framework].axes:
             yield "stages", f"workers={workers} does not divide into pipelines of stages={stages}{times}"
         else:
-            yield "stages", f"{framework} has one stage a worker: stages={stages} is not workers={workers}"
+            yield "stages", f"{framework} has one stage a worker: stages={stages} must be workers={workers}"
     parts, virtual = shape.get("micro_batches", 1), shape.get("virtual_stages", 1)
     if "schedule" in shape:
         schedule = f"schedule={shape['schedule']}"
@@ -250,7 +250,7 @@ def _uneven_parts(model_name: str, parts: int, attention: str, asked: int | None
         yield (
             "context_parallel",
             f"attention=all_to_all deals out heads, and context_parallel={parts} does not divide the "
-            f"{decoder.kv_heads} key/value heads of {model_name}: attention=all_gather needs no such",
+            f"{decoder.kv_heads} key/value heads of {model_name}: attention=all_gather has no such limit",
         )
 
 
@@ -271,7 +271,7 @@ def sharded(workers: int, keys: Mapping[str, Any]) -> dict[str, Any]:
 
 INSTEAD = ("epochs", "warmup_epochs", "find")
 ONLY_TIMED = {  # framework -> why it is not trained to a result
-    "torch_dp": "it needs a GPU, and training to a result by it was tried on none: it can only be timed"
+    "torch_dp": "it can only be timed: it needs a GPU, and no training to a target by it was tried"
 }
 NATIVE = ("lightning_ddp", "lightning_fsdp", "deepspeed_zero")  # frameworks with a loop of their own
 SCHEDULES_WITH_AN_END = ("step", "cosine", "one_cycle", "triangular")
@@ -290,11 +290,11 @@ def training_problems(
         yield first, f"{first}={given[first]} without an end: give train one of epochs, steps or max_seconds"
     for key in INSTEAD:
         if keys.get(key) is not None:
-            yield key, f"{key}={keys[key]} measures something else than train does: give one of the two"
+            yield key, f"{key}={keys[key]} and train measure different things: give one of the two"
     if "train_epochs" in given and "train_steps" in given:
         yield "train_steps", "give train epochs or steps, not both: one follows from the other"
     if model_name in OURS and not model.metrics:
-        yield "model", f"model {model_name} has no held-out data to be evaluated on: it can only be timed"
+        yield "model", f"model {model_name} can only be timed: it has no held-out data to evaluate on"
     if given.get("train_loop") == "native" and (why := no_native_loop(framework)):
         yield "train_loop", why
     yield from _of_evaluation(given, model_name, model)

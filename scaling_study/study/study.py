@@ -30,9 +30,9 @@ from scaling_study.hosts.hosts import Host
 from scaling_study.models import Names
 from scaling_study.study import command
 from scaling_study.study.defaults import AUTO, FOLLOWING, YEAR
-from scaling_study.study.documents import Document, Place, read
+from scaling_study.study.documents import Document, Place, read, renamed
 from scaling_study.targets import METRICS, TRAIN, Target
-from scaling_study.trial import WINDOW_FLAGS, Trial, Window
+from scaling_study.trial import RENAMED, WINDOW_FLAGS, Trial, Window
 
 # The shape of a study file, as pydantic models made from trial.py: a new trial key is a study key by itself.
 
@@ -55,23 +55,23 @@ class Strict(BaseModel):
 
 
 class Measure(Strict):
-    """The key `measure`: the timing of each trial, and its repeats."""
+    """The key `measure`: the timing of each trial, and its launches."""
 
-    warmup_steps: int = Field(default=5, ge=0, le=MOST[int])
-    min_steps: int = Field(default=10, ge=1, le=MOST[int])
-    min_seconds: float = Field(default=2.0, ge=0, le=MOST_SECONDS)
-    max_seconds: float = Field(default=30.0, gt=0, le=MOST_SECONDS)
-    max_steps: int | None = Field(default=None, ge=1, le=MOST[int])
-    warm: bool = False  # in rounds, by processes that several configurations share, where they can
-    rounds: int = Field(default=8, ge=1, le=1000)  # of such a launch
-    block_seconds: float = Field(default=0.5, gt=0, le=MOST_SECONDS)  # of one configuration in one round
-    interleave_gpus: bool = False  # in rounds also over several GPUs, and by frameworks not tried so (study/groups.py)
-    repeats: int = Field(default=3, ge=1, le=1000)
-    max_repeats: int = Field(default=10, ge=1, le=1000)
-    target_interval: float = Field(default=0.02, ge=1e-4, lt=1)  # half-width of the 95 % interval over the mean
-    settled_by: Literal["interval", "sign"] = "interval"  # "sign": a ratio that surely is not 1 needs no more repeats
-    timeout_seconds: float = Field(default=600.0, gt=0, le=MOST_SECONDS)
-    retries: int = Field(default=2, ge=0, le=10)  # after failures to find a port or each other (launch/decisions.py)
+    warmup_steps: int = Field(default=5, ge=0, le=MOST[int])  # untimed steps before the clock starts; at least 4, or 0
+    min_steps: int = Field(default=10, ge=1, le=MOST[int])  # time at least this many steps
+    min_seconds: float = Field(default=2.0, ge=0, le=MOST_SECONDS)  # time at least this many seconds
+    max_seconds: float = Field(default=30.0, gt=0, le=MOST_SECONDS)  # stop timing after this; of hivemind 120
+    max_steps: int | None = Field(default=None, ge=1, le=MOST[int])  # stop timing after this many steps
+    warm: bool = False  # time configurations in interleaved blocks of shared launches, where they can be
+    rounds: int = Field(default=8, ge=1, le=1000)  # blocks of each configuration in an interleaved launch
+    block_seconds: float = Field(default=0.5, gt=0, le=MOST_SECONDS)  # length of a block: the nearest number of steps
+    interleave_gpus: bool = False  # interleave on several GPUs too, and what was not tried so on a GPU: untested
+    repeats: int = Field(default=3, ge=1, le=1000)  # launches in which each configuration is measured, at least
+    max_repeats: int = Field(default=10, ge=1, le=1000)  # at most, where the spread of the planned ones asks for more
+    target_interval: float = Field(default=0.02, ge=1e-4, lt=1)  # margin to reach: of a mean, interleaved of a ratio
+    settled_by: Literal["interval", "sign"] = "interval"  # sign: a ratio that surely is not 1 needs no more launches
+    timeout_seconds: float = Field(default=600.0, gt=0, le=MOST_SECONDS)  # end a trial that takes longer
+    retries: int = Field(default=2, ge=0, le=10)  # new starts after a port was taken or ranks did not meet
 
     @model_validator(mode="after")
     def _ordered(self) -> Measure:
@@ -82,7 +82,7 @@ class Measure(Strict):
             if high is not None and high < low:
                 raise ValueError(f"{most}={high:.10g} is less than {least}={low:.10g}")
         if self.interleave_gpus and not self.warm:
-            raise ValueError("interleave_gpus=true is about rounds: give warm: true beside it")
+            raise ValueError("interleave_gpus=true needs interleave: true beside it")
         return self
 
 
@@ -125,7 +125,9 @@ def _true_false_or_auto(value: Any) -> Any:
 
 def _of_a_year(year: int) -> int:
     if year != YEAR:
-        raise ValueError(f"the defaults are those of {YEAR}; without the key they are those of before")
+        raise ValueError(
+            f"the only defaults to ask for are those of {YEAR}; without the key a study has the older ones"
+        )
     return year
 
 
@@ -157,8 +159,8 @@ FixedKeys: Any = create_model("FixedKeys", __base__=Keys, **_measure)
 class TargetModel(Strict):
     """`target` of `train`."""
 
-    metric: Literal[tuple(METRICS)]  # type: ignore[valid-type]
-    value: float
+    metric: Literal[tuple(METRICS)]  # type: ignore[valid-type]  # figure of the validation data
+    value: float  # of that figure: the run ends once it is reached
 
 
 _train: dict[str, Any] = {name: (KEYS[f"train_{name}"] | None, None) for name in TRAIN if name != "target"}
@@ -168,18 +170,18 @@ Train: Any = create_model("Train", __base__=Strict, **_train, target=(TargetMode
 class Expect(Strict):
     """The key `expect`: arithmetic of what a command does (study/command.py)."""
 
-    global_batch: Annotated[str, Field(max_length=LONGEST_WORD)]
+    global_batch: Annotated[str, Field(max_length=LONGEST_WORD)]  # samples of a step, like {workers} * {batch}
 
 
 class SweepModel(FixedKeys):
     """One entry of `sweeps`: any trial key and any key of `measure` may stand beside the matrix."""
 
-    framework: FRAMEWORK  # type: ignore[valid-type]
-    matrix: Matrix | None = None
-    exclude: list[Keys] = Field(default_factory=list)
-    include: list[Keys] = Field(default_factory=list)
-    train: Train | None = None
-    expect: Expect | None = None
+    framework: FRAMEWORK  # type: ignore[valid-type]  # a name of the table of frameworks, or command
+    matrix: Matrix | None = None  # trial key -> list of values: each combination is one configuration
+    exclude: list[Keys] = Field(default_factory=list)  # partial matches: combinations that are left out
+    include: list[Keys] = Field(default_factory=list)  # whole trials that are added
+    train: Train | None = None  # run to a target or an end instead of a timed window
+    expect: Expect | None = None  # samples of a step of a command, where its own batch is an axis
 
     _matrix_given = field_validator("matrix", mode="before")(_not_empty)
 
@@ -187,20 +189,21 @@ class SweepModel(FixedKeys):
 class StudyModel(Strict):
     """The file's shape."""
 
-    study: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")  # it names a folder
-    description: str | None = None
-    defaults: Annotated[int, AfterValidator(_of_a_year)] | None = None  # of trial keys: those that follow the device
-    scaling: Literal["weak", "strong"] = "weak"
-    baseline: PartialKeys | None = None
-    order_seed: int = 0  # of the order in which trials run
-    sentinel: PartialKeys | None = None  # a configuration that is repeated through the whole sweep
-    parity: bool = True  # show first that every framework trains what one process would
+    study: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")  # name of the study, and of its results' folder
+    description: str | None = None  # one sentence for people
+    defaults: Annotated[int, AfterValidator(_of_a_year)] | None = None  # 2026: trial keys follow the device
+    scaling: Literal["weak", "strong"] = "weak"  # the batch of one worker (weak) or of all (strong) stays the same
+    baseline: PartialKeys | None = None  # keys of the configurations that speed-ups are over
+    order_seed: int = 0  # seed of the order in which trials run
+    sentinel: PartialKeys | None = None  # keys of the configuration that is repeated through the whole sweep
+    parity: bool = True  # check first that each framework trains what one process would
+    # hosts that its trials may run on, as name:slots
     hosts: list[Annotated[str, Field(max_length=LONGEST_WORD + 60)]] | None = Field(default=None, min_length=1)
-    env: VARIABLES | None = None  # type: ignore[valid-type]  # of all its commands
-    measure: Measure = Measure()
-    train: Train | None = None  # to a result, instead of being timed; a sweep's own keys come first
-    sweeps: list[SweepModel] = Field(min_length=1)
-    small: dict[str, Any] | None = None
+    env: VARIABLES | None = None  # type: ignore[valid-type]  # variables of all its commands
+    measure: Measure = Measure()  # timing and launches of each trial
+    train: Train | None = None  # run to a target or an end instead of a timed window; a sweep's own keys come first
+    sweeps: list[SweepModel] = Field(min_length=1)  # what is run
+    small: dict[str, Any] | None = None  # overrides for --small
 
     _keys_given = field_validator("baseline", "sentinel", mode="before")(_not_empty)
 
@@ -245,11 +248,17 @@ class Study:
     defaults: int | None = None  # the year of its defaults of trial keys; None: those of before there were several
 
 
-def load(path: Path, small: bool = False) -> Study:
-    """Read and validate. `small` applies the file's `small:` overrides. Raises StudyError."""
+def contents(path: Path) -> Document:
+    """A study file as it is, with the program's names of its keys (documents.renamed). Raises StudyError."""
     document = read(path)
     if not isinstance(document.value, dict):
         raise StudyError([f"{path}:1: a study file is a mapping; it starts with `study: some-name`"])
+    return renamed(document)
+
+
+def load(path: Path, small: bool = False) -> Study:
+    """Read and validate. `small` applies the file's `small:` overrides. Raises StudyError."""
+    document = contents(path)
     whole = _validated(document, document.value)
     overrides = document.value.get("small")
     if small and not overrides:
@@ -304,9 +313,10 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         for name in FOLLOWING if partial else ():
             if getattr(partial, name) == AUTO:
                 line = document.at((which, name))
-                problems.append(f"{line}: {which}: {name}=auto has a value for each machine: name one, or leave it out")
+                said = f"{name}=auto has a value for each machine: name one, or leave it out"
+                problems.append(f"{line}: {document.names.get(which, which)}: {said}")
     if problems:
-        raise StudyError(problems)
+        raise StudyError([document.worded(problem) for problem in problems])
     baseline, sentinel = (
         _with_variables(keys.model_dump(exclude_none=True), model.env) if keys else None
         for keys in (model.baseline, model.sentinel)
@@ -415,13 +425,15 @@ def validated(
 def _explained(document: Document, error: Any, known: Callable[[Place], Sequence[str]]) -> str:
     """One pydantic error as `file:line: key: what is wrong, and what would be right`."""
     place: Place = tuple(part for part in error["loc"] if part != "[key]")
-    shown = shortened(".".join(str(part) for part in place), MOST_SHOWN)
     where = document.at(place)
     if error["type"] == "extra_forbidden":
-        return f"{where}: unknown key {quoted(place[-1])}{nearest(str(place[-1]), known(place))}"
+        names = known(place)
+        hint = nearest(str(place[-1]), [*names, *(RENAMED[name] for name in names if name in RENAMED)])
+        return f"{where}: unknown key {quoted(place[-1])}{document.worded(hint)}"
+    shown = shortened(".".join(document.names.get(str(part), str(part)) for part in place), MOST_SHOWN)
     if error["type"] == "missing":
         return f"{where}: {shown!r} is missing"
-    message = error["msg"].removeprefix("Value error, ")
+    message = document.worded(error["msg"].removeprefix("Value error, "))
     given = error["input"]
     if isinstance(given, dict | list):
         return f"{where}: {shown}: {message}"

@@ -269,7 +269,7 @@ def _refuse(what: str, left: list[str]) -> None:
     if left:
         raise LeftBehind(
             f"{what} leaves behind in its process: {', '.join(left)}. Others would be measured with that: "
-            "`warm: false` measures it alone"
+            "`interleave: false` gives it separate launches"
         )
 
 

@@ -82,5 +82,5 @@ def test_options_in_it_are_checked_like_those_on_the_command_line(tmp_path):
 def test_a_job_of_one_trial_shares_no_launch():
     planned = SimpleNamespace(trial=SimpleNamespace(warm=True))
     run: Any = SimpleNamespace(plan=SimpleNamespace(configurations=[planned]))
-    with pytest.raises(StudyError, match="warm is true"):
+    with pytest.raises(StudyError, match="interleave is true"):
         submit_trials(Console(), Request(RESULTS, machine_file.MachineFile()), run, False)

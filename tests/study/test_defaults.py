@@ -185,7 +185,10 @@ SINGLE = "  - {framework: single, model: resnet8}\n"
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (f"study: a\ndefaults: 2025\nsweeps:\n{SINGLE}", "2: defaults: 2025 is not right: the defaults are those of"),
+        (
+            f"study: a\ndefaults: 2025\nsweeps:\n{SINGLE}",
+            "2: defaults: 2025 is not right: the only defaults to ask for",
+        ),
         (f"study: a\ndefaults: '2026'\nsweeps:\n{SINGLE}", "2: defaults: '2026' is not right: input should be a valid"),
         (f"study: a\nbaseline: {{compile: auto}}\nsweeps:\n{SINGLE}", "2: baseline: compile=auto has a value for each"),
         ("study: a\nsweeps:\n  - {framework: single, precision: atuo}\n", "3: sweeps.0.precision: 'atuo' is not right"),

@@ -119,7 +119,7 @@ def test_groups_on_several_gpus_take_turns_where_the_study_says_so(
     eight = replace(machine(cores=64), gpus=("A100",) * 8, gpu_memory_bytes=memory)
     alone = plan_of(TURNS % "", eight)
     assert {each.trial.warm for each in alone.configurations} == {None}
-    assert any("interleave_gpus: true has them in rounds too" in note for note in alone.notes)
+    assert any("interleave_gpus: true interleaves them too" in note for note in alone.notes)
     turns = plan_of(TURNS % ", interleave_gpus: true", eight)
     assert {each.trial.warm for each in turns.configurations} == {True}
     assert groups.UNTESTED in turns.notes
@@ -135,7 +135,7 @@ def test_groups_on_several_gpus_take_turns_where_the_study_says_so(
 
 def test_turns_on_gpus_are_asked_for_in_rounds(problems_of: Callable[..., list[str]]) -> None:
     [problem] = problems_of(TURNS.replace("warm: true%s", "interleave_gpus: true"))
-    assert problem == "study.yaml:4: measure: interleave_gpus=true is about rounds: give warm: true beside it"
+    assert problem == "study.yaml:4: measure: interleave_gpus=true needs interleave: true beside it"
     assert Measure(warm=True, interleave_gpus=True).interleave_gpus
 
 

@@ -53,7 +53,7 @@ def test_a_trial_is_resolved_in_full(plan_of, machine):
         "measure: {warmup_steps: 1, min_steps: 2, min_seconds: 3, max_seconds: 4, max_steps: 5}\n"
         "sweeps:\n"
         "  - framework: horovod\n"
-        "    matrix: {model: [resnet50], batch_per_worker: [128], allreduce: [fp16], workers: [2]}\n",
+        "    matrix: {model: [resnet50], batch_per_worker: [128], gradients: [fp16], workers: [2]}\n",
         here,
         data={"cifar10": DataSource("cifar10", "in /data")},
     )
@@ -91,8 +91,9 @@ def test_one_worker_reduces_nothing_and_runs_once(plan_of):
         ("horovod", "resnet8", 32, "fp16", 2),
     ]
     assert made.notes == (
+        "study.yaml has older names of keys, which stay valid: allreduce (now gradients)",
         "1 combination(s) mean the same as another and run once "
-        "(with one worker nothing is reduced, so its allreduce is none)",
+        "(with one worker no gradients are sent, so `gradients` does not matter)",
     )
 
 
@@ -137,7 +138,8 @@ def test_in_rounds_what_can_be_and_the_plan_says_why_not_the_rest(plan_of):
     assert [planned.trial.window.rounds for planned in made.configurations] == [4, None, None, None]
     assert all(gate.trial.warm is None and gate.trial.window.rounds is None for gate in made.gates)
     alone = {planned.trial.framework for planned in able if planned.measure.warm and not planned.trial.warm}
-    assert {note.split(": ")[1] for note in made.notes} == alone != set()
+    told = [note for note in made.notes if note.startswith("not interleaved: ")]
+    assert {note.split(": ")[1] for note in told} == alone != set()
 
 
 def test_exclude_matches_partially_and_include_adds_whole_trials(plan_of):
@@ -245,7 +247,7 @@ def test_files_are_read_ahead_so_these_are_measured_alone_whatever_auto_means(pl
     text = "study: a\nmeasure: {warm: true}\nsweeps: [{framework: single, model: iformer_tiny}]\n"
     made = plan_of(text, data={"images": DataSource(source, "there is no tree")})
     assert [(p.trial.data, p.trial.warm) for p in made.configurations] == [(source, warm)]
-    assert any("not in rounds: single: its batches are read ahead" in note for note in made.notes) == (not warm)
+    assert any("not interleaved: single: its batches are read ahead" in note for note in made.notes) == (not warm)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +268,7 @@ def test_a_study_of_one_worker_on_a_gpu_is_measured_in_rounds_and_no_other(plan_
     made = plan_of(text, machine(cores=4, gpus=2))
     assert (made.configurations[0].trial.device, made.configurations[0].trial.warm) == ("cuda", warm)
     names = "single, torch_ddp" if "torch_ddp" in other else "single"  # FairScale is not installed there
-    said = f"not in rounds: {names}: on a GPU rounds were tried with one worker of "
+    said = f"not interleaved: {names}: on a GPU interleaving was tried with one worker of "
     assert any(said in note for note in made.notes) == (not warm)
 
 

@@ -118,7 +118,7 @@ def test_what_cannot_be_shared_is_said_with_both_values(workers, given, key, mes
 
 def test_a_framework_with_no_replicas_says_so():
     ((at, why),) = said(4, 32, "naive_model_parallel", stages=2)
-    assert at == "stages" and "one stage a worker: stages=2 is not workers=4" in why
+    assert at == "stages" and "one stage a worker: stages=2 must be workers=4" in why
 
 
 def test_a_cut_by_hand_is_a_list_of_layers():
@@ -198,7 +198,7 @@ def test_a_daemon_has_cores_of_its_own_where_there_are_two_a_peer(plan_of, machi
 
 
 def test_with_a_gpu_no_cores_are_pinned_and_none_is_the_daemons():
-    assert rules.no_core_left(1, 0) == "daemon_cores=1 are of a worker that is pinned to cores, and with a GPU none is"
+    assert rules.no_core_left(1, 0) == "daemon_cores=1 needs a worker that is pinned to cores; with a GPU none is"
     assert [rules.no_core_left(0, 0), rules.no_core_left(0, 1), rules.no_core_left(2, 3)] == [""] * 3
 
 
@@ -239,7 +239,7 @@ def test_powersgd_is_refused_with_a_scaler_of_losses(plan_of, machine):
     planned = plan_of(text, machine(gpus=2)).configurations
     refused = {(p.trial.allreduce, p.trial.precision): p.unsupported for p in planned if p.unsupported}
     assert list(refused) == [("powersgd2", "fp16")]
-    assert refused["powersgd2", "fp16"].endswith("precision=bf16 or fp32, or another allreduce")
+    assert refused["powersgd2", "fp16"].endswith("precision=bf16 or fp32, or other gradients")
 
 
 def meshed(workers: int, **given: object) -> list[tuple[str, str]]:

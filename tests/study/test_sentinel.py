@@ -72,7 +72,7 @@ def test_in_shared_launches_it_has_no_more_repeats_as_it_is_first_and_last_in_ea
     assert all(planned.trial.warm for planned in watched.configurations)
     assert {p.trial.id for p in plain.trials()} == {p.trial.id for p in watched.trials()}
     assert watched.sentinel.startswith("horovod-resnet8-b4-none-w1-")
-    assert f"sentinel: {watched.sentinel} is first and last in each launch" in watched.notes
+    assert f"drift check: {watched.sentinel} is first and last in each launch" in watched.notes
 
 
 def test_one_that_matches_nothing_is_refused_with_its_line(plan_of):

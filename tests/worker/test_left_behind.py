@@ -108,7 +108,9 @@ def _taken_back() -> Iterator[None]:
 def test_what_a_block_leaves_is_named_at_once(name: str, leak: Callable[[], None]) -> None:
     watch, before = BlockWatch(), Traces()
     leak()
-    with pytest.raises(LeftBehind, match=rf"^a block of it leaves behind in its process: {name}\. .*`warm: false`"):
+    with pytest.raises(
+        LeftBehind, match=rf"^a block of it leaves behind in its process: {name}\. .*`interleave: false`"
+    ):
         watch.check_block(before)
 
 
