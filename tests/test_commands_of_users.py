@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from observe.test_observed import STUB
 from planted_sweeps import run
 
 from scaling_study import cli
@@ -121,11 +122,15 @@ def test_commands_end_with_the_study_and_keep_their_own_files(in_turn: dict[str,
 def test_what_goes_wrong_with_a_command_is_its_reason(tmp_path: Path) -> None:
     (tmp_path / "never.py").write_text("import torch\n")
     (tmp_path / "crash.py").write_text("import torch\nraise RuntimeError('no such data')\n")
+    (tmp_path / "long.py").write_text("import torch, time\ntime.sleep(600)\n")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "torch.py").write_text(STUB)
     records = swept(
         tmp_path,
         {"command": "python crash.py {a}", "matrix": {"a": ["1"]}},
         {"command": "python never.py {a}", "matrix": {"a": ["2"]}},
         {"command": "no-such-program {a}", "matrix": {"a": ["3"]}},
+        {"command": "python long.py {a}", "matrix": {"a": ["4"]}, "env": {"PYTHONPATH": str(tmp_path / "old")}},
         {"command": f"python train.py {WORDS}", "matrix": {"width": ["8"]}, "batch_per_worker": 8},
         {"command": "python train.py 16 {width}", "matrix": {"width": ["4"]}},
     )
@@ -136,6 +141,7 @@ def test_what_goes_wrong_with_a_command_is_its_reason(tmp_path: Path) -> None:
         "1 a=1": "RuntimeError: no such data",
         "1 a=2": "PYTHONPATH",
         "1 a=3": "no-such-program",
+        "1 a=4": "not observed: RuntimeError: torch 1.13.1 is older than 2.1",  # at once, not after 120 s
         "1 width=4": "16",
     }
     for name, fact in facts.items():

@@ -124,9 +124,9 @@ class Pair:
         yield from like_work.caveats(*self._works())
 
     def changes(self) -> list[str]:
-        """Parts of a step that take longer or shorter, the most first."""
-        whole = self.first.step_seconds
-        both = [(name, self.first.parts[name], self.side.parts.get(name, 0.0)) for name in self.first.parts]
+        """Parts of a step that take longer or shorter, the most first; none where one of the two shows none (JAX)."""
+        whole, theirs = self.first.step_seconds, self.side.parts
+        both = [(name, self.first.parts[name], theirs.get(name, 0.0)) for name in self.first.parts if theirs]
         changed = [each for each in both if abs(each[2] - each[1]) > SHOWN * whole]
         changed.sort(key=lambda each: -abs(each[2] - each[1]))
         return [f"{name} {1e3 * a:.1f} -> {1e3 * b:.1f} ms" for name, a, b in changed[:MOST_PARTS]]

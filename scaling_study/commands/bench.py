@@ -1,6 +1,6 @@
 """`scaling-study bench 'COMMAND' ...`: training commands side by side, without edits: which is faster, and why.
 
-    compared.py   the commands, a look at each, launches of all in which they take turns
+    compared.py   the commands, a test run of each, interleaved launches of all
     verdict       "B is 1.31x [1.28, 1.34] as fast as A", and which part of the step changed
 
 Everything lies in results/bench-NAME, and every command of the analysis reads it. With `--whole` commands run to their
@@ -41,15 +41,17 @@ WHOLE = "whole.json"
 LOWEST = "min:"  # begins a pattern of a metric of which the lowest is the best
 
 COMMANDS = "Training commands, each in quotes; {workers}, {batch_per_worker}, {port} and {run_dir} are filled in."
-WORKERS = "Values of {workers}: every command once with each."
-BATCHES = "Values of {batch_per_worker}: every command once with each."
-SAMPLES = "Samples of a process and step, where they cannot be told: of all commands, or A=32,B=64."
-EXPECT = "Samples of a step of all processes, e.g. '{workers} * {batch_per_worker}'; others are refused."
-MARGIN = "Half of the interval at which a verdict is sure enough, e.g. 2%; launches are added until then."
-TO_ITS_END = f"Let each command run to its own end, {WHOLE_LAUNCHES} times, in alternation: total and training time."
-METRIC = "With --whole: reads the best (highest) metric from the output, e.g. 'acc=([0-9.]+)'; min:REGEX: the lowest."
-EXPORT = "Copy the results there, with tables and figures; every command of the analysis reads the copy."
-NAME = "Results go to DIR/bench-NAME; default: digits made from the commands."
+WORKERS = "Values of {workers}; every command is measured with each of them."
+BATCHES = "Values of {batch_per_worker}; every command is measured with each of them."
+SAMPLES = "Samples per step of one process, if they cannot be observed: 32 for all commands, or A=32,B=64."
+EXPECT = "Expected global batch, e.g. '{workers} * {batch_per_worker}'; a command with another one is refused."
+MARGIN = "Add launches until the margin of every ratio is this small, e.g. 2%."
+TO_ITS_END = (
+    f"Run each command to its own end, {WHOLE_LAUNCHES} times in alternating order; compare total and training time."
+)
+METRIC = "With --whole: the best value of a metric in the output, e.g. 'acc=([0-9.]+)'; min:REGEX if lower is better."
+EXPORT = "Copy the results to FOLDER, with tables and figures; report, compare, predict and export read it."
+NAME = "Results go to DIR/bench-NAME; default: a hash of the commands."
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,8 @@ def bench(
 ) -> int:
     """Compare training commands, without edits: which is faster, by how much, and why.
 
-    The commands are started with your rights, as typed, several times each. Exit codes: 0 a verdict, 1 a command
-    failed, 3 not resolved, 130 stopped: the same command goes on.
+    Every command is started several times, as typed and with your rights. Exit codes: 0 verdict, 1 a command failed, 3
+    not resolved, 130 stopped (run the same command again to resume).
     """
 
     def command() -> int:
@@ -146,9 +148,9 @@ def check(asked: Asked, candidates: Sequence[Candidate]) -> None:
     if asked.metric and (groups != 1 or not asked.whole):
         raise StudyError([f"--metric {asked.metric}: a pattern with one group in parentheses, beside --whole"])
     if asked.expect and asked.whole:
-        raise StudyError(["--expect is held against a look, which --whole does without"])
+        raise StudyError(["--expect is checked in a test run, which --whole leaves out"])
     if asked.export and asked.whole:
-        raise StudyError(["--export copies what is measured in turns: it does not go with --whole"])
+        raise StudyError(["--export copies interleaved measurements: it does not go with --whole"])
     place = Path(asked.export)
     if asked.export and place.exists() and not (place / manifest.FILE).exists() and any(place.iterdir()):
         raise StudyError([f"--export {place}: it is not empty, and holds no results"])
@@ -181,7 +183,7 @@ def verdict(
     """Print how fast each is, and how it compares with the first; the exit code."""
     unknown = {label: look.unknown for label, look in looks.items() if not look.samples}
     said = options.side_by_side(folder, compared.keys_of(candidates, looks), unknown)
-    alternated = [f"{label} cannot take turns: {why}" for label, why in compared.why_apart(looks).items()]
+    alternated = [f"{label} cannot be interleaved: {why}" for label, why in compared.why_apart(looks).items()]
     notes = [*alternated, *compared.shared_files(looks)]
     if as_json:
         print(json.dumps({**said.to_dict(share), "notes": notes, "results": str(folder)}))

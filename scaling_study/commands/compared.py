@@ -1,4 +1,4 @@
-"""Commands that are measured side by side: which they are, what each was seen to do, and how they take turns.
+"""Commands that are measured side by side: which they are, what each was seen to do, and how they are interleaved.
 
     expanded    each command with each of its values: A, B, ...
     looked_at   each is started once, for a few steps: processes, samples and seconds of a step, files it writes
@@ -169,10 +169,11 @@ def announce(console: Console, candidates: Sequence[Candidate], folder: Path, of
     """Print what will be started, how often, for how long, and where. `often`: in words, where it is not in turns."""
     for each in candidates:
         console.print(f"[bold]{each.label}[/]  {escape(each.text)}")
-    look = f"once for a look ({LOOK_STEPS} steps, at most {progress.clock(LOOK_SECONDS)})"
+    look = f"once for a test run ({LOOK_STEPS} steps, at most {progress.clock(LOOK_SECONDS)})"
     often = often or f"{look}, then {LAUNCHES} to {MOST_LAUNCHES} times for some seconds of training"
     console.print(
-        f"Each is started {often}, in {escape(os.getcwd())}, with your rights, as typed. Results: {escape(str(folder))}"
+        f"Each is started {often}, in {escape(os.getcwd())}, as typed and with your rights. "
+        f"Results: {escape(str(folder))}"
     )
 
 
@@ -192,14 +193,14 @@ def looked_at(
         for each in candidates:
             own = folder / "looks" / each.label
             if not (look := remembered(each, own)):
-                console.print(f"looking at {each.label} ...")
+                console.print(f"test run of {each.label} ...")
                 look = look_at(each, own, supervisor)
                 store.write_json(own / LOOK, asdict(look))
             said = (given or {}).get(each.label)
             if said and look.samples not in (None, said):
                 raise HostError(
-                    f"{each.label}: --samples-per-step says {said}, and {look.samples} were seen. Where these are not "
-                    f"its samples, the script may say them: scaling_study.observe.step({said})"
+                    f"{each.label}: --samples-per-step says {said}, and {look.samples} were seen. If {said} is right, "
+                    f"the script can report it: scaling_study.observe.step({said})"
                 )
             samples = look.samples or said or each.values.get("batch_per_worker")
             found[each.label] = look = replace(look, samples=samples)
@@ -240,12 +241,14 @@ def look_at(each: Candidate, own: Path, supervisor: SupervisorClient) -> Look:
         trained = observed.trained(observe.read(own / observed.SEEN))
     except observed.NotObserved as error:
         said = observed.reason_behind(error, exit, outcome.tail(own / "log.txt", observed.WHOLE_LOG))
-        why = f" and no training step of it was observed{f' ({said})' if exit.code == 0 else ''}"
+        of_ours = exit.code == 0 or exit.lost_sight  # what the observer says explains it, and no exit code
+        why = f" and no training step of it was observed{f' ({said})' if of_ours else ''}"
     steps = [[line for line in lines if line["kind"] == "step"] for lines in trained]
     fewest, most = min(map(len, steps), default=0), max(map(len, steps), default=0)
     if why or (fewest < LOOK_STEPS and (exit.code or fewest == most)):
         how = "took too long" if exit.timed_out else f"ended with {exit.code}"
-        hint = "" if exit.code else ", too few to take turns (scaling-study bench --whole compares whole runs)"
+        how = "was ended" if exit.lost_sight else how
+        hint = "" if exit.code else ", too few to interleave (scaling-study bench --whole compares whole runs)"
         raise HostError(
             f"{each.label} {how}{why or f' after {fewest} steps{hint}'}: {each.text}", *last_words(exit, own)
         )
@@ -277,7 +280,8 @@ def start(each: Candidate, own: Path, supervisor: SupervisorClient, steps: int |
     argv = [word.replace(PORT, str(port)) for word in placeholders.filled(each.started(each.command), values, {})]
     stale = variables.env_without(variables.removed(os.environ, {}))
     more = observe.environment(os.environ, seen.resolve(), steps)
-    exit = supervisor.run([*stale, *argv], more, own / "log.txt", seconds)
+    unseen = seen / observe.LOST if steps else None  # what runs to its own end does so without the observer too
+    exit = supervisor.run([*stale, *argv], more, own / "log.txt", seconds, unseen=unseen)
     if exit.interrupted:
         raise KeyboardInterrupt
     return exit
@@ -296,7 +300,7 @@ def shared_files(looks: Mapping[str, Look]) -> Iterator[str]:
             writers.setdefault(name, []).append(label)
     for name, labels in writers.items():
         if len(labels) > 1:
-            yield f"{' and '.join(labels)} write the same file, {name}; {{run_dir}} is a fresh folder of each start"
+            yield f"{' and '.join(labels)} write the same file, {name}; {{run_dir}} is a fresh folder for each start"
 
 
 # --- in turns ---
@@ -392,12 +396,12 @@ def say_how_long(console: Console, looks: Mapping[str, Look], share: float) -> N
     """Print how the commands are measured, and about how long that takes."""
     blocks, seconds = blocks_of(looks)
     each = sum(launch_seconds(look, blocks, seconds) for look in looks.values())
-    what = "each, which alternate" if why_apart(looks) else f"{blocks} blocks of {seconds:g} s each"
+    what = "each, alternating" if why_apart(looks) else f"{blocks} interleaved blocks of {seconds:g} s each"
     for label, why in why_apart(looks).items():
-        console.print(escape(f"All alternate, launch by launch, in place of turns within one: {label}: {why}."))
+        console.print(escape(f"Not interleaved, but in separate launches that alternate: {label}: {why}."))
     console.print(
         f"About {progress.clock(LAUNCHES * each)}: {LAUNCHES} launches of {what}; up to "
-        f"{progress.clock(MOST_LAUNCHES * each)} where ±{100 * share:g} % takes more."
+        f"{progress.clock(MOST_LAUNCHES * each)} if a margin of ±{100 * share:g} % needs more."
     )
 
 

@@ -1,7 +1,7 @@
 """`scaling-study explain 'COMMAND'`: ten questions about one training command, without edits, on one page.
 
-The look, the study and the launches in turns are those of bench (compared.py), in results/explain-NAME. The answers are
-the analysis's (analysis/compare/explained.py).
+The test run, the study and the interleaved launches are those of bench (compared.py), in results/explain-NAME. The
+answers are the analysis's (analysis/compare/explained.py).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from scaling_study.machine import gpu_memory_bytes
 MARGIN = 0.05  # of a ratio or, with one configuration, of its throughput: more launches until then
 
 COMMAND = "A training command, in quotes; {workers}, {batch_per_worker}, {port} and {run_dir} are filled in."
-WORKERS = "Values of {workers}: 1 and another tell what the network costs, and how many workers pay."
-BATCHES = "Values of {batch_per_worker}: two tell which batch fits into memory."
-SAMPLES = "Samples of a process and step, where they cannot be told."
+WORKERS = "Values of {workers}; 1 and another value show the cost of the network and the scaling limit."
+BATCHES = "Values of {batch_per_worker}; two values show which batch fits into memory."
+SAMPLES = "Samples per step of one process, if they cannot be observed."
 PEAK = "Peak TFLOP/s of the device of one process, for MFU."
-NAME = "Results go to DIR/explain-NAME; default: digits made from the command."
+NAME = "Results go to DIR/explain-NAME; default: a hash of the command."
 OUT = "Also write the page there, in Markdown."
 
 
@@ -46,8 +46,8 @@ def explain(
 ) -> int:
     """Answer ten questions about a training command, without edits: where its time goes, and what to change first.
 
-    The command is started with your rights, as typed, several times. Exit codes: 0 the page, 1 the command failed, 130
-    stopped: the same command goes on.
+    The command is started several times, as typed and with your rights. Exit codes: 0 the page was written, 1 the
+    command failed, 130 stopped (run the same command again to resume).
     """
 
     def asked() -> int:
@@ -68,7 +68,7 @@ def explain(
             looks = compared.looked_at(candidates, folder, console, given)
             for label, look in looks.items():
                 if not look.samples:
-                    why = f"{label}: the samples of its step were not seen ({look.unknown})"
+                    why = f"{label}: its samples per step were not observed ({look.unknown})"
                     raise HostError(f"{why}: give --samples-per-step, of one process")
             code = compared.in_turns(candidates, looks, folder, MARGIN, console, again)
         except KeyboardInterrupt:

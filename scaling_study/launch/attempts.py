@@ -24,6 +24,7 @@ from scaling_study.launch import launchers, observed
 from scaling_study.launch.decisions import LOG_BYTES, back_off_seconds, failure_kind, largest_batch
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.machine import gpu_use, visible_gpus
+from scaling_study.observe import LOST
 from scaling_study.processes import leftovers
 from scaling_study.processes.leftovers import GpuMemory
 from scaling_study.processes.process import Exit
@@ -125,10 +126,11 @@ class Attempts:
         program = launchers.program(trial, folder.resolve())
         argv, environment, note = launch_line(trial, program, self.supervisor, self.cluster, number)
         others, progress = elsewhere(trial, self.cluster), folder / store.PROGRESS if trial.trained else None
+        unseen = folder / observed.SEEN / LOST if trial.command else None
         if trial.command:
             environment = observed.watched(trial, folder, environment)
         started_at = time.time()
-        exit = self.supervisor.run(argv, environment, folder / "log.txt", timeout_seconds, others, progress)
+        exit = self.supervisor.run(argv, environment, folder / "log.txt", timeout_seconds, others, progress, unseen)
         notes += [note] if note else []
         result = observed.judge(trial, folder, exit) if trial.command else outcome.judge(trial, folder, exit)
         if trial.device == "cuda" and not others and (foreign := outcome.foreign_gpus(result.ranks, visible_gpus())):

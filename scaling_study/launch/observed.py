@@ -1,6 +1,6 @@
 """A command of a user's own as a trial: started with the observer, held between steps, and read into rank reports.
 
-    alone        command --> its processes write steps (observe/) --> reports --> judged as any trial
+    separately   command --> its processes write steps (observe/) --> reports --> judged as any trial
     in a group   a rank calls once it is warm, and waits; "block" lets it go on for so many steps
 
 The observer's files are the one source of a report, whichever way the command was run. The driver writes the reports
@@ -127,7 +127,7 @@ def _reason(result: Outcome, why: NotObserved, exit: Exit, log: str) -> str:
         return f"{result.reason}; {why}"
     if result.status != "failed" or exit.code is None or exit.node:
         return result.reason
-    if exit.code == 0:
+    if exit.code == 0 or exit.lost_sight:
         return str(why)
     how = f"signal {-exit.code}" if exit.code < 0 else f"exit code {exit.code}"
     last = outcome.last_exception(log[-outcome.TAIL_BYTES :]) or (log.splitlines() or ["it printed nothing"])[-1]
@@ -164,9 +164,9 @@ def trained(processes: Sequence[Sequence[Line]]) -> list[Sequence[Line]]:
         raise NotObserved(f"not observed: {whys[0]}")
     if not found:
         raise NothingSeen(
-            "no process of the command trained where it could be observed: PYTHONPATH must reach its Python processes "
-            "(a container, ssh, `env -i` may drop it), torch must be 2.1 or newer, and a script without optimiser and "
-            "backward may say its steps: scaling_study.observe.step(samples)"
+            "no training step of the command was observed: PYTHONPATH must reach its Python processes (a container, "
+            "ssh or `env -i` may drop it), torch must be 2.1 or newer, and a script without an optimiser or without "
+            "torch reports its steps: scaling_study.observe.step(samples)"
         )
     return found
 
@@ -285,10 +285,21 @@ def _report(
         notes.append("the loss is not finite")
     unknown = inside.get("unknown", {})
     notes += [f"{what} are not known: {unknown[name]}" for name, what in COUNTED.items() if name in unknown]
+    if "sent_in" in inside:
+        some, steps_seen = inside["sent_in"]
+        notes.append(f"bytes of collectives are a mean: {some} of {steps_seen} steps communicate")
     notes += [f"peak memory is of {end['peak_memory_of']}"] if end.get("peak_memory_of") else []
     whole = [step["seconds"] for step in window]
     parts = {ours: fmean(step["parts"][part] for step in window) for part, ours in LOOP_PARTS.items()}
     optimizer = fmean(step["parts"]["optimizer"] for step in window)
+    phases = Phases(
+        steps=len(window),
+        step_seconds=fmean(whole),
+        optimizer_seconds=optimizer,
+        unattributed_seconds=fmean(whole) - sum(parts.values()) - optimizer,
+        **parts,
+    )
+    libraries = {name: str(about.get(name) or "").partition("+")[0] for name in ("torch", "jax")}
     return RankReport(
         rank=rank,
         world_size=int(about.get("world") or 1),
@@ -305,13 +316,7 @@ def _report(
         samples_per_step=each,
         samples_seen=each * len(window),
         tokens_seen=None,
-        phases=Phases(
-            steps=len(window),
-            step_seconds=fmean(whole),
-            optimizer_seconds=optimizer,
-            unattributed_seconds=fmean(whole) - sum(parts.values()) - optimizer,
-            **parts,
-        ),
+        phases=None if about.get("torch") == "" else phases,  # without torch nothing tells the parts of a step
         parameters=int(inside.get("parameters") or 0),
         allreduce_bytes=inside.get("allreduce_bytes"),
         communication_bytes=inside.get("communication_bytes") or {},
@@ -324,9 +329,7 @@ def _report(
         gpu_utilization_percent=None,
         energy_joules=None,
         backend={**_observing(steps, end), **_sharing(inside, window)},
-        versions={
-            "torch": str(about.get("torch") or "").partition("+")[0]
-        },  # as its distribution is called: not +cu132
+        versions={name: version for name, version in libraries.items() if version},  # as distributions say: not +cu132
         notes=notes,
         learning_rate=_finite(window[-1]["learning_rate"]),
         first_losses=[_finite(step["loss"]) for step in steps[:FIRST_STEPS]],

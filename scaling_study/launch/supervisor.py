@@ -79,15 +79,17 @@ class SupervisorClient:
         timeout_seconds: float,
         hosts: Sequence[str] = (),
         progress: Path | None = None,
+        unseen: Path | None = None,
     ) -> Exit:
         """Run a command to its end as `process.run` does, in a process that outlives this one.
 
-        `hosts`: others, on which it starts processes too; none of those outlives it either.
+        `hosts`: others, on which it starts processes too; none of those outlives it either. `unseen`: of `process.run`.
         """
         temporary = leftovers.temporary_folder(self.results)
         marked = {**env, **leftovers.environment(self.results, temporary)}
-        signs = str(progress.resolve()) if progress else None
-        request = _Request(list(argv), marked, str(log.resolve()), timeout_seconds, str(temporary), list(hosts), signs)
+        signs, end = (str(each.resolve()) if each else None for each in (progress, unseen))
+        own = str(temporary)
+        request = _Request(list(argv), marked, str(log.resolve()), timeout_seconds, own, list(hosts), signs, end)
         start = time.monotonic()
         self._supervisor = self._supervisor or _SupervisorProcess(self.results)
         if ended := self._supervisor.ask(request, self):
@@ -159,6 +161,7 @@ class _Request:
     temporary: str
     hosts: list[str]
     progress: str | None
+    unseen: str | None
 
 
 # --- the supervisor's side
@@ -179,8 +182,8 @@ def _run(request: _Request, stop: process.Stop, agents: AgentConnections) -> Exi
     since = leftovers.clock()
     try:
         with agents.trial(request.hosts, request.env.get(leftovers.MARK, ""), request.temporary, stop) as trial:
-            log, seconds, progress = Path(request.log), request.timeout_seconds, request.progress
-            exit = process.run(request.argv, request.env, log, seconds, trial, progress)
+            log, seconds, files = Path(request.log), request.timeout_seconds, (request.progress, request.unseen)
+            exit = process.run(request.argv, request.env, log, seconds, trial, *files)
         return trial.with_failed_host(exit)
     except ConnectionLost as lost:
         return Exit(None, 0.0, node=str(lost))

@@ -5,7 +5,8 @@
     step(samples)                       the one line that a script without an optimiser may add
 
 The observer runs in the environment of its user, where the rest of scaling_study need not be installed: this folder
-needs the standard library and the torch that is there (2.1 or newer), and is written for Python 3.9.
+needs the standard library, and is written for Python 3.9. It observes torch 2.1 or newer; a script that trains without
+torch (JAX) says its steps.
 
     site/sitecustomize.py   Python runs it at every start, since its folder is on PYTHONPATH. It waits for torch
     hooks.py                once torch is imported: optimisers, modules, backward, DataLoaders, scalers, saving
@@ -17,9 +18,11 @@ needs the standard library and the torch that is there (2.1 or newer), and is wr
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,9 @@ from typing import Any
 FOLDER = "SCALING_STUDY_OBSERVE"  # environment: where each process writes its record; without it nothing is observed
 STEPS = "SCALING_STUDY_OBSERVE_STEPS"  # environment: how many steps end the run; none: it runs as it is
 DRIVER = "SCALING_STUDY_OBSERVE_DRIVER"  # environment: a file that says how to call the driver that holds the run
+LOST = "not-observed"  # in that folder: a file made by a process that trains on and cannot be observed any more
 SITE = str(Path(__file__).resolve().parent / "site")
+IMPORTED_AT = time.perf_counter()
 
 
 def environment(
@@ -65,11 +70,20 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def step(samples: int | None = None) -> None:
-    """Say that a training step has ended here, with so many samples of this process; None: unknown.
+def step(samples: int | None = None, loss: Any = None) -> None:
+    """Say that a training step has ended, with so many samples of this process (None: unknown) and this loss.
 
-    From the first call on, only these calls are steps. Does nothing where the script is not observed.
+    From the first call on, only these calls are steps. The script need not use torch. A step whose results come later
+    than its call returns (JAX, a GPU) must be waited for first: jax.block_until_ready(...). Does nothing where the
+    script is not observed.
     """
-    hooks = sys.modules.get("scaling_study.observe.hooks")
-    if hooks is not None:
-        hooks.explicit_step(samples)
+    if not os.environ.get(FOLDER):
+        return
+    try:
+        hooks = importlib.import_module("scaling_study.observe.hooks")
+        if not hooks.FOUND:  # torch was not imported, or where PYTHONPATH did not have the observer
+            hooks.attach(sys.modules.get("torch"), os.environ[FOLDER])
+    except Exception as error:  # a fault of ours must not be one of the training
+        print(f"scaling-study: not observed: {error!r}", file=sys.stderr)
+        return
+    hooks.explicit_step(samples, loss)

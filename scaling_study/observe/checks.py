@@ -135,7 +135,7 @@ def doubts(ranks: Sequence[Lines]) -> Iterator[str]:
     if len(ranks) < 2:
         return
     for why in dict.fromkeys(line["unchecked"] for lines in ranks for line in lines if "unchecked" in line):
-        yield f"not all was seen of whether ranks do like work: {why}"
+        yield f"whether ranks do equal work was checked only in part: {why}"
     alike: dict[Any, list[int]] = {}  # ranks that hold the same part of a model
     for rank, lines in enumerate(ranks):
         layouts = [line["weights"]["layout"] for line in lines if "weights" in line]
@@ -151,6 +151,8 @@ def _of_a_group(ranks: Mapping[int, Lines], are_all: bool) -> Iterator[str]:
     weights = [{line["step"] - 1: line["weights"] for line in lines if "weights" in line} for lines in ranks.values()]
     model_parallel = max((each["model_parallel"] for own in weights for each in own.values()), default=1)
     apart = "" if model_parallel > 1 else _weights_apart(weights)
+    if not apart.startswith(FROM_THE_START) and any(map(_averages_rarely, ranks.values())):
+        apart = ""
     inputs = {
         rank: {line["step"]: line["input"] for line in lines if line.get("input") is not None}
         for rank, lines in ranks.items()
@@ -179,7 +181,7 @@ def _same_data(rows: Mapping[int, tuple[int, ...]], who: str, apart: str) -> str
         )
     values = {value for row in rows.values() for value in row}
     if len(values) == 1 and any(len(row) > 1 for row in rows.values()):
-        return f"{who} have the same input in every step, a fixed batch: it does not show if ranks read their own data"
+        return f"{who} have the same input in every step, a fixed batch: it cannot show if they read their own data"
     return f"{who} train on the same data: is a DistributedSampler missing?"
 
 
@@ -214,9 +216,17 @@ def _weights_apart(ranks: Sequence[Mapping[int, Mapping[str, Any]]]) -> str:
             "model (experts, tensor parallel), or gradients that are not averaged there?"
         )
     return (
-        f"gradients are not averaged: weights of ranks differ after step {last}. Averaging of weights that comes more "
-        f"rarely than every {last} steps (local SGD) looks the same"
+        f"gradients are not averaged: weights of ranks differ after step {last}. Local SGD that averages weights less "
+        f"often than every {last} steps looks the same"
     )
+
+
+def _averages_rarely(lines: Lines) -> bool:
+    """True where as many bytes as the weights have were exchanged in some steps alone: local SGD, of every H steps."""
+    inside: Mapping[str, Any] = next((line["inside"] for line in reversed(lines) if line.get("inside")), {})
+    some, steps = inside.get("sent_in") or (0, 0)
+    each = (inside.get("allreduce_bytes") or 0) * steps / max(1, some)
+    return each >= 2 * (inside.get("parameters") or math.inf)  # 2 bytes: 16 bits
 
 
 def _moved(now: Sequence[float], then: Sequence[float]) -> float:

@@ -26,15 +26,36 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from scaling_study.observe import DRIVER, STEPS
+from scaling_study.observe import DRIVER, IMPORTED_AT, LOST, STEPS
 from scaling_study.observe.checks import Checks
 from scaling_study.observe.held import Held
-from scaling_study.observe.inside import StepInspection, peak_memory
+from scaling_study.observe.inside import (
+    StepInspection,
+    kind_of,
+    methods_of,
+    peak_memory,
+    peak_resident_bytes,
+    tensor_bytes,
+)
 from scaling_study.observe.steps import FLUSH_SECONDS, Steps, StepsFile, UpTo
 
 OLDEST = (2, 1)
 MOST_KEPT = 1536  # entries of events, three an event: some fifty steps of a small model
 FOUND: list[Observer] = []  # the one of this process
+WITHOUT_TORCH = "the script trains without torch"
+
+
+class NoTorch:
+    """Stands for torch in a process that says its steps without it."""
+
+    __version__ = ""
+
+    class cuda:
+        @staticmethod
+        def is_available() -> bool:
+            return False
+
+    distributed = cuda
 
 
 class Outermost:
@@ -86,7 +107,8 @@ class Observer:
     def begin(self) -> None:
         """Anew: in a process that was forked, what its parent saw is not its own."""
         wanted, driver = os.environ.get(STEPS, ""), os.environ.get(DRIVER, "")
-        goal = Held(driver, self.who, self.tell) if driver else UpTo(int(wanted) if wanted else None)
+        lost = os.path.join(self.folder, LOST)
+        goal = Held(driver, self.who, self.tell) if driver else UpTo(int(wanted) if wanted else None, lost)
         self.look.leave()
         self.look = self.looking()
         self.at = None
@@ -114,7 +136,10 @@ class Observer:
         def trained() -> list[Any]:
             return [module for module, about in self.modules.items() if about.trainable() is not None]
 
-        return StepInspection(lambda: self.steps.part(), self.who, trained)
+        look = StepInspection(lambda: self.steps.part(), self.who, trained)
+        if self.torch is NoTorch:
+            look.give_up(WITHOUT_TORCH)
+        return look
 
     # --- events, and the steps that they make ---
 
@@ -156,6 +181,7 @@ class Observer:
     def ended(self, *step: Any) -> Any:
         """An optimiser step has ended (`Steps.optimized`). Returns False where the run ends here, and None where events
         are kept on."""
+        self.look.exchanges.step += 1
         if self.at_once:
             return self.steps.optimized(*step)
         now = time.perf_counter()
@@ -172,14 +198,21 @@ class Observer:
 
     # --- identity and endings ---
 
+    def jax(self) -> Any:
+        """JAX, where a process trains with it and without torch. Asking a JAX that is not used would start it."""
+        return sys.modules.get("jax") if self.torch is NoTorch else None
+
     def about(self) -> dict[str, Any]:
+        jax = self.jax()
+        on_gpu = self.torch.cuda.is_available() and self.torch.cuda.is_initialized()
         return {
             "pid": os.getpid(),
             "host": socket.gethostname(),
             **(self.identity or self.who()),
             "torch": str(self.torch.__version__),
+            "jax": str(getattr(jax, "__version__", "")),
             "python": sys.version.split()[0],
-            "device": "cuda" if self.torch.cuda.is_available() and self.torch.cuda.is_initialized() else "cpu",
+            "device": "cuda" if on_gpu or (jax is not None and jax.default_backend() == "gpu") else "cpu",
             "script": sys.argv[0],  # without its arguments, which may hold a secret
         }
 
@@ -194,13 +227,16 @@ class Observer:
         mpi = getattr(sys.modules.get("mpi4py.MPI"), "MPI", None) or sys.modules.get("mpi4py.MPI")
         if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
             return {"rank": mpi.COMM_WORLD.Get_rank(), "world": mpi.COMM_WORLD.Get_size(), "by": "mpi4py"}
+        jax = self.jax()
+        if jax is not None and jax.process_count() > 1:
+            return {"rank": jax.process_index(), "world": jax.process_count(), "by": "jax"}
         rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
         if rank.isdigit() and world.isdigit():
             return {"rank": int(rank), "world": int(world), "by": "environment"}
         return {"rank": None, "world": None, "by": ""}
 
-    def broke(self, error: BaseException) -> None:
-        """Something in here failed: say so in the record, and look no further."""
+    def broke(self, error: BaseException, at_once: bool = False) -> None:
+        """Something in here failed: say so in the record, and look no further. `at_once`: before anything was seen."""
         self.dead = self.at_once = True
         self.look.leave()
         why = f"{type(error).__name__}: {error}"
@@ -212,7 +248,7 @@ class Observer:
                 self.record.write({"kind": "not observed", "why": why})
             except Exception:  # there is no room, or the folder is gone
                 print(f"scaling-study: not observed: {why}", file=sys.stderr, flush=True)
-        if self.steps.backwards or self.steps.counts or not FOUND:  # a helper that does not train ends no run
+        if self.steps.backwards or self.steps.counts or at_once:  # a helper that does not train ends no run
             with contextlib.suppress(Exception):
                 self.steps.goal.give_up(f"not observed: {why}")
 
@@ -458,11 +494,17 @@ class Observer:
         finally:
             self.happened(self.steps.leave)
 
-    def say(self, samples: int | None) -> Any:
+    def exchanged(self, kind: str, given: Any) -> None:
+        """Python hands this to a collective."""
+        self.look.exchanges.saw(kind, max(map(tensor_bytes, given), default=0))
+
+    def say(self, samples: int | None, loss: Any) -> Any:
         """The script says that a step has ended: from now on it says all of them."""
         self.fold()
         self.at_once = True
-        return self.steps.say(samples)
+        self.look.exchanges.step += 1
+        self.look.resident = self.look.resident or peak_resident_bytes()
+        return self.steps.say(samples, loss)
 
 
 def rate_of(optimizer: Any, torch: Any) -> float | None:
@@ -495,22 +537,35 @@ def rows_of(tensor: Any) -> int:
     return int(shape[0]) if shape else 0
 
 
-def explicit_step(samples: int | None) -> None:
+def explicit_step(samples: int | None, loss: Any) -> None:
     """What `scaling_study.observe.step` does in a process that is observed."""
     for observer in FOUND:
-        observer.after_step(observer.guarded(observer.say, samples))
+        observer.after_step(observer.guarded(observer.say, samples, loss))
 
 
 def attach(torch: Any, folder: str) -> None:
-    """Have `torch`, just imported, tell an observer what happens in this process."""
-    observer = Observer(torch, folder)
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if version < OLDEST:
-        observer.broke(RuntimeError(f"torch {torch.__version__} is older than {'.'.join(map(str, OLDEST))}"))
+    """Have `torch`, just imported, tell an observer what happens in this process. None: its script says its steps."""
+    if any(each.torch is NoTorch for each in FOUND):  # which says them already
         return
+    observer = Observer(torch or NoTorch, folder)
     FOUND.append(observer)
+    try:
+        if torch is None:
+            observer.steps.mark = IMPORTED_AT
+        else:
+            hook(torch, observer)
+    except Exception as error:
+        observer.broke(error, at_once=True)
+        return
     atexit.register(observer.finish)
     os.register_at_fork(after_in_child=observer.begin)
+
+
+def hook(torch: Any, observer: Observer) -> None:
+    """Put the observer into torch. Raises RuntimeError where that is too old."""
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < OLDEST:
+        raise RuntimeError(f"torch {torch.__version__} is older than {'.'.join(map(str, OLDEST))}")
     optimizers = sys.modules["torch.optim.optimizer"]
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> Any:
@@ -530,6 +585,8 @@ def attach(torch: Any, folder: str) -> None:
     replace(torch.autograd, "backward", observer.backward)
     replace(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", observer.batch)
     replace(torch, "save", observer.saved)
+    for owner, name in methods_of(getattr(torch.distributed, "ProcessGroup", None)):
+        watch(owner, name, observer)
 
 
 def keep_hooks(optimizer: Any, compiler: str) -> None:
@@ -558,6 +615,18 @@ def replace(owner: Any, name: str, seen: Callable[..., Any]) -> None:
         return seen(original, *args, **kwargs)
 
     setattr(owner, name, through)
+
+
+def watch(group: Any, name: str, observer: Observer) -> None:
+    """Have a method by which Python hands tensors to a collective tell so first."""
+    original, kind = getattr(group, name), kind_of(name)
+
+    @functools.wraps(original)
+    def told(*args: Any, **kwargs: Any) -> Any:
+        observer.guarded(observer.exchanged, kind, (*args[1:], *kwargs.values()))
+        return original(*args, **kwargs)
+
+    setattr(group, name, told)
 
 
 def replace_call(module: Any, observer: Observer) -> None:

@@ -13,6 +13,9 @@ of a collective's whole tensor: of the input of an allreduce or a reduce-scatter
 cannot be counted is null, and `unknown` says why.
 
 A step takes longer while it is looked at, and its line says so (`looked_at`): no measurement may use it.
+
+Local SGD averages weights in every H-th step only. So what Python hands to collectives is counted in all steps, by
+methods of torch's ProcessGroup; where it is not in every step, bytes are a mean of whole periods.
 """
 
 from __future__ import annotations
@@ -55,10 +58,11 @@ COMPILED = "torch.compile made kernels of it, which are not seen"
 OTHER_MODE = "the script has a mode of torch's dispatcher of its own"
 TOO_SHORT = "fewer than three steps ran"
 EVALUATED = "an evaluation lay in the step that was looked at"
-NOT_ONE_STEP = "several optimizers take turns, and no whole turn was looked at"
+NOT_ONE_STEP = "several optimizers alternate, and no whole cycle of them was observed"
 NO_PRODUCT = "no matrix product, convolution or attention was seen: kernels of another library, or CUDA graphs"
 A_PART = "this process computes a part of the model"
 NOTHING_SENT = "no collective of torch.distributed was seen in the step that was looked at"
+SENT_ONCE = "collectives were seen in one step alone: a run of more steps shows how often they come"
 NOT_TORCHS = {
     "horovod": "Horovod was handed gradients otherwise than by its DistributedOptimizer",
     "mpi4py": "collectives of MPI are not seen",
@@ -89,7 +93,7 @@ class Counts:
     def _saw(self, operator: Any, args: Any, kwargs: Any, result: Any) -> None:
         library, _, name = str(operator.name()).partition("::")
         if library in COLLECTIVES:
-            kind = next((kind for word, kind in KINDS.items() if word in name), "")
+            kind = kind_of(name)
             self.cut |= kind == "send" or name.startswith("recv")
             size = whole_bytes(args, kwargs, result)
             if kind == "allreduce":
@@ -113,6 +117,70 @@ class Counts:
     def of_shards(self, operator: Any) -> None:
         """An operator on DTensors. It comes back as the operators on its shards, and the collectives, that it is."""
         self.cut |= getattr(operator, "_overloadpacket", operator) in self.formulas
+
+
+class Exchanges:
+    """Bytes that Python hands to collectives, in all steps of a process.
+
+    What C++ hands over by itself, as DDP its buckets, is not seen here, and is alike in all steps.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0  # optimizer steps that have ended
+        self.first: int | None = None  # the step with the first call
+        self.last = self.steps = 0  # the step with the last; how many after the first had calls
+        self.bytes: Counter[str] = Counter()  # by kind, after the first
+        self.looked_at: Counter[str] = Counter()  # by kind, in the step that was looked at
+        self.looking = False
+
+    def saw(self, kind: str, size: int) -> None:
+        if not size:
+            return
+        if self.looking:
+            self.looked_at[kind] += size
+        if self.first is None:
+            self.first = self.last = self.step
+        if self.step > self.first:
+            self.bytes[kind] += size
+            self.steps += self.step > self.last
+        self.last = self.step
+
+    def in_a_step(self, found: dict[str, Any], ends: float) -> dict[str, Any]:
+        """`found` in the step that was looked at, with the mean of what Python hands over in some steps alone.
+
+        `ends`: how many optimizer steps a step has.
+        """
+        if self.first is None:
+            return found
+        sent, unknown = found["communication_bytes"], found["unknown"]
+        if sent is None and unknown["communication_bytes"] != NOTHING_SENT:
+            return found
+        span = self.last - self.first
+        if span == self.steps:  # calls in all steps; or in one, of which there may be more
+            if span or not self.first or self.step - self.first < 2 or sent != dict(self.looked_at):
+                return found
+            whys = {**unknown, "communication_bytes": SENT_ONCE}
+            return {**found, "communication_bytes": None, "allreduce_bytes": None, "unknown": whys}
+        mean = Counter({kind: round(ends * size / span) for kind, size in self.bytes.items()})
+        whole = {kind: (sent or {}).get(kind, 0) - self.looked_at[kind] + mean[kind] for kind in {*(sent or {}), *mean}}
+        return {
+            **found,
+            "communication_bytes": {kind: size for kind, size in sorted(whole.items()) if size > 0},
+            "allreduce_bytes": sum(max(0, whole.get(kind, 0)) for kind in REDUCTIONS),
+            "sent_in": [self.steps, span],
+            "unknown": {name: why for name, why in unknown.items() if name != "communication_bytes"},
+        }
+
+
+def kind_of(name: str) -> str:
+    """The kind of a collective of this name, as a record calls it; empty for anything else."""
+    return next((kind for word, kind in KINDS.items() if word in name), "")
+
+
+def methods_of(group: Any) -> list[tuple[Any, str]]:
+    """(the class, name) of each method of ProcessGroup by which Python hands tensors to a collective."""
+    names = [name for name in vars(group) if not name.startswith("__") and kind_of(name)] if group else []
+    return [(group, name) for name in names if callable(getattr(group, name))]
 
 
 def of_shapes(formula: Callable[..., int]) -> Callable[..., int]:
@@ -156,11 +224,10 @@ def on_every_thread(mode: Any) -> list[tuple[Any, str, Any]]:
     communicate there. So do threads of a script.
     """
     torch = sys.modules["torch"]
-    future, group = torch._C.Future, getattr(torch.distributed, "ProcessGroup", None)
-    methods = [name for name in vars(group) if not name.startswith("__")] if group else []
+    future, methods = torch._C.Future, methods_of(getattr(torch.distributed, "ProcessGroup", None))
     return [
         *((future, name, calling_back(getattr(future, name), mode)) for name in ("then", "add_done_callback")),
-        *((group, name, entering(getattr(group, name), mode)) for name in methods if any(w in name for w in KINDS)),
+        *((group, name, entering(getattr(group, name), mode)) for group, name in methods),
     ]
 
 
@@ -208,13 +275,19 @@ class StepInspection:
         self.why = TOO_SHORT
         self.seconds = 0.0  # spent in `end`: no step's
         self.resident: int | None = None  # the peak when the first step had ended
+        self.exchanges = Exchanges()
+        self.is_given_up = False
+
+    def give_up(self, why: str) -> None:
+        """Look at nothing."""
+        self.is_given_up, self.why = True, why
 
     def end(self, name: str, steps: int) -> bool:
         """The optimizer of this name has stepped, which ends a step or a part of one, after so many whole steps.
 
         Begins or ends the look. True: what has ended was looked at.
         """
-        if not (self.due or self.touched) and name in self.names:
+        if self.is_given_up or (not (self.due or self.touched) and name in self.names):
             return False  # it was seen
         looked_at, began = self.touched, time.perf_counter()
         try:
@@ -255,6 +328,8 @@ class StepInspection:
         self.mode = counting(modes, self.counts)
         for owner, function, replacement in on_every_thread(self.mode):
             self._replace(owner, function, replacement)
+        self.exchanges.looking = True
+        self.exchanges.looked_at.clear()
         self.mode.__enter__()
 
     def _take(self) -> None:
@@ -326,7 +401,7 @@ class StepInspection:
 
     def leave(self) -> None:
         """End the look, if one lasts; never raises. Also in a process that was forked meanwhile."""
-        mode, self.mode = self.mode, None
+        mode, self.mode, self.exchanges.looking = self.mode, None, False
         for owner, name, original in self.replaced:
             setattr(owner, name, original)
         self.replaced = []
@@ -340,7 +415,8 @@ class StepInspection:
         """What a step holds. `step_of`: the optimizer that ends a step; `ended`: how often each has stepped."""
         found = self.found
         if found and ended.get(found["of"], 0) <= ended.get(step_of or "", 0) + 1:
-            return {name: value for name, value in found.items() if name != "of"}
+            ends = sum(ended.values()) / max(1, ended.get(step_of or "", 0))
+            return self.exchanges.in_a_step({name: value for name, value in found.items() if name != "of"}, ends)
         why = NOT_ONE_STEP if found else self.why
         return {"unknown": dict.fromkeys(("flops", "forward_flops", "communication_bytes"), why)}
 

@@ -46,8 +46,8 @@ class UpTo:
     A driver that holds all ranks of a command at one step answers late, and with a later `until` (held.py).
     """
 
-    def __init__(self, until: int | None) -> None:
-        self.until = until
+    def __init__(self, until: int | None, lost: str = "") -> None:
+        self.until, self.lost = until, lost
         self.waited_seconds = 0.0  # for a driver
 
     def go_on(self, done: int) -> bool:
@@ -55,7 +55,10 @@ class UpTo:
         return self.until is None or done < self.until
 
     def give_up(self, why: str) -> None:
-        """Steps are not seen any more, so nobody is asked again."""
+        """Steps are not seen any more: make the file `lost`, for a driver that would wait for the last of them."""
+        if self.until is not None and self.lost:
+            with open(self.lost, "a", encoding="utf-8") as stream:
+                stream.write(f"{why}\n")
 
 
 class Piece:
@@ -240,12 +243,13 @@ class Steps:
             self.piece.forward_rows //= calls
         return self.end(name, rate, skipped)
 
-    def say(self, samples: int | None) -> bool:
+    def say(self, samples: int | None, loss: Any = None) -> bool:
         """The script says that a step has ended. False: end the run here."""
         if not self.is_explicit:
             self.is_explicit, self.anchor = True, ""
             self.pending, self.lines, self.seconds, self.done = [], [], [], 0
         self.piece.explicit = samples
+        self.piece.loss = self.piece.loss if loss is None else loss
         return self.end("", self.piece.learning_rate)
 
     def end(self, name: str, rate: float | None, skipped: bool | None = False) -> bool:

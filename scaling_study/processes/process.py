@@ -87,6 +87,7 @@ class CappedLog:
 
 PR_SET_CHILD_SUBREAPER = 36
 GRACE_SECONDS = 3.0  # between asking a process to end and ending it
+LOOK_SECONDS = 0.5  # between two looks for a file that says that a command is to be ended
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ class Exit:
     lost: str = ""  # how the supervisor ended, if that ended first
     node: str = ""  # the host that failed meanwhile, and how
     left_behind: int = 0  # processes that were still alive when it had ended by itself, and were ended
+    lost_sight: bool = False  # it was ended since its processes said that they cannot be observed any more
 
 
 class Stop(Protocol):
@@ -162,10 +164,12 @@ def run(
     timeout_seconds: float,
     stop: Stop,
     progress: Path | str | None = None,
+    unseen: Path | str | None = None,
 ) -> Exit:
     """Run a command to its end, its output in `log`; on return nothing that it started is alive.
 
-    `progress`: a file that it replaces as it gets on; `timeout_seconds` then count from the last time.
+    `progress`: a file that it replaces as it gets on; `timeout_seconds` then count from the last time. `unseen`: a
+    file that it makes where its processes cannot be observed any more; it is ended then, or once its folder is gone.
     """
     adopt_orphans()
     not_ours = {process.pid for process in psutil.Process().children(recursive=True)}
@@ -185,9 +189,10 @@ def run(
             return Exit(None, 0.0, error=f"{argv[0]}: {error.strerror}")
         ended = os.pidfd_open(child.pid)  # waited for without polling
         try:
-            ready = wait_while_alive([ended, stop.fileno()], timeout_seconds, progress)
+            ready = wait_while_alive([ended, stop.fileno()], timeout_seconds, progress, unseen)
         finally:
             os.close(ended)
+        lost_sight = not ready and _is_lost(unseen)
         if ended in ready:
             child.wait()
         seconds = time.monotonic() - start
@@ -195,25 +200,43 @@ def run(
     return Exit(
         child.wait(),
         seconds,
-        timed_out=not ready,
+        timed_out=not ready and not lost_sight,
         interrupted=ended not in ready and bool(ready),
         killed_for_memory=memory_kills() > kills_before,
         left_behind=left if ended in ready else 0,
+        lost_sight=lost_sight,
     )
 
 
-def wait_while_alive(handles: Sequence[int], timeout_seconds: float, progress: Path | str | None) -> list[int]:
-    """The handles that are readable, or none after so many seconds without a new `progress`."""
-    left, seen = timeout_seconds, 0
+def wait_while_alive(
+    handles: Sequence[int], timeout_seconds: float, progress: Path | str | None, unseen: Path | str | None = None
+) -> list[int]:
+    """The handles that are readable, or none: after so many seconds without new `progress`, or with `unseen` there."""
+    deadline, seen = time.monotonic() + timeout_seconds, 0
     while True:
-        ready, _, _ = select.select(handles, [], [], left)
+        left = max(0.0, deadline - time.monotonic())
+        ready, _, _ = select.select(handles, [], [], min(left, LOOK_SECONDS) if unseen else left)
+        if ready or _is_lost(unseen):
+            return ready
+        if time.monotonic() < deadline:
+            continue
         last = 0
         with contextlib.suppress(OSError):
             last = os.stat(progress).st_mtime_ns if progress else 0
-        if ready or last == seen:
-            return ready
+        if last == seen:
+            return []
         seen = last
-        left = min(timeout_seconds, max(0.1, timeout_seconds - (time.time() - last / 1e9)))
+        deadline = time.monotonic() + min(timeout_seconds, max(0.1, timeout_seconds - (time.time() - last / 1e9)))
+
+
+def _is_lost(unseen: Path | str | None) -> bool:
+    """True once that file is there for a moment, in which a command may end by itself; or where its folder is gone."""
+    if unseen is None:
+        return False
+    try:
+        return time.time() - os.stat(unseen).st_mtime > LOOK_SECONDS
+    except OSError:
+        return not os.path.isdir(os.path.dirname(unseen))
 
 
 def detach_from_terminal() -> None:

@@ -185,7 +185,7 @@ class Supervisor:
     def fileno(self) -> int:
         return 0
 
-    def run(self, argv: list[str], env: Mapping[str, str], log: Path, seconds: float) -> Exit:
+    def run(self, argv: list[str], env: Mapping[str, str], log: Path, seconds: float, unseen: Path | None) -> Exit:
         self.argv = argv
         log.write_text(self.log)
         for rank, steps in enumerate(self.ranks):
@@ -228,6 +228,10 @@ def test_what_cannot_be_held_is_seen_at_once(tmp_path: Path) -> None:
         (
             Supervisor(exit=Exit(0, 1.0), log="scaling-study: not observed: OSError: full\n"),
             ["observed (not observed: OSError"],
+        ),
+        (
+            Supervisor(exit=Exit(-15, 2.0, lost_sight=True), log="scaling-study: not observed: OSError: full\n"),
+            ["A was ended and no training step", "(not observed: OSError: full)"],
         ),
         (Supervisor(exit=Exit(0, 1.0, left_behind=2)), ["left 2 processes behind", "daemon"]),
         (Supervisor(exit=Exit(None, 0.0, error="nope: no such file")), ["nope: no such file"]),
@@ -337,7 +341,7 @@ def test_where_one_cannot_be_held_all_alternate(tmp_path: Path) -> None:
     screen = io.StringIO()
     compared.say_how_long(Console(file=screen, width=500), looks, 0.02)
     assert "alternate" in screen.getvalue() and "B: its processes made 7 and 10 steps" in screen.getvalue()
-    assert "4 launches of each, which alternate; up to" in screen.getvalue()
+    assert "4 launches of each, alternating; up to" in screen.getvalue()
 
 
 # --- while it runs ---
@@ -425,6 +429,7 @@ def test_a_verdict_is_a_sentence_with_its_interval(
 
 def test_the_part_that_changed_is_named_and_unlike_work_too() -> None:
     assert pair(1.2, 1.4).changes() == ["backward 100.0 -> 50.0 ms"] and not list(pair(1.2, 1.4).caveats())
+    assert not replace(pair(1.2, 1.4), side=side("B", {})).changes(), "a script without torch shows no parts"
     (caveat,) = pair(1.2, 1.4, samples=64).caveats()
     assert "unlike work" in caveat and "32" in caveat and "64" in caveat
     assert "as fast as A, at unlike work (95 %" in pair(1.2, 1.4, samples=64).sentence(0.02)
@@ -529,7 +534,7 @@ def test_a_command_that_stops_others_waiting_is_measured_in_launches_that_altern
     Path("short.py").write_text(TRAIN.replace("range(1000)", "range(1)").replace("4096", "480"))
     assert benched("python train.py 16 0.004", "python short.py 16 0.004") == 3, "one launch claims no interval"
     out = " ".join(capsys.readouterr().out.split())
-    assert "All alternate" in out and "B cannot take turns: " in out and "B over A: " in out
+    assert "separate launches that alternate" in out and "B cannot be interleaved: " in out and "B over A: " in out
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ ACTS = [
     Act("read_input", "failed", "EOFError", NO_INPUT),
     Act("need_terminal", "failed", "OSError", NO_INPUT),
     Act("delete_records", "failed", "deleted the folder", among="deleted the folder"),
-    Act("delete_records_at_once", "timeout", "deleted the folder", among="not observed: FileNotFoundError"),
+    Act("delete_records_at_once", "failed", "deleted the folder", among="not observed: FileNotFoundError"),
     Act("have_no_room", "failed", "not observed: OSError: ", among="rank 0: not observed: ", printed="to its end"),
     Act("find_its_records_read_only", "failed", "not observed: ", among="rank 0: not observed: ", printed="to its end"),
     Act(

@@ -139,6 +139,7 @@ def test_a_command_alone_made_all_of_its_steps_on_every_rank(processes: Any, fac
 
 ALONE = dataclasses.replace(TRIAL, workers=1)
 LEFT = [process(0, world=1, steps=6)]  # of 9 that were asked for; 4 are the least
+LOST = [{"kind": "process", "rank": None}, {"kind": "not observed", "why": "torch 1.9 is older"}]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +157,7 @@ LEFT = [process(0, world=1, steps=6)]  # of 9 that were asked for; 4 are the lea
         ([], Exit(0, 9.0), "scaling-study: not observed: OSError: full\nb\n", "failed", ["observed: OSError: full"]),
         ([], Exit(0, 9.0, left_behind=1), "", "failed", ["left 1 process behind", "daemon"]),
         ([], Exit(None, 0.0, error="x: not found"), "", "failed", ["could not be started"]),
+        ([LOST], Exit(-15, 2.0, lost_sight=True), "epoch 1\n", "failed", ["not observed: torch 1.9 is older"]),
         (["garbage\n"], Exit(0, 9.0), "", "failed", ["line 1 of 0.jsonl is none of ours"]),
         (['[]\n{"kind": "step"}\n'], Exit(0, 9.0), "", "failed", ["line 1"]),
         (['{"kind": "process"}\n{"kind": "step"}\n'], Exit(0, 9.0), "", "failed", ["steps were seen"]),
@@ -173,6 +175,7 @@ def test_how_a_command_ended_is_its_reason(
     (tmp_path / "log.txt").write_text(log)
     result = judge(ALONE, tmp_path, exit)
     assert (result.status, [fact for fact in facts if fact not in result.reason]) == (status, []), result.reason
+    assert not exit.lost_sight or result.reason == facts[0], "what the command printed last says nothing"
 
 
 def test_a_loss_that_is_no_number_has_a_note_and_no_value(tmp_path: Path) -> None:
@@ -207,6 +210,12 @@ def test_what_is_said_of_the_ranks_is_a_note_of_the_first() -> None:
         first.notes == ["doubt: all ranks train on the same data: is a DistributedSampler missing?"]
         and not second.notes
     )
+
+
+def test_bytes_that_are_a_mean_are_said_to_be_one() -> None:
+    first, _ = reports(TRIAL, [process(0, **inside(sent_in=[2, 8])), process(1, **inside())], ())
+    assert first.communication_bytes == {"allreduce": 40, "broadcast": 8}
+    assert "bytes of collectives are a mean: 2 of 8 steps communicate" in first.notes
 
 
 def inside(**more: Any) -> dict[str, Any]:

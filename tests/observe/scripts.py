@@ -176,6 +176,19 @@ finally:  # as accelerate's LocalSGD does
     dist.all_reduce(model[0].weight.data)
     dist.destroy_process_group()
 """
+LOCAL_SGD = """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+batches, done = DataLoader(data, 16, sampler=torch.utils.data.DistributedSampler(data)), 0
+for epoch in range(4):
+    for x, y in batches:
+        step(x, y)
+        done += 1
+        if done % 4 == 0:
+            for weights in model.parameters():
+                dist.all_reduce(weights.data)
+                weights.data /= 2
+"""
 LEFT = """
 dist.destroy_process_group()
 for name in ("RANK", "WORLD_SIZE"):

@@ -20,7 +20,7 @@ from observe.test_kinds import Run, run  # noqa: F401  a fixture
 from scaling_study import observe
 from scaling_study.launch.observed import reports
 from scaling_study.observe.hooks import keep_hooks
-from scaling_study.observe.inside import Counts, StepInspection, of_shapes
+from scaling_study.observe.inside import NOTHING_SENT, SENT_ONCE, Counts, Exchanges, StepInspection, of_shapes
 from scaling_study.records.schema import waited_for
 from scaling_study.trial import Trial, Window
 
@@ -98,6 +98,56 @@ def test_the_whole_of_a_collective_counts_and_products_without_a_formula_are_nam
     counts.saw(Operator("aten::_thnn_fused_lstm_cell"), (), {}, None)
     counts.saw(Operator("c10d::send"), ([Tensor(2)],), {}, None)
     assert counts.unknown == {"_flash_attn_forward", "_grouped_mm", "mkldnn_rnn_layer"} and counts.cut
+
+
+def exchanged(steps: int, *calls: tuple[int, int], looked_at: int = 2) -> Exchanges:
+    """After so many steps, with calls of (the step before which they are made, bytes)."""
+    seen = Exchanges()
+    for step in range(steps):
+        seen.looking = step == looked_at
+        for at, size in calls:
+            if at == step:
+                seen.saw("allreduce", size)
+        seen.step += 1
+    return seen
+
+
+def found(sent: dict[str, int] | None, why: str = NOTHING_SENT) -> dict[str, Any]:
+    unknown = {} if sent is not None else {"communication_bytes": why}
+    return {"communication_bytes": sent, "allreduce_bytes": sent and sent.get("allreduce"), "unknown": unknown}
+
+
+EVERY_FOURTH = [(4, 100), (8, 100), (12, 100)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "one", "sent"),
+    [
+        pytest.param(exchanged(14, *EVERY_FOURTH), found(None), {"allreduce": 25}, id="local SGD"),
+        pytest.param(exchanged(14, *EVERY_FOURTH, looked_at=4), found({"allreduce": 100}), {"allreduce": 25},
+                     id="local SGD, in the step that was looked at"),
+        pytest.param(exchanged(14, (0, 8), *EVERY_FOURTH, looked_at=4), found({"allreduce": 100}), {"allreduce": 25},
+                     id="and before the first"),
+        pytest.param(exchanged(9, *((step, 7) for step in range(9))), found({"allreduce": 7}), {"allreduce": 7},
+                     id="in every step"),
+        pytest.param(exchanged(9), found({"allreduce": 40}), {"allreduce": 40}, id="buckets of DDP alone"),
+        pytest.param(exchanged(9, (4, 8), (6, 8), (8, 8)), found({"allreduce": 40}), {"allreduce": 44},
+                     id="a loss beside buckets of DDP"),
+        pytest.param(exchanged(9, (2, 100)), found({"allreduce": 100}), SENT_ONCE, id="once, and looked at"),
+        pytest.param(exchanged(9, (5, 100)), found(None), NOTHING_SENT, id="once, and not looked at"),
+        pytest.param(exchanged(9, (2, 8)), found({"allreduce": 48}), {"allreduce": 48}, id="once, beside DDP"),
+        pytest.param(exchanged(14, *EVERY_FOURTH), found(None, "it is compiled"), "it is compiled", id="not counted"),
+    ],
+)  # fmt: skip
+def test_bytes_that_come_in_some_steps_alone_are_a_mean_of_whole_periods(
+    seen: Exchanges, one: dict[str, Any], sent: dict[str, int] | str
+) -> None:
+    told = seen.in_a_step(one, 1.0)
+    if isinstance(sent, str):
+        assert (told["communication_bytes"], told["unknown"]) == (None, {"communication_bytes": sent})
+    else:
+        assert (told["communication_bytes"], told["unknown"]) == (sent, {})
+        assert told["allreduce_bytes"] == sent["allreduce"]
 
 
 def test_formulas_of_torch_2_1_are_given_shapes() -> None:

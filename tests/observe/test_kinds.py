@@ -70,6 +70,7 @@ KINDS = [
     Kind("a process of multiprocessing, while an error is handled", scripts.FORKED, 6),
     Kind("compiled", scripts.COMPILED, 6, flops="torch.compile", bytes="torch.compile"),
     Kind("DDP", scripts.DDP + scripts.LEFT, 3, ranks=2, bytes={"allreduce": MODEL_BYTES}),
+    Kind("local SGD", scripts.LOCAL_SGD, 12, ranks=2, bytes={"allreduce": MODEL_BYTES // 4}),  # in every fourth step
     Kind("FSDP2", scripts.FSDP2, 3, ranks=2, optimizer="AdamW", bytes={"all_gather": 1288, "reduce_scatter": 712}),
     Kind(
         "ZeRO-1", scripts.ZERO_1, 3, ranks=2, optimizer="ZeroRedundancyOptimizer",

@@ -88,10 +88,14 @@ def test_torch_that_is_too_old_is_one_clear_line(folder: Path, tmp_path: Path) -
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(STUB)
     look = "from importlib import util; assert util.find_spec('torch'); import torch; print(torch.__spec__.loader)"
-    done = start([sys.executable, "-c", look], with_observer(clean(PYTHONPATH=str(tmp_path)), folder), tmp_path)
-    assert "SourceFileLoader" in done.stdout and done.stderr == "", "as without the observer"
-    [[_, said]] = observe.read(folder)
-    assert said == {"kind": "not observed", "why": "RuntimeError: torch 1.13.1 is older than 2.1"}
+    for steps in (None, 5):
+        done = start(
+            [sys.executable, "-c", look], with_observer(clean(PYTHONPATH=str(tmp_path)), folder, steps), tmp_path
+        )
+        assert "SourceFileLoader" in done.stdout and done.stderr == "", "as without the observer"
+        assert (folder / observe.LOST).exists() == (steps is not None), "for a driver that would wait for five steps"
+    for _, said in observe.read(folder):
+        assert said == {"kind": "not observed", "why": "RuntimeError: torch 1.13.1 is older than 2.1"}
 
 
 def test_a_driver_that_waits_for_a_process_hears_that_it_is_not_observed(folder: Path, tmp_path: Path) -> None:

@@ -63,6 +63,26 @@ def test_time_out_ends_the_whole_tree_across_sessions(run, grandchild):
     assert time.monotonic() - start < 60
 
 
+@pytest.mark.parametrize(
+    ("what", "lost_sight"),
+    [
+        ("open('seen/lost', 'w').close(); time.sleep(600)", True),
+        ("shutil.rmtree('seen'); time.sleep(600)", True),
+        ("open('seen/lost', 'w').close()", False),  # it ends by itself
+    ],
+)
+def test_a_command_that_cannot_be_observed_any_more_is_ended_at_once(
+    what: str, lost_sight: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("seen").mkdir()
+    code = f"import shutil, time; {what}"
+    with process.Interruption() as stop:
+        ended = process.run([sys.executable, "-c", code], {}, Path("log.txt"), 300.0, stop, unseen="seen/lost")
+    assert (ended.lost_sight, ended.timed_out, ended.interrupted) == (lost_sight, False, False)
+    assert ended.seconds < 60 and (ended.code == 0) == (not lost_sight)
+
+
 @pytest.mark.slow
 def test_a_stopped_grandchild_is_ended_too(run):
     stop_itself = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
