@@ -336,6 +336,7 @@ OWN_LENGTH = "Tokens of a sequence (default: the model's own)."
 MEASURED_STEP = "A study that ran the model with one worker: its step, in place of --utilisation."
 UTILISATION = "Of a GPU's peak, at which it multiplies matrices (assumed)."
 ESTIMATED_BATCH = "Sequences of a step (default: two for each worker)."
+EVERY_MESH = "Print all meshes, not one screen of those that fit and are fastest."
 
 
 def estimate(
@@ -348,6 +349,7 @@ def estimate(
     precision: Annotated[str, typer.Option(help="Of compute: bf16, fp16 or fp32.")] = "bf16",
     utilisation: Annotated[str, typer.Option(metavar="SHARE", help=UTILISATION)] = "40%",
     results: Annotated[Path | None, _option("RESULTS", MEASURED_STEP)] = None,
+    whole: Annotated[bool, typer.Option("--all", help=EVERY_MESH)] = False,
     quiet: Quiet = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Write estimate.md and .csv there.", show_default=False)
@@ -391,7 +393,7 @@ def estimate(
         every = list(meshes.estimated(asked))
         if not every:
             raise CannotPredict(f"--global-batch {global_batch} divides among the groups of no mesh")
-        table = meshes.listing(asked, every)
+        table = meshes.listing(asked, every, whole)
         if not quiet:
             show_listing(table, left=3)
         if out:

@@ -18,18 +18,31 @@ from analysis.frames.configurations import KEYS, known, same, values_of
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow
+from analysis.prediction import meshes
 from analysis.prediction.network import CannotPredict, Link, ModelledNetwork
-from analysis.prediction.simulate import AFTERWARDS, DDP, HOROVOD, Fusion, Gradient, Step
+from analysis.prediction.simulate import (
+    AFTERWARDS,
+    DDP,
+    HOROVOD,
+    MESHES,
+    Fusion,
+    Gradient,
+    SimulatedStep,
+    Step,
+    simulate,
+)
 from analysis.statistics import network
 from analysis.statistics.network import Probe
 from analysis.text import megabytes
 from scaling_study.frameworks import COMMAND, FRAMEWORKS, POWERSGD
 from scaling_study.records import store
-from scaling_study.records.schema import RankReport
+from scaling_study.records.schema import RankReport, Record
 from scaling_study.records.store import UnreadableRecord
 from scaling_study.stats.network import AlphaBeta
+from scaling_study.study import meshes as mesh_bytes
 from scaling_study.study.rules import MATCHMAKING_SECONDS
 from scaling_study.targets import ENDS
+from scaling_study.trial import Trial
 
 # Predictable cases of a study: each way of sharing gradients that it ran, over one worker's step.
 #
@@ -66,8 +79,14 @@ SPREAD = (
     *KNOBS,
 )
 ALIKE = tuple(key for key in KEYS if key not in SPREAD)  # decide what one worker computes
+TOGETHER = ("framework", "controller", *KNOBS)
 WIRE_BITS = {"fp32": 32, "fp16": 16, "bf16": 16}
 Row = ConfigurationRow
+# A Llama that is split: by closed forms (meshes.py). Its step is that of any run with one worker that computes alike.
+SPLIT = ("torch_fsdp2", "torch_tp", "torch_context", "torch_pipeline")
+COMPUTED_ALIKE = ("model", "precision", "sequence_length", "compile", "device", "cores_per_worker")
+NO_FORMS = "{framework} of {model} is not predicted: the bytes that it sends have closed forms for a Llama alone"
+NOT_ALONE = "no run with one worker and the same model, precision and length, so there is no step to predict from"
 
 
 @dataclass(frozen=True)
@@ -85,23 +104,83 @@ class TrainingTarget:
         width = 64 if self.row["precision"] == "fp64" else 32
         return WIRE_BITS[allreduce] / width if allreduce != "fp32" else 1.0
 
+    def samples(self, workers: int) -> int:
+        """Samples of a step of so many workers."""
+        return workers * self.alone.samples
+
+    def ran(self, step: Step, workers: int, algorithm: str, network: ModelledNetwork, allreduce: str) -> SimulatedStep:
+        """A step of so many workers, each of which would take `step` alone."""
+        return simulate(step, workers, algorithm, network, self.fusion, self.wire(allreduce))
+
+    def refused(self, workers: int) -> str:
+        """Why so many workers cannot share the work so; empty if they can."""
+        return ""
+
+    def is_run(self, row: Row, allreduce: str) -> bool:
+        """True where a configuration is this target, whatever its workers."""
+        keys = (*ALIKE, *TOGETHER)
+        return row["allreduce"] == allreduce and all(same(row.get(key), self.row.get(key)) for key in keys)
+
+
+@dataclass(frozen=True)
+class MeshTarget(TrainingTarget):
+    """A Llama that is split over workers. With more of them there are more groups of the same tensor, context and
+    stages, each with the same samples."""
+
+    trial: Trial
+
+    def with_workers(self, workers: int) -> Trial:
+        return replace(self.trial, workers=workers)
+
+    def samples(self, workers: int) -> int:
+        return self.with_workers(workers).global_batch
+
+    def ran(self, step: Step, workers: int, algorithm: str, network: ModelledNetwork, allreduce: str) -> SimulatedStep:
+        shape = mesh_bytes.SHAPES[self.trial.model]
+        made = mesh_bytes.of_trial(replace(self.with_workers(workers), allreduce=allreduce))
+        assert made, "mesh_targets takes no others"
+        mesh, work = made
+        computing = meshes.as_alone(shape, mesh, work, step, self.alone.samples)
+        one = meshes.simulate(shape, mesh, work, network, computing)
+        calls = sum(meshes.calls_of(each, shape, mesh, work) for each in mesh_bytes.traffic(shape, mesh, work))
+        wire = sum(meshes.costs(shape, mesh, work, network).values())
+        return SimulatedStep(one.step_seconds, one.step_seconds - one.computing_seconds, wire, calls)
+
+    def refused(self, workers: int) -> str:
+        group, shards = self.trial.workers // self.trial.data_parallel, self.trial.shard_group or 1
+        if workers % group:
+            return f"{workers:,} workers are no multiple of {group}, that share a batch"
+        if (copies := workers // group) % shards:
+            return f"shard_group={shards} does not divide {copies:,}, of {workers:,} workers"
+        return ""
+
+    def is_run(self, row: Row, allreduce: str) -> bool:
+        keys = [key for key in (*ALIKE, *TOGETHER) if key != "replicas"]
+        wires = (allreduce, "none") if allreduce == "fp32" else (allreduce,)
+        alike = all(same(row.get(key), self.row.get(key)) for key in keys)
+        return alike and row["allreduce"] in wires and not row.get("oversubscribe")
+
 
 def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[list[TrainingTarget], list[str]]:
     """(what can be predicted, in the order of the tables, one sentence for each thing that cannot).
 
     `asked`: precisions of the allreduce; without any, those that the study ran with several workers, else fp32.
     Trainings to a result were not timed in parts. Where a study shares gradients in nothing else, its one-worker steps
-    are shared as they do; but not where it shares them in rounds of peers, which nothing here is like.
+    are shared as they do; but not where it shares them in rounds of peers, which nothing here is like, nor where it
+    splits a Llama.
     """
     every: list[Row] = [row for row in results.rows if not known(row["find"])]
     rows = [row for row in every if not _trained(row)]
     shared = [row for row in rows if row["framework"] in FUSIONS]
-    chosen, wrong = [], []
+    chosen, wrong = list[TrainingTarget](), list[str]()
+    split, not_split = mesh_targets(results, rows, folder, asked)
     for row in every:
         if row["n"] and of_peers(str(row["framework"])):
             seconds = row["matchmaking_seconds"] if known(row["matchmaking_seconds"]) else MATCHMAKING_SECONDS
             wrong.append(NOT_SIMULATED.format(framework=row["framework"], seconds=seconds))
-    if not shared:  # one-worker steps of plain PyTorch, as if their gradients were shared in each of these ways
+    if not (
+        shared or split or not_split
+    ):  # one-worker steps of plain PyTorch, as if their gradients were shared in each of these ways
         stood_for = _trained_ways(every) or ([] if wrong else [{"framework": "horovod"}])
         alone = [row for row in rows if row["framework"] == ALONE and row["workers"] == 1]
         shared = [{**row, **way} for way in stood_for for row in alone]
@@ -125,7 +204,42 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
             wrong.append(f"{_label(way, results)}: {NOT_SEEN_SHARING}{fusion}")
         else:
             chosen.append(TrainingTarget(way, _label(way, results), one, fusion, tuple(asked) or _wires(way, every)))
+    return [*chosen, *split], list(dict.fromkeys([*wrong, *not_split]))
+
+
+def mesh_targets(
+    results: Results, rows: Sequence[Row], folder: Path, asked: Sequence[str] = ()
+) -> tuple[list[MeshTarget], list[str]]:
+    """(each way among `rows` in which a Llama was split over several workers, a sentence for each that is none)."""
+    ways: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        if row["framework"] in SPLIT and row["workers"] > 1 and row["n"]:
+            keys = [key for key in (*ALIKE, *TOGETHER) if key != "replicas"]
+            ways.setdefault(values_of(row, keys), row)
+    chosen, wrong = [], []
+    for way in ways.values():
+        record = next(_records(str(way["configuration"]), results.trials, folder), None)
+        if record is None or not mesh_bytes.of_trial(record.trial):
+            wrong.append(NO_FORMS.format(framework=way["framework"], model=way["model"]))
+            continue
+        label, one = _label(way, results), _computing_alike(way, rows, results.trials, folder)
+        if isinstance(one, str):
+            wrong.append(f"{label}: {one}")
+            continue
+        own = str(way["allreduce"])
+        wires = tuple(asked) or ("fp32" if own == "none" else own,)
+        chosen.append(MeshTarget(way, label, one, MESHES, wires, record.trial))
     return chosen, list(dict.fromkeys(wrong))
+
+
+def _computing_alike(way: Row, rows: Iterable[Row], trials: pd.DataFrame, folder: Path) -> OneWorker | str:
+    """The step of one worker that computes what all workers of `way` do together, or why there is none."""
+    fits = [row for row in rows if row["workers"] == 1 and row["n"] and not _differing(row, way, COMPUTED_ALIKE)]
+    fits = [row for row in fits if not known(row["checkpoint"]) or row["checkpoint"] == "none"]
+    if not fits:
+        return NOT_ALONE
+    nearest = min(fits, key=lambda row: (_differing(row, way, ["batch_per_worker"]), row["framework"] != ALONE))
+    return one_worker(nearest, trials, folder)
 
 
 def _of_command(way: Row, rows: Iterable[Row], trials: pd.DataFrame, folder: Path) -> Fusion | str:
@@ -223,7 +337,7 @@ def _wires(way: Row, rows: Iterable[Row]) -> tuple[str, ...]:
 
 def _label(way: Row, results: Results) -> str:
     """`horovod, batch 32`, with what else tells this study's configurations apart."""
-    names = [key for key in results.series_keys if key not in series.MAIN_KEYS]
+    names = [key for key in results.series_keys if key not in (*series.MAIN_KEYS, "replicas")]
     words = series.words(way, names)
     return ", ".join([str(way["framework"]), f"batch {way['batch_per_worker']}", *words])
 
@@ -266,11 +380,16 @@ def one_worker(base: Row, trials: pd.DataFrame, folder: Path) -> OneWorker | str
     return of_reports(str(base["configuration"]), reports, micro_batches)
 
 
-def _first_ranks(configuration: str, trials: pd.DataFrame, folder: Path) -> Iterator[RankReport]:
-    """The report of rank 0 of each repeat whose record can be read."""
+def _records(configuration: str, trials: pd.DataFrame, folder: Path) -> Iterator[Record]:
+    """The record of each repeat that can be read."""
     for trial in trials[(trials.configuration == configuration) & (trials.status == "ok")].trial:
-        with suppress(UnreadableRecord, IndexError):
-            yield store.read_trial(folder / "trials" / str(trial)).ranks[0]
+        with suppress(UnreadableRecord):
+            yield store.read_trial(folder / "trials" / str(trial))
+
+
+def _first_ranks(configuration: str, trials: pd.DataFrame, folder: Path) -> Iterator[RankReport]:
+    """The report of rank 0 of each of them."""
+    return (record.ranks[0] for record in _records(configuration, trials, folder) if record.ranks)
 
 
 def one_worker_of(results: Results, folder: Path, model: str, length: int, precision: str) -> OneWorker:

@@ -132,7 +132,7 @@ def simulate(shape: Decoder, mesh: Mesh, work: Work, network: ModelledNetwork, c
     blocked = {name: sum(s for (of, _), s in took.items() if of == name) for name in BLOCKING}
     wire, now = Wire(), 0.0
     for index in range(parts):
-        forward, backward = units(shape, mesh, work, computing, took, last=index == parts - 1)
+        forward, backward = units(shape, mesh, work, computing, took, index == 0, index == parts - 1)
         now = wire.along(wire.along(now, forward), backward)
     ended = max(now, wire.free)
     alone = sum(unit.seconds for unit in (*forward, *backward)) * parts - sum(blocked.values())
@@ -159,15 +159,16 @@ class Unit:
 
 
 def units(
-    shape: Decoder, mesh: Mesh, work: Work, computing: Computing, took: Took, last: bool
+    shape: Decoder, mesh: Mesh, work: Work, computing: Computing, took: Took, first: bool, last: bool
 ) -> tuple[list[Unit], list[Unit]]:
-    """(forward, backward) of one part in order; gradients travel in the `last` one."""
+    """(forward, backward) of one part in order; gradients travel in the `last`, weights of a stage in the `first`."""
     here, outside = meshes.part(shape, mesh), meshes.outermost(shape, mesh)
     layers, parts = here.layers, work.parts(mesh)
     # A layer's share of what is gathered and of what is reduced; the rest is outside of the layers.
     whole, kept = (each.bytes(work.element, work.own) for each in (here, outside))
-    again = mesh.zero_stage == 3
+    again, gathers = mesh.zero_stage == 3, mesh.stages == 1 or first
     gathered = took.get(("shards", "all_gather"), 0.0) / work.accumulation / (2 * whole - kept if again else whole)
+    gathered *= gathers
     layer_gather, outside_gather = gathered * (whole - kept) / layers, gathered * kept
     reduced = sum(took.get(key, 0.0) for key in (("shards", "reduce_scatter"), ("replicas", "allreduce"))) * last
     outside_reduce = reduced * outside.elements / here.elements

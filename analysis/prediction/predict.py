@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.frames.configurations import over, same
+from analysis.frames.configurations import over
 from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow
 from analysis.frames.study import workers_text
 from analysis.prediction import inputs
-from analysis.prediction.inputs import ALIKE, KNOBS, OneWorker, Probed, TrainingTarget, hosts_of
+from analysis.prediction.inputs import OneWorker, Probed, TrainingTarget, hosts_of
 from analysis.prediction.network import ALGORITHMS, GPU_SHARE, CannotPredict, ModelledNetwork
-from analysis.prediction.simulate import Fusion, SimulatedStep, simulate, slowdown
+from analysis.prediction.simulate import MESH, Fusion, SimulatedStep, slowdown
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 # Throughput, efficiency and exposed communication of n workers, each with what the measurements leave open.
@@ -83,7 +83,7 @@ def predict(
     host_spread: float = 0.0,
 ) -> Prediction:
     """Raises CannotPredict for several hosts where the network was measured on one."""
-    worker, wire, per_host = target.alone, target.wire(allreduce), network.workers_per_host
+    worker, per_host = target.alone, network.workers_per_host
     if network.one_host and network.hosts(workers) > 1:
         raise CannotPredict(ONE_HOST.format(workers=workers, per_host=workers_text(per_host), source=network.source))
     crowded = crowding if network.local(workers) > 1 else 1.0
@@ -92,11 +92,12 @@ def predict(
     def ran(doubt: Doubt) -> SimulatedStep:
         links = network.scaled(doubt.latency, doubt.byte)
         step = worker.step.scaled(doubt.compute * crowded * slowest)
-        return simulate(step, workers, algorithm, links, target.fusion, wire)
+        return target.ran(step, workers, algorithm, links, allreduce)
 
     best = ran(Doubt())
     many = [(doubt, ran(doubt)) for doubt in doubts(worker, network)]
-    alone, samples = worker.step.seconds, workers * worker.samples
+    samples = target.samples(workers)
+    alone = worker.step.seconds * samples / workers / worker.samples  # of its share of the samples
     return Prediction(
         target,
         network,
@@ -229,9 +230,13 @@ def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
         predict(target, allreduce, algorithm, count, network, asked.straggle, shared, hosts_differ or 0.0)
         for target, network in on
         for allreduce in target.wires
-        for algorithm in asked.algorithms or usual(target, network)
+        for algorithm in algorithms(target, network, asked)
         for count in asked.workers
+        if not target.refused(count)
     )
+    wrong += [f"{each.label}: {why}" for each, _ in on for n in asked.workers if (why := each.refused(n))]
+    if not predictions:
+        raise CannotPredict(f"{folder}: {'; '.join(wrong)}")
     checked = check(predictions, rows, again) if asked.check or not asked.network else []
     pairs = 0 if asked.crowding else len(inputs.crowding_ratios(rows, per_host))
     given = asked.host_spread is not None
@@ -252,8 +257,12 @@ def network_for(target: TrainingTarget, asked: Asked, probes: Sequence[Probed]) 
     return replace(network, gpu_share=GPU_SHARE if asked.gpu_share is None else asked.gpu_share)
 
 
-def usual(target: TrainingTarget, network: ModelledNetwork) -> Sequence[str]:
-    """Algorithms where none was asked for: NCCL's own choice is one on GPUs alone."""
+def algorithms(target: TrainingTarget, network: ModelledNetwork, asked: Asked) -> Sequence[str]:
+    """Those asked for. A mesh has one for each kind of collective. NCCL's own choice is one on GPUs alone."""
+    if target.fusion.kind == MESH:
+        return [MESH]
+    if asked.algorithms:
+        return asked.algorithms
     if not network.within:
         return FLAT
     return [name for name in ALGORITHMS if name != "nccl" or target.row["device"] == "cuda"]
@@ -285,7 +294,7 @@ def _row(prediction: Prediction, checked: Checked | None) -> dict[str, Any]:
         "network": prediction.network.source,
         "cards_per_host": prediction.network.cards_per_host,
         "gpu_share": prediction.network.gpu_share,
-        "global_batch": prediction.workers * int(keys["batch_per_worker"]),
+        "global_batch": target.samples(prediction.workers),
         "samples_per_second": prediction.samples_per_second.mean,
         "interval_low": prediction.samples_per_second.low,
         "interval_high": prediction.samples_per_second.high,
@@ -317,7 +326,6 @@ def _row(prediction: Prediction, checked: Checked | None) -> dict[str, Any]:
 # against.
 
 Row = ConfigurationRow
-TOGETHER = ("framework", "controller", *KNOBS)
 
 
 @dataclass(frozen=True)
@@ -368,12 +376,10 @@ def check(
 
 def measurements(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
     """The configurations that were really run with these workers, one for each number of hosts."""
-    way = prediction.target.row
     by_hosts: dict[int, list[Row]] = {}
     for row in rows:
-        if (row["workers"], row["allreduce"]) != (prediction.workers, prediction.allreduce) or not row["n"]:
-            continue
-        if prediction.workers > 1 and all(same(row.get(key), way.get(key)) for key in (*ALIKE, *TOGETHER)):
+        is_it = row["workers"] == prediction.workers > 1 and row["n"]
+        if is_it and prediction.target.is_run(row, prediction.allreduce):
             by_hosts.setdefault(hosts_of(row), []).append(row)
     return [ours[0] for ours in by_hosts.values() if len(ours) == 1]
 

@@ -22,7 +22,7 @@ from analysis.prediction.network import ModelledNetwork, seconds
 # Sergeev and Del Balso, arXiv 1802.05799; Li et al., arXiv 2006.15704.
 
 MIB = 2**20
-CYCLES, BUCKETS, WHOLE = "cycles", "buckets", "whole"
+CYCLES, BUCKETS, WHOLE, MESH = "cycles", "buckets", "whole", "mesh"
 
 Gradient = tuple[float, float]  # bytes, seconds since the beginning of backward
 
@@ -41,6 +41,7 @@ class Fusion:
 HOROVOD = Fusion()  # the defaults of 0.28.1: 128 MiB, 1 ms; until 2019 they were 64 MiB and 5 ms
 DDP = Fusion(BUCKETS, 25 * MIB, first_bytes=MIB, counts_wire_bytes=False)
 AFTERWARDS = Fusion(WHOLE, 64 * MIB)  # horovod_runs/mpi_allreduce.py
+MESHES = Fusion(MESH)  # collectives of each layer, which meshes.py times
 
 
 def fused(sizes: Iterable[float], most_bytes: float) -> list[float]:

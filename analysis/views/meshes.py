@@ -18,6 +18,7 @@ from scaling_study.study.meshes import SHAPES, STATE, Mesh, Work
 from scaling_study.study.on_gpus import CONTEXT_BYTES, GIB, NCCL_BYTES, UTILISATION
 
 CHECKPOINTS = ("none", "selective", "block")  # from what is fastest to what keeps least
+ROWS, FEWEST_ROWS = 20, 6  # of a table on one screen; of one number of workers
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,23 @@ def keys_of(mesh: Mesh) -> str:
     return ", ".join(f"{key} {getattr(mesh, name)}" for name, key in names.items() if getattr(mesh, name) > 1)
 
 
-def listing(asked: Question, every: Sequence[Estimated]) -> Listing:
-    """A row for each mesh, in GiB and GB."""
-    rows = []
+def best(every: Sequence[Estimated]) -> list[Estimated]:
+    """Those of one screen, as many of each number of workers: what fits first, then what is fastest or holds least."""
+    by_workers: dict[int, list[Estimated]] = {}
     for one in every:
+        by_workers.setdefault(one.mesh.workers, []).append(one)
+    each = max(FEWEST_ROWS, ROWS // len(by_workers))
+
+    def order(one: Estimated) -> tuple[bool, float, float]:
+        return not one.fits, -(one.tokens_per_second or 0.0), one.total
+
+    return [one for ours in by_workers.values() for one in sorted(ours, key=order)[:each]]
+
+
+def listing(asked: Question, every: Sequence[Estimated], whole: bool = False) -> Listing:
+    """A row for each mesh, in GiB and GB: of the `best`, or of the `whole` of them in the order of frameworks."""
+    rows = []
+    for one in (shown := every if whole else best(every)):
         held, shape = one.held, SHAPES[asked.model]
         state = sum(held[kind] for kind in STATE)
         kept = held["activations"] + held["scores"]
@@ -131,10 +145,12 @@ def listing(asked: Question, every: Sequence[Estimated]) -> Listing:
             exposed = sum(one.step.exposed_seconds.values()) / one.step.step_seconds
             row |= {"tokens/s a GPU": f"{one.tokens_per_second:,.0f}", "exposed": percent(exposed)}
         rows.append(row)
-    return Listing.from_rows(f"What fits: {asked.model}", rows, _notes(asked))
+    return Listing.from_rows(f"What fits: {asked.model}", rows, _notes(asked, len(shown), len(every)))
 
 
-def _notes(asked: Question) -> Iterator[str]:
+def _notes(asked: Question, shown: int, all_of_them: int) -> Iterator[str]:
+    if shown < all_of_them:
+        yield f"{shown} of {all_of_them} meshes, those that fit and are fastest first (--all: all of them)."
     shape, batch = SHAPES[asked.model], asked.global_batch
     sequences = f"{batch:,} sequences" if batch else "two sequences for each worker"
     yield (

@@ -19,7 +19,7 @@ from analysis.frames.study import workers_text
 from analysis.prediction import predict
 from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.predict import Bounds, Checked, Forecast, Prediction
-from analysis.prediction.simulate import BUCKETS, CYCLES, MIB, Fusion
+from analysis.prediction.simulate import BUCKETS, CYCLES, MESH, MIB, Fusion
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel, SeriesLook
@@ -72,7 +72,7 @@ def expected(results: Results, predictions: Sequence[Prediction]) -> list[Expect
         for prediction in predictions:
             if not _alike(recipe, prediction):
                 continue
-            batch = prediction.workers * prediction.target.alone.samples
+            batch = prediction.target.samples(prediction.workers)
             without = batch_size.fit([one for one in recipe.needed if one.batch != batch])
             curve = without if isinstance(without, Curve) else recipe.curve
             if isinstance(curve, Curve):
@@ -154,6 +154,9 @@ def sentences(forecast: Forecast) -> Iterator[str]:
         fused.setdefault(fusion_text(target.fusion), set()).add(str(target.row["framework"]))
     for text, names in fused.items():
         yield f"{text}: {', '.join(sorted(names))}."
+    split = [target for target in targets if target.fusion.kind == MESH]
+    if split:
+        yield "Split over workers (tensor, context, stages): more workers are more of these groups, of the same size."
     yield (
         "Weak scaling: the batch per worker is constant. Exposed: what communication adds to a step; waiting: for the "
         "slowest worker; on the wire: seconds of a step with a collective in flight."
@@ -162,7 +165,7 @@ def sentences(forecast: Forecast) -> Iterator[str]:
         yield f"{BRACKETS}{INTERVALS}"
     if few := dict.fromkeys(target.label for target in targets if target.alone.repeats < FEWEST_REPEATS):
         yield f"No interval with fewer than {FEWEST_REPEATS} repeats of one worker: {'; '.join(few)}."
-    if guessed := dict.fromkeys(target.label for target in targets if not target.alone.noted):
+    if guessed := dict.fromkeys(each.label for each in targets if not each.alone.noted and each not in split):
         yield (
             "**Gradient arrival times were not recorded** (older records): assumed evenly spread over backward. "
             f"{'; '.join(guessed)}."
@@ -225,6 +228,8 @@ def fusion_text(fusion: Fusion) -> str:
     most = f"{fusion.most_bytes / MIB:g} MiB"
     if fusion.kind == CYCLES:
         return f"Fused in cycles of {1000 * fusion.cycle_seconds:g} ms, at most {most} a call"
+    if fusion.kind == MESH:
+        return "Collectives of each layer by closed forms: those of matrices and sequences are waited for"
     if fusion.kind == BUCKETS:
         first = f", the first {fusion.first_bytes / MIB:g} MiB" if fusion.first_bytes else ""
         return f"Fused in buckets of {most}{first}"

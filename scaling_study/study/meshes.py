@@ -406,9 +406,10 @@ def refused(shape: Decoder, mesh: Mesh) -> str:
 
 
 def made_of(shape: Decoder, workers: int) -> Iterator[tuple[str, Mesh]]:
-    """(framework, mesh) of every way to split a model over so many workers, one dimension beside copies or shards.
+    """(framework, mesh) of every way in which a script here splits a model over so many workers.
 
-    Micro-batches of a pipeline: two a stage, as in a study that names none.
+    A pipeline's stages share their matrices or shard their copies (gathered once a step); no script does both. Its
+    micro-batches: two a stage, as in a study that names none.
     """
     yield "torch_ddp", Mesh(replicas=workers)
     divisors = [n for n in range(2, workers + 1) if workers % n == 0]
@@ -417,6 +418,12 @@ def made_of(shape: Decoder, workers: int) -> Iterator[tuple[str, Mesh]]:
     for framework, each in (
         ("torch_tp", lambda n: Mesh(tensor=n, sequence_parallel=True, loss_parallel=True, shards=workers // n)),
         ("torch_context", lambda n: Mesh(context=n, replicas=workers // n)),
-        ("torch_pipeline", lambda n: Mesh(stages=n, micro_batches=2 * n, replicas=workers // n)),
     ):
         yield from ((framework, mesh) for mesh in map(each, divisors) if not refused(shape, mesh))
+    for stages in divisors:
+        copies, pipeline = workers // stages, Mesh(stages=stages, micro_batches=2 * stages)
+        cut = [replace(pipeline, replicas=copies)]
+        for n in (n for n in divisors if copies % n == 0):
+            cut.append(replace(pipeline, tensor=n, replicas=copies // n))
+            cut.append(replace(pipeline, shards=n, zero_stage=2, replicas=copies // n))
+        yield from (("torch_pipeline", mesh) for mesh in cut if not refused(shape, mesh))

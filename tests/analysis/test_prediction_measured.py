@@ -105,7 +105,8 @@ def test_what_cannot_be_predicted_says_why(tmp_path: Path) -> None:
     _, blind = targets(noted(plant(tmp_path / "b", [ONE]), backward_seconds=None))
     assert len(blind) == 1 and blind[0].endswith("its records do not say how long forward and backward take")
     sharded = Planted("torch_fsdp2", workers=2, allreduce="fp32")
-    assert targets(plant(tmp_path / "c", [sharded])) == ([], [])
+    none, (of_others,) = targets(plant(tmp_path / "c", [sharded]))
+    assert not none and of_others.startswith("torch_fsdp2 of resnet18 is not predicted")
     failed = replace(ONE, speed=None, status="oom")
     assert targets(plant(tmp_path / "d", [failed])) == ([], [])
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from planted import Planted
+from planted_phases import STEP, Phased, plant_phased
 
 from analysis.__main__ import main
+from analysis.frames import results
 from analysis.prediction import meshes as steps
 from analysis.prediction.meshes import Computing, group_network, seconds, simulate
-from analysis.prediction.network import Link, ModelledNetwork
+from analysis.prediction.network import CannotPredict, Link, ModelledNetwork
+from analysis.prediction.predict import Asked, Forecast, forecast
 from analysis.prediction.simulate import Step
+from analysis.views import prediction
+from analysis.views.meshes import ROWS
 from benchmarks import published_llama
 from scaling_study.settings import CHECKOUT
 from scaling_study.study.meshes import SHAPES, Mesh, Work, of_ends
@@ -124,6 +131,13 @@ def test_a_pipeline_is_stretched_by_its_bubble() -> None:
     assert step.step_seconds == pytest.approx(computing * 15 / 8 + 0.1)
 
 
+def test_a_stage_gathers_its_shards_once_however_many_micro_batches_it_has() -> None:
+    mesh = Mesh(stages=2, shards=4, zero_stage=2, micro_batches=8)
+    took = sum(s for (of, _), s in steps.costs(SHAPE, mesh, WORK, SLOW).items() if of == "shards")
+    step = simulate(SHAPE, mesh, WORK, SLOW, COMPUTING)
+    assert took - 8 * ALONE < step.exposed_seconds["shards"] <= took
+
+
 def test_what_is_hidden_takes_its_share_of_a_gpu() -> None:
     mesh = Mesh(shards=8)
     idle, taken = (simulate(SHAPE, mesh, WORK, replace(NETWORK, gpu_share=share), COMPUTING) for share in (0.0, 0.15))
@@ -145,6 +159,92 @@ def test_a_measured_step_is_cut_as_flops_are() -> None:
     assert step.step_seconds == pytest.approx(5.0)
     again = steps.as_alone(SHAPE, Mesh(), replace(WORK, samples=2, checkpoint="block"), alone, 2)
     assert again.layer_backward == pytest.approx(whole.layer_backward + whole.layer_forward)
+
+
+# --- from a study's runs ---
+
+SINGLE = Planted("single", "llama_tiny", 8)
+COMPUTED, UPDATE = 0.092, 0.008  # of STEP: data, forward and backward; the optimiser and what no phase covers
+NO_TIME = ModelledNetwork(Link(0.0, 0.0))
+
+
+def split(
+    framework: str, workers: int = 2, allreduce: str = "none", model: str = "llama_tiny", **keys: object
+) -> Planted:
+    return Planted(framework, model, 8, workers, allreduce, keys=tuple(keys.items()))
+
+
+def predicted(folder: Path, ran: Planted, workers: tuple[int, ...], network: ModelledNetwork = NO_TIME) -> Forecast:
+    """Of a study that ran one worker, and this; both in 100 ms."""
+    plant_phased(folder, [Phased(SINGLE, STEP), Phased(ran, STEP)])
+    return forecast(results.read(folder), folder, Asked(workers, network=network, straggle=False, check=True))
+
+
+@pytest.mark.parametrize(
+    ("ran", "expected"),
+    [
+        (split("torch_tp", tensor_parallel=2), {2: (COMPUTED + UPDATE) / 2, 8: COMPUTED / 2 + UPDATE / 8}),
+        (split("torch_fsdp2", allreduce="fp32"), {2: COMPUTED + UPDATE / 2, 6: COMPUTED + UPDATE / 6}),
+        (split("torch_fsdp2", 4, "fp32", shard_group=2), {2: COMPUTED + UPDATE / 2, 6: COMPUTED + UPDATE / 2}),
+        (split("torch_context", context_parallel=2, attention="all_gather"), {2: COMPUTED / 2 + UPDATE,
+                                                                             4: COMPUTED / 2 + UPDATE}),
+        (split("torch_pipeline", stages=2, micro_batches=4, schedule="1f1b"),
+         {2: COMPUTED / 2 * 5 / 4 + UPDATE / 2, 4: COMPUTED / 2 * 5 / 4 + UPDATE / 2}),  # a bubble of 1/5
+    ],
+)  # fmt: skip
+def test_more_workers_of_a_mesh_are_more_groups_of_it(ran: Planted, expected: dict[int, float], tmp_path: Path) -> None:
+    """On a network that takes no time a step is its share of one worker's, which the mesh and its bubble say."""
+    made = predicted(tmp_path, ran, tuple(expected))
+    assert {one.workers: one.step_seconds for one in made.predictions} == pytest.approx(expected)
+    groups = {count: count // (2 if ran.framework != "torch_fsdp2" else 1) for count in expected}
+    bubble = COMPUTED / 2 / 4 if ran.framework == "torch_pipeline" else 0.0
+    for one in made.predictions:
+        assert one.samples_per_second.mean == pytest.approx(8 * groups[one.workers] / expected[one.workers])
+        assert one.target.samples(one.workers) == 8 * groups[one.workers]
+        assert one.exposed_seconds.mean == pytest.approx(bubble, abs=1e-12)
+    if ran.framework == "torch_fsdp2":  # whose ranks all read samples, as planted ones do
+        (held,) = made.checked if ran.workers == 2 else [None]
+        assert held is None or held.error == pytest.approx(0.1 / expected[2] - 1), "the run took 100 ms, as planted"
+
+
+def test_what_a_mesh_exposes_is_its_bytes_over_the_link(tmp_path: Path) -> None:
+    """Planted: 1 ms and 1 GB/s; eight calls each of (4 L + 2) T d e allreduced and T V e gathered."""
+    made = predicted(tmp_path, split("torch_tp", tensor_parallel=2), (2,), ModelledNetwork(Link(1e-3, 1e-9)))
+    reduced, gathered = 10 * 512 * 64 * 4, 512 * 512 * 4
+    expected = 8 * 2 * (1e-3 + reduced / 8 / 2 * 1e-9) + 8 * (1e-3 + gathered / 8 / 2 * 1e-9)
+    (one,) = made.predictions
+    assert one.exposed_seconds.mean == one.communication_seconds == pytest.approx(expected)
+    assert one.efficiency.mean == pytest.approx(0.05 / (0.05 + expected)) and one.algorithm == "mesh"
+
+
+def test_links_within_a_host_and_between_hosts_are_told_apart(tmp_path: Path) -> None:
+    """Matrices that are shared over hosts wait for the slower link; on one host they never meet it."""
+    fast, slow = Link(1e-6, 1e-10), Link(1e-3, 1e-8)
+    (inside, between) = (
+        predicted(tmp_path, split("torch_tp", tensor_parallel=2), (2,), ModelledNetwork(slow, fast, per_host))
+        for per_host in (2, 1)
+    )
+    assert inside.predictions[0].exposed_seconds.mean < between.predictions[0].exposed_seconds.mean / 50
+
+
+def test_what_no_mesh_can_be_is_said_with_both_numbers(tmp_path: Path) -> None:
+    tensor = split("torch_tp", tensor_parallel=2)
+    made = predicted(tmp_path, tensor, (2, 3))
+    assert [one.workers for one in made.predictions] == [2]
+    (wrong,) = made.wrong
+    assert wrong.startswith("torch_tp, batch 8") and wrong.endswith(
+        ": 3 workers are no multiple of 2, that share a batch"
+    )
+    notes = prediction.forecast_listing(made, results.read(tmp_path)).notes
+    assert any("more workers are more of these groups" in note for note in notes)
+    for name, ran, said in (
+        ("hybrid", split("torch_fsdp2", 4, "fp32", shard_group=2), "shard_group=2 does not divide 3, of 3 workers"),
+        ("resnet", split("torch_fsdp2", 2, "fp32", "resnet18"), "torch_fsdp2 of resnet18 is not predicted: the bytes"),
+        ("length", split("torch_tp", tensor_parallel=2, sequence_length=32), "no run with one worker and the same"),
+    ):  # fmt: skip
+        plant_phased(tmp_path / name, [Phased(ran, STEP), *([Phased(SINGLE, STEP)] if name != "resnet" else [])])
+        with pytest.raises(CannotPredict, match=said):
+            forecast(results.read(tmp_path / name), tmp_path / name, Asked((3,), network=NO_TIME))
 
 
 # --- published ---
@@ -174,12 +274,28 @@ def test_kernels_that_are_fused_move_less() -> None:
 
 @pytest.mark.parametrize("workers", ["8", "64"])
 def test_the_page_shows_what_the_command_writes(workers: str, tmp_path: Path) -> None:
-    assert main(["estimate", "llama_3_1_8b", "--workers", workers, "-q", "--out", str(tmp_path)]) == 0
+    assert main(["estimate", "llama_3_1_8b", "--workers", workers, "--all", "-q", "--out", str(tmp_path)]) == 0
     written = (tmp_path / "estimate.md").read_text(encoding="utf-8").splitlines()
-    page = (CHECKOUT / "docs" / "meshes.md").read_text(encoding="utf-8")
-    table = [line for line in written if line.startswith("|")]
-    assert len(table) > 10 and "\n".join(table) in page
+    page = (CHECKOUT / "docs" / "meshes.md").read_text(encoding="utf-8").splitlines()
+    shown = [line for line in page if re.match(rf"\| torch_\w+ \| {workers} \|", line)]
+    assert len(shown) > 10 and {*shown} <= {*written}
     assert (tmp_path / "estimate.csv").read_text().startswith("framework,workers,tensor,context,stages,shards")
+
+
+def test_an_estimate_is_one_screen_of_what_fits_and_is_fastest_unless_all_is_asked_for(tmp_path: Path) -> None:
+    words = ["estimate", "llama_3_1_8b", "--workers", "64", "-q", "--out", str(tmp_path)]
+    assert main(words) == 0
+    lines = (tmp_path / "estimate.md").read_text(encoding="utf-8").splitlines()
+    _, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    made = len((tmp_path / "estimate.csv").read_text().splitlines()) - 1
+    assert len(rows) == ROWS < made and any(f"{ROWS} of {made} meshes" in line for line in lines)
+    ranked = [(row[3] == "no", -float(row[-2].replace(",", ""))) for row in rows]
+    assert ranked == sorted(ranked)
+    assert main([*words, "--all"]) == 0
+    every = (tmp_path / "estimate.md").read_text(encoding="utf-8")
+    assert len([line for line in every.splitlines() if line.startswith("| torch")]) == made
+    assert "| tensor_parallel 4, stages 2, replicas 8 |" in every
+    assert "| stages 4, shard_group 8 |" in every
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,13 @@ def test_meshes_have_all_workers_and_cut_what_can_be_cut(workers: int, name: str
     assert len(set(made)) == len(made)
 
 
+def test_stages_are_made_with_matrices_that_are_shared_and_with_shards() -> None:
+    made = [mesh for framework, mesh in meshes.made_of(EIGHT, 64) if framework == "torch_pipeline"]
+    shapes = {(mesh.stages, mesh.tensor, mesh.shards, mesh.replicas) for mesh in made}
+    assert {(2, 1, 1, 32), (2, 4, 1, 8), (4, 1, 8, 2), (8, 8, 1, 1)} <= shapes
+    assert not [mesh for mesh in made if mesh.tensor > 1 and mesh.shards > 1], "which no script does"
+
+
 def test_both_numbers_stand_in_a_refusal() -> None:
     assert meshes.refused(TINY, Mesh(tensor=4)) == "tensor_parallel=4 does not divide kv_heads=2"
     assert meshes.refused(TINY, Mesh(context=4)) == "context_parallel=4 does not divide kv_heads=2"

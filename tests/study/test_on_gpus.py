@@ -222,6 +222,24 @@ def test_the_plan_for_a_machine_file_says_time_and_memory_anywhere(
     assert "Note: planned for the hardware of the machine file; this machine has " in said
 
 
+@pytest.mark.parametrize(("machine", "gpus"), [("dgx-h100", 8), ("eight-dgx-h100", 64)])
+def test_the_plan_of_all_ways_to_split_a_llama_is_shown_on_any_machine(
+    machine: str, gpus: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    words = [str(CHECKOUT / "studies" / "parallelism.yaml"), "--dry-run", "--machine", machine]
+    assert cli.run_sweep([*words, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["trials"]
+    runs = [row for row in rows if not row["unsupported"]]
+    assert max(row["workers"] for row in runs) == gpus
+    assert all(row["command"] and row["estimated_seconds"] > 0 for row in runs)
+    full = {row["framework"] for row in rows if "GiB of a GPU" in row["unsupported"]}
+    assert full == {"torch_ddp"} and {row["model"] for row in rows} == {"llama_3_2_1b", "llama_3_1_8b"}
+    assert cli.run_sweep(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "GiB of a GPU" in said and "8 x NVIDIA H100 80GB HBM3" in said
+
+
 def test_a_machine_that_has_the_files_gpus_is_planned_for_as_it_is_and_one_gpu_missing_is_said() -> None:
     file = described("dgx-h100")
     dgx = file.machine(Machine(2, "", 0, libraries=LIBRARIES), elsewhere=True)
