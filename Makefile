@@ -52,7 +52,7 @@ test-frameworks: setup
 test-quick: setup
 	$(PYTEST) --ignore=tests/frameworks/test_hivemind.py -m "not slow" -n 2 $(SHARED_OUT) $(ARGS)
 
-# Real sweeps that are hit from outside, each kind once (docs/reliability.md).
+# Real sweeps that are hit from outside, each kind once (docs/internals/reliability.md).
 test-faults: setup
 	$(PYTEST) tests/faults -m "not long" -n 2 $(SHARED_OUT) $(ARGS)
 
@@ -80,7 +80,7 @@ long-frameworks: setup
 long-rest: setup
 	$(PYTEST) tests $(addprefix --ignore=,$(OF_OTHER_PARTS)) -m long -n 2 $(SHARED_OUT) $(ARGS)
 
-# What the analysis claims of its intervals, its power and its false alarms, simulated in full (docs/uncertainty.md).
+# What the analysis claims of its intervals, its power and its false alarms, simulated in full (docs/internals/how-sure.md).
 long-statistics: setup
 	$(RUN) STATISTICS=long python -m pytest -n 2 $(SHARED_OUT) -rP $(ARGS) \
 	    $(addprefix tests/analysis/test_,findings_simulated.py coverage.py detection.py ranking.py noise_scale.py efficiency.py) \

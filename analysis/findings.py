@@ -34,7 +34,7 @@ class Finding:
 
     @property
     def published(self) -> bool:
-        """True where the flaw is one of the published studies': F1 to F28 of docs/flaws.md."""
+        """True where the flaw is one of the published studies': F1 to F28 of docs/internals/flaws.md."""
         return self.flaw[:1] == "F" and self.flaw[1:].isdigit()
 
     def __post_init__(self) -> None:

@@ -50,7 +50,7 @@ PARTS = {  # `--where` of the study, the most valuable first; `find=`: nothing i
 }
 LAST = ("find=max_batch", "model=vit_small_dataset", "framework=mpi_allreduce,find=")  # after the comparison in rounds
 LAST_ON_A_CPU = ("framework=mpi_allreduce,find=",)
-# docs/claims.md: model, column of configurations.csv, unit, at least so many on one H100 or H200.
+# docs/internals/claims.md: model, column of configurations.csv, unit, at least so many on one H100 or H200.
 TARGETS = (
     ("gpt2", "tokens_per_second", "tokens/s", 400_000.0),
     ("resnet50", "samples_per_second", "images/s", 6_980.0),

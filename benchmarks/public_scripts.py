@@ -38,11 +38,10 @@ from benchmarks.public_recipes import DATA, SCRIPTS, Script
 from scaling_study import observe
 from scaling_study.processes import process
 from scaling_study.records import outcome
-from scaling_study.settings import CHECKOUT, data_root
+from scaling_study.settings import data_root
 from scaling_study.stats.intervals import Interval
 
 TABLE = Path(__file__).with_name("data") / "public_scripts.csv"
-PAGE = CHECKOUT / "docs" / "public-scripts.md"
 LEAST = 15
 SECONDS = 300.0  # that a script is given
 FIGURES = ("processes", "steps", "samples", "losses", "without")
@@ -288,62 +287,7 @@ def read(file: Path = TABLE) -> list[Row]:
 
 
 def write(rows: Sequence[Mapping[str, str]]) -> None:
-    """The table, and the page that shows it."""
     with TABLE.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    PAGE.write_text(page_of(rows), encoding="utf-8")
-
-
-def page_of(rows: Sequence[Mapping[str, str]]) -> str:
-    """docs/public-scripts.md."""
-    ran = [row for row in rows if row["verdict"] != DID_NOT_RUN]
-    table = [[name_of(row), *(row[name] for name in FIGURES), row["verdict"], row["why"]] for row in ran]
-    rest = [[name_of(row), row["why"]] for row in rows if row not in ran]
-    return PAGE_TEXT.format(
-        tried=len(rows), ran=len(ran), equal=sum(row["verdict"] == EQUAL for row in ran),
-        table=lines_of_table(table), rest=lines_of_table(rest),
-        commands="\n".join(f"    {row['repository']}: {row['command']}" for row in ran),
-    )  # fmt: skip
-
-
-def name_of(row: Mapping[str, str]) -> str:
-    at = f" at {row['commit']}" if row["commit"] else ""
-    return f"`{row['repository']}/{row['script']}`{at}"
-
-
-def lines_of_table(rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(word.replace("|", "\\|") for word in row) + " |" for row in rows)
-
-
-PAGE_TEXT = """# Public scripts
-
-`python -m benchmarks public_scripts --folder CHECKOUTS` tried {tried} public training scripts, none of them edited.
-{ran} ran here (two cores, no GPU), and the [observer](../scaling_study/observe/__init__.py) saw {equal} of these
-as they print. The command makes this page from [its data](../benchmarks/data/public_scripts.csv). The
-[benchmark](../benchmarks/public_scripts.py) says what is compared; the [recipes](../benchmarks/public_recipes.py),
-what the lines of each script mean and which data it was given.
-
-- **processes**, **steps**, **samples**: as seen. Samples are those of one process in one step; they are empty where the
-  observer asks for them.
-- **losses**: printed losses that were compared with those given to backward, up to the digits that are printed.
-- **without**: losses that it printed alike, observed and not. It is empty where a script sets no seed or prints none.
-
-| script | processes | steps | samples | losses | without | seen | notes |
-| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |
-{table}
-
-## Scripts that did not run here
-
-| script | why |
-| --- | --- |
-{rest}
-
-## Commands
-
-Each started in its own folder of its repository. In braces: an interpreter, a free port, an empty folder and the folder
-of data sets.
-
-{commands}
-"""

@@ -9,7 +9,7 @@ from types import ModuleType
 
 __version__ = "0.1.0"
 
-# Modules that users' own workloads and frameworks import (docs/adding-a-workload.md, docs/adding-a-framework.md):
+# Modules that users' workloads and frameworks import (docs/internals/add-a-workload.md, add-a-framework.md):
 # the name before -> the name now.
 MOVED = {
     "scaling_study.launch.repeats": "scaling_study.launch.decisions",

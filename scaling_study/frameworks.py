@@ -1,7 +1,7 @@
 """The one table: what each framework is, how it is launched, what it supports and what it needs.
 
 Static data. The plan reads it together with a description of the machine; `doctor` tests it against
-reality. A new framework is one script and one entry here (docs/adding-a-framework.md).
+reality. A new framework is one script and one entry here (docs/internals/add-a-framework.md).
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Framework:
     """Abilities of one framework on the best machine there is: how it is launched, what it supports, what it needs.
 
     The plan reads them together with a description of the machine; `doctor` tests them against reality. A new framework
-    is one script and one entry in FRAMEWORKS (docs/adding-a-framework.md).
+    is one script and one entry in FRAMEWORKS (docs/internals/add-a-framework.md).
 
     `axes` maps a trial key to the values it may take; `()` means any value of the right type. A trial key
     that is not an axis cannot be set for this framework, and its script has no flag for it.

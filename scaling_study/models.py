@@ -1,7 +1,7 @@
 """The table of models: which module makes each, what data it trains on, and which trial keys its samples have.
 
 Static data, without torch. A user's own model joins by an entry point of an installed package
-(docs/adding-a-workload.md); only its name is read here, its code is first imported by a trial.
+(docs/internals/add-a-workload.md); only its name is read here, its code is first imported by a trial.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How often something is simulated whose truth is known, and which share of it may then be seen.
 
     pytest tests/analysis/test_coverage.py                          quick: seconds; finds what is broken
-    STATISTICS=long pytest -s tests/analysis/test_coverage.py       long: the figures of docs/uncertainty.md
+    STATISTICS=long pytest -s tests/analysis/test_coverage.py       long: the figures of docs/internals/how-sure.md
 
 What is seen of n simulations is binomial around the true share. A claim is refuted where so few, or so many, would be
 seen less than once in 1,000 times if it were true; the long form also asks that the share seen keeps it to the letter.

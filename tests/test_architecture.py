@@ -1,4 +1,4 @@
-"""The house stands as docs/architecture.md says: who may import whom, what a script looks like, what things are called.
+"""The house stands as docs/internals/architecture.md says: imports, the look of a script, what things are called.
 
 Read from the source itself, and where only running shows it, from a fresh interpreter.
 """

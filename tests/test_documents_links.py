@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import html
+import json
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -12,16 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import claims
 from scaling_study import cli
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.settings import CHECKOUT
+from tests.faults import ledger
 
 ROOT = CHECKOUT.resolve()
-DOCUMENTS = sorted(
-    str(path.relative_to(ROOT))
-    for folder in (".", "docs", "environment", "benchmarks", "benchmarks/results", "examples/results")
-    for path in (ROOT / folder).glob("*.md")
-)
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+POINTER = re.compile(r"(# .+\n+)?(<a .+?</a>)*Moved to \[.+\n")  # what is left of a page that moved
+MOVED = {page for page in PAGES if POINTER.fullmatch(page.read_text(encoding="utf-8"))}
+FOLDERS = (".", "environment", "benchmarks", "benchmarks/results", "examples", "examples/results")
+BESIDE = [path for folder in FOLDERS for path in (ROOT / folder).glob("*.md")]
+DOCUMENTS = sorted(str(path.relative_to(ROOT)) for path in (*PAGES, *BESIDE))
 SOURCES = [
     str(path.relative_to(ROOT))
     for pattern in ("{}/**/*.py", "{}/**/*.yaml", "{}/**/*.jinja")
@@ -108,15 +112,15 @@ def test_every_page_can_be_reached_from_the_first_one() -> None:
             seen.add(document)
             targets = {target.partition("#")[0] for target in LINK.findall(document.read_text(encoding="utf-8"))}
             ahead += [(document.parent / target).resolve() for target in targets if target.endswith(".md")]
-    pages = set((ROOT / "docs").glob("*.md")) - {ROOT / "docs" / "methodology.md"}  # kept for links from elsewhere
-    assert pages <= seen
+    assert {*PAGES} - MOVED <= seen
 
 
 def test_links_that_lead_nowhere_would_be_found() -> None:
     page = ROOT / "docs" / "methodology.md"
     assert wrong(page, "nothere.md") == "nothere.md: no such file"
-    assert wrong(page, "record.md#nothere") == "record.md#nothere: no such heading"
-    assert not wrong(page, "record.md#versions") and not wrong(page, "#parity") and not wrong(page, "https://x.org")
+    there = "internals/how-sure.md"
+    assert wrong(page, f"{there}#nothere") == f"{there}#nothere: no such heading"
+    assert not any(wrong(page, link) for link in (f"{there}#within-a-run", "#parity", "https://x.org"))
 
 
 def test_anchors_of_the_page_that_was_divided_still_lead_somewhere() -> None:
@@ -138,7 +142,7 @@ DOORS: dict[str, Callable[[Sequence[str]], int]] = {
 COMMANDS = sorted(
     {
         line.strip().partition("  ")[0].partition(" #")[0]
-        for page in [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *(CHECKOUT / "docs").glob("*.md")]
+        for page in [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *PAGES]
         for line in page.read_text(encoding="utf-8").splitlines()
         if line.startswith("    ") and line.strip().startswith(tuple(DOORS))
     }
@@ -168,3 +172,12 @@ def test_the_page_of_settings_has_every_framework_and_what_differs_by_tuned_for(
     assert {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)} == set(FRAMEWORKS)
     tuned = {name for name, entry in FRAMEWORKS.items() if len(entry.axes.get("tuned_for", ())) > 1}
     assert all(f"`{name}`" in page.partition("\n|")[0] for name in tuned)
+
+
+def test_pages_that_are_made_of_data_say_what_their_data_say() -> None:
+    text = claims.PAGE.read_text(encoding="utf-8")
+    assert text == claims.page(text), "python -m benchmarks.claims"
+    counted = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "docs/reliability").glob("*.json")]
+    said = ledger.joined(counted)
+    assert ledger.COUNTS.read_text(encoding="utf-8") == ledger.table(said), ledger.__doc__
+    assert ledger.summary(said) in ledger.PAGE.read_text(encoding="utf-8")

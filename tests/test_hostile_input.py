@@ -1,7 +1,7 @@
 """Whatever a study file holds, the answer is a plan or a few clear lines, soon and in little memory.
 
 Nothing in one can run code, reach a shell, leave its results folder or write escape sequences to a terminal.
-docs/reliability.md lists the threats, each with the test that stands for it.
+docs/internals/reliability.md lists the threats, each with the test that stands for it.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def test_published_inputs_give_the_published_order() -> None:
 
 def test_published_scaling_is_predicted_blind() -> None:
     """Other published results leave the predictions alone; the page holds every figure."""
-    page = (CHECKOUT / "docs" / "prediction.md").read_text(encoding="utf-8")
+    page = (CHECKOUT / "docs" / "internals" / "predictions.md").read_text(encoding="utf-8")
     for study, every in published_scaling.rows().items():
         made = published_scaling.predicted(study, every)
         others = [row if row.given else replace(row, images_per_second=1.0) for row in every]

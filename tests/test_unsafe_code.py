@@ -1,7 +1,7 @@
 """Nothing here runs what a file or a value says: no shell is given one, nothing is unpickled, YAML holds data only.
 
 Shown by running every launcher with values made for a shell, and by rules of the linter. Here too:
-every threat that docs/reliability.md lists names a test.
+every threat that docs/internals/reliability.md lists names a test.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_the_linter_refuses_what_would_run_what_a_file_says() -> None:
 
 
 def test_every_threat_of_the_list_has_a_test() -> None:
-    page = (CHECKOUT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    page = (CHECKOUT / "docs" / "internals" / "reliability.md").read_text(encoding="utf-8")
     section = page.split("## Hostile input")[1].split("\n## ")[0]
     rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")][2:]
     assert len(rows) > 15 and all(len(row) == 3 for row in rows)

@@ -10,7 +10,7 @@ optimizing_iformer, cifar10deepspeed, lightning_hydra_timm, w251_hw9). Only figu
 or sentences. Their machines: two T4 on one host; four RTX 8000; three RTX 3090; four T4; two hosts.
 
     ratios.py       what the figures say as ratios (speed-ups, gains of 16 bits, effects of the batch), with the flaws
-                    of each (F1 to F28, docs/flaws.md), beside the same ratios of a study
+                    of each (F1 to F28, docs/internals/flaws.md), beside the same ratios of a study
     outcomes.py     what trainings came to, beside those of a study of the same name; trainings.csv and
                     training_flaws.csv say which configuration here each would be, and the flaws that it earned
     references.py   speeds beside those of a study, of one model on one class of device; rows of a user's own

@@ -26,7 +26,7 @@ from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_needed
 # seed reaches the target some evaluations earlier or later. So equal steps take an equivalence test (two one-sided
 # tests), unless every logged loss and metric is the same to the last digit.
 
-MARGIN = 1.10  # within which a ratio of steps, up or down, is of no account: docs/uncertainty.md says why
+MARGIN = 1.10  # within which a ratio of steps, up or down, is of no account: docs/internals/how-sure.md says why
 FALSE_ALARMS = 0.05  # of studies in which nothing differs
 EQUAL, DIFFERS, NOT_RESOLVED, TOO_FEW = "equal", "differs", "not resolved", "too few seeds"
 IDENTICAL = "identical"

@@ -153,7 +153,7 @@ def largest_batch(fits: Callable[[int], bool], start: int) -> int | None:
 #                               model and batch is held against it, or nothing is known of the ratio
 #
 # Adding repeats one at a time until the interval looks narrow would stop at lucky streaks, and the interval would cover
-# less than its nominal 95 % (docs/uncertainty.md has the figures).
+# less than its nominal 95 % (docs/internals/how-sure.md has the figures).
 
 Known = Callable[[Planned, int], Summary | None]  # the record of a configuration's n-th repeat, if it is finished
 BY_SIGN = "sign"  # of `settled_by`

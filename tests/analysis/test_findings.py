@@ -1,5 +1,5 @@
 """Every flaw of the published studies that a record can show, planted in records and seen; and its sound sibling, which
-is not. docs/flaws.md has the table of all of them."""
+is not. docs/internals/flaws.md has the table of all of them."""
 
 from __future__ import annotations
 
@@ -589,12 +589,12 @@ def test_a_run_that_is_trained_to_a_result_is_looked_at_for_the_flaws_of_trainin
 
 def test_the_page_quotes_what_is_stated_of_the_example() -> None:
     said = catalog.looked_for_sentence(Evidence(results.read(example("cifar10-scaling"))))
-    assert said.replace(" (docs/flaws.md)", "") in " ".join(PAGE.replace("\n> ", " ").split())
+    assert said.replace(" (docs/internals/flaws.md)", "") in " ".join(PAGE.replace("\n> ", " ").split())
 
 
 # --- the table of the page ---
 
-PAGE = (CHECKOUT / "docs" / "flaws.md").read_text(encoding="utf-8")
+PAGE = (CHECKOUT / "docs" / "internals" / "flaws.md").read_text(encoding="utf-8")
 TABLE = re.findall(r"^\| (F\d+) \|.*\|([^|]*)\|$", PAGE, re.MULTILINE)
 
 

@@ -252,7 +252,7 @@ def test_what_no_mesh_can_be_is_said_with_both_numbers(tmp_path: Path) -> None:
 
 def test_torchtitans_rows_are_predicted_from_one_of_them() -> None:
     """Other published results leave predictions alone; the page holds every figure."""
-    page = (CHECKOUT / "docs" / "meshes.md").read_text(encoding="utf-8")
+    page = (CHECKOUT / "docs" / "internals" / "predictions.md").read_text(encoding="utf-8")
     rows = published_llama.rows()
     assert [(row.gpus, row.kind) for row in rows] == [(n, k) for n in (8, 128) for k in ("eager", "compiled", "float8")]
     made = published_llama.predicted(rows)

@@ -1,4 +1,4 @@
-"""The fault suite: real sweeps, hit from outside, and what must hold afterwards (docs/reliability.md).
+"""The fault suite: real sweeps, hit from outside, and what must hold afterwards (docs/internals/reliability.md).
 
     make test-faults                    each process fault once: minutes            FAULTS_SEED=7     other moments
     FAULTS=long pytest tests/faults     each 20 times, and what can befall          FAULTS_JSON=path  keep the counts
@@ -162,4 +162,5 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not LEDGER.rows:
         return
-    terminalreporter.write_line(f"faults, {FORM} form\n\n{book.table(LEDGER.to_json())}")
+    said = LEDGER.to_json()
+    terminalreporter.write_line(f"faults, {FORM} form\n\n{book.table(said)}\n{book.summary(said)}")

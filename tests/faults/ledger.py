@@ -1,6 +1,6 @@
-"""Every injection and what did not hold after it, counted: one JSON, one table, one bound.
+"""Counts of injections and of what did not hold after each: one JSON, one table, one bound.
 
-    python tests/faults/ledger.py docs/reliability/*.json     # the table of docs/reliability.md, made again
+    python tests/faults/ledger.py docs/reliability/*.json     # docs/reliability/counts.csv, and the sums in the page
 
 Of several files the faults of one counted later replace those of an earlier: what was mended is counted anew.
 
@@ -10,6 +10,8 @@ Nothing seen in n tries bounds the probability by 1 - 0.05^(1/n) at 95 %: about 
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import platform
@@ -26,8 +28,12 @@ if FORM not in ("short", "long"):
 TIMES = {"short": 1, "long": 20}[FORM]
 FEWEST = 50  # injections that a bound says anything about
 COUNTED = ("lost", "repeated", "half_written", "orphans", "leftovers", "wrong")
-TITLES = ("fault", "injections", "lost", "run twice", "half-written", "orphans", "left behind", "wrong", "slowest end")
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
+TITLES = (
+    "fault", "injections", "lost", "run twice", "half-written", "orphans", "left behind", "wrong", "slowest end, s",
+    "skipped",
+)  # fmt: skip
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE, COUNTS = DOCS / "internals" / "reliability.md", DOCS / "reliability" / "counts.csv"
 BEGIN, END = "<!-- counted: begin -->", "<!-- counted: end -->"
 
 
@@ -107,23 +113,22 @@ def about() -> dict[str, Any]:
 
 
 def table(said: Mapping[str, Any]) -> str:
-    """One line a fault, its injections pooled; what they come to; and the soak."""
-    lines = ["| " + " | ".join(TITLES) + " |", "| --- |" + " ---: |" * (len(TITLES) - 1)]
+    """CSV: one line a fault, its injections pooled."""
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator="\n")
+    out.writerow(TITLES)
     for fault in dict.fromkeys(row["fault"] for row in said["rows"]):
         rows = [row for row in said["rows"] if row["fault"] == fault]
         done = [row for row in rows if not row["skipped"]]
         ended = [row["ended_seconds"] for row in done if row["ended_seconds"] is not None]
-        counts = [str(sum(len(row[name]) for row in done)) for name in COUNTED]
-        cells = [fault, str(len(done)), *counts, f"{max(ended):.1f} s" if ended else ""]
-        if not done:
-            cells = [fault, f"skipped: {rows[0]['skipped']}", *[""] * (len(TITLES) - 2)]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    soak = [f"- {name.replace('_', ' ')}: {shown(value)}" for name, value in said["soak"].items()]
-    origins = [*said["origins"], ""] if "origins" in said else []
-    return "\n".join([*lines, "", summary(said), "", *origins, *(["The soak:", ""] if soak else []), *soak])
+        counts = [sum(len(row[name]) for row in done) for name in COUNTED] if done else [""] * len(COUNTED)
+        skipped = "" if done else rows[0]["skipped"]
+        out.writerow([fault, len(done), *counts, f"{max(ended):.1f}" if ended else "", skipped])
+    return text.getvalue()
 
 
 def summary(said: Mapping[str, Any]) -> str:
+    """The sums over all faults, the bound that they give, and the soak."""
     text = (
         f"{said['injections']} injections: {said['lost']} records lost, {said['repeated']} trials run twice, "
         f"{said['half_written']} half-written records believed, {said['orphans']} orphans, {said['leftovers']} things "
@@ -132,30 +137,24 @@ def summary(said: Mapping[str, Any]) -> str:
     if said["bound"] is not None:
         n = said["process_injections"]
         text += (
-            f" Of the {n} process faults none was not survived: at 95 % confidence fewer than {said['bound']:.2%} are "
-            f"(1 - 0.05^(1/{n}); the rule of three says {3 / n:.2%})."
+            f" All {n} process faults were survived: at 95 % confidence fewer than {said['bound']:.2%} are not "
+            f"(1 - 0.05^(1/{n}))."
         )
-    return text
+    soak = [f"{name.replace('_', ' ')} {shown(value)}" for name, value in said["soak"].items()]
+    return f"{text} The soak: {'; '.join(soak)}." if soak else text
 
 
 def joined(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The counts of several, with where each came from in `origins`; by their dates, whatever they are called."""
+    """The counts of several, by their dates, whatever they are called."""
     files = sorted(files, key=lambda said: str(said["date"]))
     rows: list[Mapping[str, Any]] = []
-    ledger, origins = Ledger(files[0]["form"]), []
+    ledger = Ledger(files[0]["form"])
     for said in files:
         anew = {row["fault"] for row in said["rows"]}
         rows = [row for row in rows if row["fault"] not in anew] + said["rows"]
         ledger.soak = said["soak"] or ledger.soak
-        families = ", ".join(sorted({row["family"] for row in said["rows"]}))
-        origins += [
-            f"Counted ({families}): {said['form']} form, {said['date']}, commit {said['commit']}, {said['machine']}, "
-            f"kernel {said['kernel']}, python {said['python']}, as {said['user']}, load {said['load_after']:.1f} at "
-            "its end.",
-            "",
-        ]
     ledger.rows = [Row(**row) for row in rows]
-    return {**ledger.to_json(), "origins": origins[:-1]}
+    return ledger.to_json()
 
 
 def shown(value: Any) -> str:
@@ -165,12 +164,11 @@ def shown(value: Any) -> str:
 
 
 def main(paths: Sequence[str]) -> None:
-    """Put the table of these JSONs into docs/reliability.md."""
-    page = PAGE.read_text(encoding="utf-8")
-    head, rest = page.split(BEGIN, 1)
-    tail = rest.split(END, 1)[1]
+    """Write docs/reliability/counts.csv, and the sums into docs/internals/reliability.md."""
     said = joined([json.loads(Path(path).read_text(encoding="utf-8")) for path in paths])
-    PAGE.write_text(f"{head}{BEGIN}\n\n{table(said)}\n\n{END}{tail}", encoding="utf-8")
+    COUNTS.write_text(table(said), encoding="utf-8")
+    head, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    PAGE.write_text(f"{head}{BEGIN}\n\n{summary(said)}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

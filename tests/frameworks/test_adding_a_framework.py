@@ -1,4 +1,4 @@
-"""docs/adding-a-framework.md, done: a framework that is not here joins by one script and one entry."""
+"""docs/internals/add-a-framework.md, done: a framework that is not here joins by one script and one entry."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ def test_the_lines_are_as_many_as_the_page_says() -> None:
     added = [line for line in ours if line not in sibling]
     removed = [line for line in sibling if line not in ours]
     entry = (EXAMPLE / "entry.txt").read_text(encoding="utf-8").splitlines()
-    page = (CHECKOUT / "docs/adding-a-framework.md").read_text(encoding="utf-8")
+    page = (CHECKOUT / "docs/internals/add-a-framework.md").read_text(encoding="utf-8")
     assert f"{len(added)} lines added and {len(removed)} removed" in page
     assert f"The entry, {len(entry)} lines" in page

@@ -211,7 +211,7 @@ def test_a_machine_without_room_for_it_says_so() -> None:
 
 
 def of_a_block(shape: Decoder, kind: str, batch: int, length: int) -> int:
-    """By hand: bytes that forward keeps of a block in fp32, the formulas of docs/settings.md."""
+    """By hand: bytes that forward keeps of a block in fp32, the formulas of docs/internals/closed-forms.md."""
     heads, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     width, hidden = shape.width, shape.feed_forward
     if kind == "block":
