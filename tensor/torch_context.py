@@ -51,7 +51,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     optimizer = workload.optimizer(model.parameters())
 
     # 3 one optimiser step
-    phase, wire = Phase(ranks.device), Wire()
+    phase, wire = Phase(ranks.device), Wire(activations=("reduce_scatter",))  # of keys and values
 
     def step(batch: workloads.Batch) -> torch.Tensor | None:
         losses = []

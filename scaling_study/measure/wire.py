@@ -57,9 +57,10 @@ OF_MESH = "mesh_"  # what torch describes the group of a mesh's dimension by, an
 class Wire:
     """Counts while it is entered as a context: `with wire: step()`."""
 
-    def __init__(self, *reductions: str) -> None:
-        """`reductions`: kinds by which this framework reduces gradients, beside REDUCTIONS."""
-        self.reductions = (*REDUCTIONS, *reductions)
+    def __init__(self, *reductions: str, activations: Sequence[str] = ()) -> None:
+        """`reductions`: kinds by which this framework reduces gradients of weights, beside REDUCTIONS; `activations`:
+        those of REDUCTIONS by which it reduces gradients of activations alone."""
+        self.reductions = (*(kind for kind in REDUCTIONS if kind not in activations), *reductions)
         self.bytes: defaultdict[str, int] = defaultdict(int)  # by kind of collective
         self.by_group: defaultdict[tuple[str, Group], int] = defaultdict(int)  # likewise, and by its ranks
         self.largest: defaultdict[str, int] = defaultdict(int)  # bytes of the largest call, by kind

@@ -166,6 +166,13 @@ def test_a_framework_may_reduce_gradients_by_another_kind() -> None:
         assert wire.reduced_bytes(2) == reduced
 
 
+def test_gradients_of_activations_are_not_counted_among_those_of_weights() -> None:
+    for wire, reduced in ((Wire(), 12), (Wire(activations=("reduce_scatter",)), 4)):
+        wire.count("allreduce", 4)
+        wire.count("reduce_scatter", 8)
+        assert wire.reduced_bytes(2) == reduced and sum(wire.bytes.values()) == 12
+
+
 @pytest.mark.parametrize("period", [1, 4])
 def test_what_happens_in_every_fourth_step_is_a_fourth_of_it_in_each(
     monkeypatch: pytest.MonkeyPatch, period: int
