@@ -40,7 +40,7 @@ from scaling_study.workloads.held_out import (
     stratified,
     validation_share,
 )
-from scaling_study.workloads.inputs import Decoder
+from scaling_study.workloads.inputs import ImageDecoder
 from scaling_study.workloads.views import MIDDLE, Reading, Samples, augmented
 from scaling_study.workloads.workload import memory_layout
 
@@ -304,7 +304,8 @@ def of_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Data:
 def of_trained_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Data:
     """Batches of the training split, augmented, and what is held out. Raises SystemExit for a tree without a test."""
     parts, reading = splits(tree, trial), Reading.of(trial, ranks, side)
-    order, decoder, normalised = Order(parts.ids, trial, ranks), Decoder(reading), cifar10.normalising(ranks.device)
+    order, decoder = Order(parts.ids, trial, ranks), ImageDecoder(reading)
+    normalised = cifar10.normalising(ranks.device)
 
     def of_split(split: str, places: torch.Tensor) -> Batch:
         of, ids = parts.at(split, places)

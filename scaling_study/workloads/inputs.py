@@ -62,7 +62,7 @@ def feed(library: str, samples: Samples, order: Iterator[torch.Tensor], steps_pe
     elif library == TORCHVISION:
         makes = TorchvisionBatches(samples, reading)
     else:
-        makes = decoding(samples, Decoder(reading))
+        makes = decoding(samples, ImageDecoder(reading))
     made, normalised = DrawnAhead(order, steps_per_epoch, makes), cifar10.normalising(reading.device)
 
     def fetch(ids: torch.Tensor) -> Batch:
@@ -83,7 +83,7 @@ def note(library: str, reading: Reading) -> list[str]:
     return [f"input {library}: batches are made by {reading.cores} {who[library]}"] if library in who else []
 
 
-class Decoder:
+class ImageDecoder:
     """Threads that decode files into rows of a batch, in pinned memory for a GPU.
 
     PIL lets go of the interpreter's lock while it decodes: so threads do, and nothing is pickled.
@@ -114,7 +114,7 @@ class Decoder:
             row[:] = 0
 
 
-def decoding(samples: Samples, decoder: Decoder) -> Library:
+def decoding(samples: Samples, decoder: ImageDecoder) -> Library:
     """The library that has `decoder` make files into bytes, (batch, side, side, 3) on the host."""
 
     def begin(batch: Drawn) -> Begun:

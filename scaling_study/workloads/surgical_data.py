@@ -42,13 +42,13 @@ from scaling_study.workloads.held_out import (
     refuse_other_data,
     validation_share,
 )
-from scaling_study.workloads.inputs import Decoder
+from scaling_study.workloads.inputs import ImageDecoder
 from scaling_study.workloads.views import Reading, augmented, opened
 
 SHARE_OF_MEMORY = 0.25  # of what the host has free, for the frames of all ranks
 
 
-class Frames(Decoder):
+class Frames(ImageDecoder):
     def __init__(
         self, surgery: Surgery, reading: Reading, height: int, width: int, most_bytes: int | None = None
     ) -> None:

@@ -214,7 +214,7 @@ def test_a_damaged_file_stops_the_run_or_is_black_counted_and_named(
 def test_of_files_too_dali_sees_the_rectangles_that_memory_does(kind: str, tree: image_tree.Tree) -> None:
     feed, normalised = of_files("dali", tree, augmentation=kind), cifar10.normalising(CPU)
     reading = Reading(28, seed=7, cores=1, device=CPU, augmentation=kind)
-    decoder = inputs.Decoder(reading)
+    decoder = inputs.ImageDecoder(reading)
     for step in range(8):  # four epochs
         pixels, _ = next(feed)
         ours = decoder.begin(tree.paths(feed.ids), views.views_of(reading, step // 2, feed.ids)).whole()
