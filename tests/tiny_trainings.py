@@ -55,7 +55,7 @@ class Trainings:
             self.known[key] = record = self.make("record")
             words = [*self.recipe, *flags, "--record", str(record)]
             if kill:
-                done = run(framework, workers, words, self.env, [str(HERE / "dies.py"), kill])
+                done = run(framework, workers, words, self.env, [*before, str(HERE / "dies.py"), kill])
                 assert done.returncode != 0 and list((record / "checkpoints").glob("step-*")), done.stderr[-3000:]
             done = run(framework, workers, words, self.env, before)
             assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]

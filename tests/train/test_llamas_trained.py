@@ -1,4 +1,4 @@
-"""A tiny Llama trained by Muon to a result: by DDP, by FSDP2's shards and over parts of sequences as by one process."""
+"""A tiny Llama trained by Muon to a result: by DDP, FSDP2, over parts of sequences and matrices as by one process."""
 
 from __future__ import annotations
 
@@ -28,18 +28,22 @@ RUNS = {  # workers, and flags
     "torch_ddp": (2, ["--batch-per-worker", "4"]),
     "torch_fsdp2": (2, ["--batch-per-worker", "4"]),
     "torch_context": (2, ["--batch-per-worker", "8", "--attention", "all_gather"]),
+    "torch_tp": (2, ["--batch-per-worker", "8"]),
 }
 HIDDEN = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 192)  # of 164,160 parameters
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[RankReport]]]:
-    """Framework -> what each of its ranks reports."""
+    """Framework -> what each of its ranks reports; `killed`: of torch_tp, after five steps, and then gone on."""
     program = tmp_path_factory.mktemp("program") / "words.py"
     program.write_text(WORDS)
     with tiny_texts(tmp_path_factory.mktemp("data")) as data:
         trained = Trainings(tmp_path_factory.mktemp, RECIPE, DATA_ROOT=str(data))
-        yield {name: trained(name, workers, *flags, before=[str(program)]) for name, (workers, flags) in RUNS.items()}
+        before = [str(program)]
+        made = {name: trained(name, workers, *flags, before=before) for name, (workers, flags) in RUNS.items()}
+        workers, flags = RUNS["torch_tp"]
+        yield {**made, "killed": trained("torch_tp", workers, *flags, kill="steps:5", before=before)}
 
 
 @pytest.mark.parametrize("framework", [name for name in RUNS if name != "single"])
@@ -54,3 +58,14 @@ def test_two_workers_follow_one_process(ranks: dict[str, list[RankReport]], fram
             assert rank.training.evaluated[key] == pytest.approx(alone.training.evaluated[key], rel=1e-9)
         groups = [(group.name, group.parameters) for group in rank.training.groups]
         assert groups == [("muon", HIDDEN), ("adamw", 164_160 - HIDDEN)]
+
+
+def test_parts_of_matrices_go_on_from_a_checkpoint_as_if_nobody_had_killed_them(
+    ranks: dict[str, list[RankReport]],
+) -> None:
+    for whole, resumed in zip(ranks["torch_tp"], ranks["killed"], strict=True):
+        assert (whole.training.resumed, resumed.training.resumed) == (0, 1)
+        assert resumed.training.orders == whole.training.orders
+        for key in ("train_loss", "loss"):
+            told = [[row[key] for row in rank.training.rows] for rank in (resumed, whole)]
+            assert told[0] == pytest.approx(told[1], rel=1e-12)
