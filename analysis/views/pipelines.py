@@ -57,7 +57,8 @@ def shape_of(row: Row) -> Shape:
     stages, v, m = (int(row[key]) if known(row[key]) else 1 for key in ("stages", "virtual_stages", "micro_batches"))
     stages = stages if known(row["stages"]) else int(row["workers"])
     schedule = str(row["schedule"]) if known(row["schedule"]) else own
-    return Shape(schedule, stages, v, m, max(1, int(row["workers"]) // stages))
+    replicas = int(row["replicas"]) if known(row["replicas"]) else max(1, int(row["workers"]) // stages)
+    return Shape(schedule, stages, v, m, replicas)
 
 
 def shape_words(row: Row, cut: bool = False) -> str:
@@ -67,7 +68,9 @@ def shape_words(row: Row, cut: bool = False) -> str:
     parts = [f"{name} ({row['framework']})" if OWN_SCHEDULE.get(str(row["framework"]), NAIVE) != NAIVE else name]
     parts += [f"m = {m}"] if schedule != NAIVE else []
     parts += [f"{p} workers × {v} stages" if v > 1 else f"{p} stages"]
+    parts += [f"matrices over {width}"] if (width := int(row["workers"]) // p // copies) > 1 else []
     parts += [f"{copies} replicas"] if copies > 1 else []
+    parts += [f"shards over {int(row['shard_group'])}"] if known(row["shard_group"]) else []
     parts += [f"cut {row['stage_cut']}"] if cut and known(row["stage_cut"]) else []
     return ", ".join(parts)
 
@@ -409,11 +412,12 @@ def draw(results: Results) -> dict[str, Figure]:
 
 def _panels(results: Results) -> list[TimelinePanel]:
     rows = [row for row in as_rows(pipelines_table(results)) if known(row["bubble"])]
-    names = [file_name(row) for row in rows]
+    asked = [results.by_name[row["configuration"]] for row in rows]
+    names = [file_name(row) for row in asked]
     cuts, batches = ({row[key] for row in rows} for key in ("stage_cut", "global_batch"))
     panels = []
-    for row, name in zip(rows, names, strict=True):
-        words = shape_words(row, cut=len(cuts) > 1) + (f", batch {row['global_batch']}" if len(batches) > 1 else "")
+    for row, ours, name in zip(rows, asked, names, strict=True):
+        words = shape_words(ours, cut=len(cuts) > 1) + (f", batch {row['global_batch']}" if len(batches) > 1 else "")
         should = f"theory {100 * row['theory']:.0f} %" if known(row["theory"]) else "no theory"
         step = bubble.median_step(events_of(row, results))
         zero = step.start_seconds.min()
