@@ -14,6 +14,8 @@ bubble by v; zero-bubble ones (Qi et al., 2401.10241) fill it with the part of b
 communication_bytes of one step, on a worker: send = m x activations to the next stage, m x gradients of them to the
 one before. With replicas: allreduce = this worker's parameters x 4 (fp32) or x 2 (fp16, bf16).
 With --tensor-parallel several workers share the matrices of a stage, as in tensor/torch_tp.py, whose bytes come beside.
+With --shard-group s, s replicas hold each stage in shards (fsdp/torch_fsdp2.py): of W weights in a stage, all_gather
+= reduce_scatter = W x 4 once a step, and between groups of replicas allreduce = W x 4 / s.
 """
 
 from functools import partial
@@ -27,9 +29,10 @@ from scaling_study.measure import Phase, Timeline, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.stages import Parts, Place, cut, micro_batches
 from scaling_study.stages.matrices import split_matrices
-from scaling_study.stages.stage import add_up, average, connected, fused_bytes, watched
+from scaling_study.stages.stage import add_up, average, connected, fused_bytes, reducing, watched
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
+from scaling_study.worker.with_fsdp2 import shard_stage, whole_gradients
 
 SCHEDULES = {  # classes of torch.distributed.pipelining: an older torch has not all of them
     "gpipe": "ScheduleGPipe",
@@ -56,6 +59,9 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     unsplit = workload.model if trial.trained else None  # to be evaluated; what is only timed frees the other stages
     split = partial(split_matrices, mesh=place.matrices) if place.matrices else None
     model = cut(workload, trial, ranks.device, ranks.agree, split).keep(place.mine)
+    if place.shards:
+        shard = partial(shard_stage, blocks=workload.blocks, mesh=place.shards, trial=trial)
+        model = model.sharded(shard, place.shard, trial.shard_group)
     place.hand_over(workload, model.module())
     optimizer = place.optimizer(workload)
     parts = Parts(trial, place, unsplit, model, optimizer)
@@ -83,6 +89,8 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         take, trial.micro_batches, loss_fn=loss, scale_grads=False
     )
     connected(schedule, stages)
+    if place.shards:
+        reducing(stages, phase)
     # Nobody reads the outputs; before torch 2.10 they are joined all the same.
     unread = {"return_outputs": False} if "return_outputs" in signature(schedule.step).parameters else {}
 
@@ -93,26 +101,22 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         schedule.step(*inputs, target=target, losses=losses, **unread, **model.extras(batch))
         with phase("communication"):
             add_up(model.shared_parameters(), model.shared_like, place.along)
-            average(workload.model.parameters(), place.across, trial.allreduce)
+            if not place.shards:  # whose gradients FSDP2 has averaged
+                average(workload.model.parameters(), place.across, trial.allreduce)
         with phase("optimizer"):
             optimizer.step()
             optimizer.zero_grad()
         return torch.stack(losses).sum().detach() if place.tells else None
 
+    ours = list(workload.model.parameters())
+    kept = {"buckets": fused_bytes(ours, place.across)}
+    if place.shards:  # whose gradients add up whole
+        kept = {"gradients": whole_gradients(ours, trial.allreduce)}
     return Training(
-        step,
-        workload,
-        optimizer,
-        phase,
-        wire,
-        weights=lambda: place.gathered(model.weights()),
-        timeline=timeline,
-        stages=model.about,
-        held=lambda: {"buckets": fused_bytes(workload.model.parameters(), place.across)},
-        whole=parts.whole,
-        norm=parts.norm,
-        state=parts,
-    )
+        step, workload, optimizer, phase, wire, weights=lambda: place.gathered(model.weights()), timeline=timeline,
+        stages=model.about, held=lambda: {"buckets": wire.largest["reduce_scatter"], **kept},
+        whole=parts.whole, norm=parts.norm, state=parts,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -90,9 +90,14 @@ PEER_AXES: Axes = {
     "state_allreduce": ("fp32", "fp16"),
     "daemon_cores": (),
 }
-# A pipeline's micro-batches take the place of accumulation, and shapes never change on their way from stage to stage.
-# A stage is compiled by nothing, and the loss of its last one reads scores. Nothing in a stage is computed twice.
-NOT_OF_PIPELINES = ("accumulation", "compile", "compile_scope", "cross_entropy", "checkpoint")
+# Keys that a framework lacks, each with the reason. In a pipeline shapes never change on their way from stage to stage.
+COMPILED = ("compile", "compile_scope")
+NOT_OF_PIPELINES = {
+    **dict.fromkeys(COMPILED, "nothing compiles a stage"),
+    "accumulation": "the parts of its batch are micro_batches",
+    "cross_entropy": "the loss of the last stage reads all scores",
+    "checkpoint": "nothing in a stage is computed twice",
+}
 PIPELINE_AXES: Axes = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in NOT_OF_PIPELINES},
     "precision": ("fp32", "bf16", "fp64"),
@@ -102,9 +107,12 @@ PIPELINE_AXES: Axes = {
     "stage_cut": (),
 }
 SCHEDULE_AXES: Axes = {"micro_batches": (), "virtual_stages": (), "replicas": ()}
-# Workers that share every matrix, of decoders. Beside cut matrices norms may be plain tensors: no fused update, and no
-# scaler of fp16 losses, takes both. Nothing is compiled: torch 2.15 compiles the forward of DTensors alone.
-NOT_OF_DTENSORS = ("compile", "compile_scope", "optimizer_kernels")
+# Workers that share every matrix, of decoders. Beside cut matrices norms may be plain tensors: no scaler of fp16 losses
+# takes both.
+NOT_OF_DTENSORS = {
+    **dict.fromkeys(COMPILED, "of matrices in parts (DTensor) torch 2.15 compiles the forward alone"),
+    "optimizer_kernels": "beside matrices in parts (DTensor) norms are plain tensors, and no fused update takes both",
+}
 TENSOR_AXES: Axes = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in NOT_OF_DTENSORS},
     "model": DECODERS,
@@ -113,9 +121,10 @@ TENSOR_AXES: Axes = {
     "find": ("parity",),
     **{"tensor_parallel": (), "sequence_parallel": (True, False), "loss_parallel": (True, False), "replicas": ()},
 }
-# Workers that share every sequence, of decoders. Attention over parts of it is not compiled.
+# Workers that share every sequence, of decoders.
+NOT_OF_PARTS = dict.fromkeys(COMPILED, "collectives within attention were not tried with torch.compile")
 CONTEXT_AXES: Axes = {
-    **{key: values for key, values in PARALLEL_AXES.items() if key not in ("compile", "compile_scope")},
+    **{key: values for key, values in PARALLEL_AXES.items() if key not in NOT_OF_PARTS},
     "model": DECODERS,
     "precision": ("fp32", "bf16", "fp64"),
     "allreduce": ("none", "fp32"),
@@ -136,6 +145,7 @@ class Framework:
     that is not an axis cannot be set for this framework, and its script has no flag for it.
     `refusals` maps a key to values that users request and the framework itself refuses, with its reason:
     such a trial is planned and recorded as `unsupported`, so that the hole in the table explains itself.
+    `lacks` maps keys that are no axes to the reason, which is said where a study asks for them.
     One with no axis `model` trains nothing: its trials have model `none`, no parity gate and no samples.
     """
 
@@ -145,6 +155,7 @@ class Framework:
     needs: tuple[str, ...]  # distributions that must be installed
     axes: Axes = field(default_factory=dict)
     refusals: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    lacks: Mapping[str, str] = field(default_factory=dict)
     needs_gpu: str = ""  # why it cannot run without one; empty: it can
     reduces_as_it_computes: str = ""  # why a 16-bit allreduce needs the same precision of compute; empty: it does not
     one_process: bool = False  # one process drives all its workers' GPUs
@@ -390,6 +401,7 @@ OURS: Mapping[str, Framework] = {
         launchers=("torchrun", "srun"),
         needs=("torch",),
         axes=TENSOR_AXES,
+        lacks=NOT_OF_DTENSORS,
         communicates_in=("forward", "backward"),
     ),
     "torch_pipeline": Framework(
@@ -402,9 +414,10 @@ OURS: Mapping[str, Framework] = {
             "allreduce": WIRES,
             "schedule": tuple(SCHEDULES),
             **SCHEDULE_AXES,
-            "tensor_parallel": (),
+            **{"tensor_parallel": (), "shard_group": ()},
         },
         refusals={"memory_format": SENT_BETWEEN_STAGES},
+        lacks=NOT_OF_PIPELINES,
         cuts_model=True,
         communicates_in=("optimizer",),  # the norm of all gradients, where a model is clipped
     ),
@@ -418,6 +431,7 @@ OURS: Mapping[str, Framework] = {
             "model": {"albert_base_v2": FAIRSCALE_PIPE_HAS_NO_EXTRAS, "albert_tiny": FAIRSCALE_PIPE_HAS_NO_EXTRAS}
         },
         one_process=True,
+        lacks=NOT_OF_PIPELINES,
         not_comparable_on_cpu="on a CPU all of FairScale's stages share one thread: nothing runs side by side",
         cuts_model=True,
     ),
@@ -428,6 +442,7 @@ OURS: Mapping[str, Framework] = {
         needs=("torch",),
         axes={**PIPELINE_AXES, "allreduce": ("none",)},
         refusals={"memory_format": SENT_BETWEEN_STAGES},
+        lacks=NOT_OF_PIPELINES,
         cuts_model=True,
         communicates_in=("optimizer",),
     ),
@@ -437,6 +452,7 @@ OURS: Mapping[str, Framework] = {
         launchers=("torchrun", "srun"),
         needs=("torch",),
         axes=CONTEXT_AXES,
+        lacks=NOT_OF_PARTS,
         communicates_in=("forward", "backward"),
     ),
     "hivemind": Framework(

@@ -288,7 +288,7 @@ def as_launched(trial: Trial, ranks: Ranks) -> Trial:
     )
     asked = {key: value for key, value in asdict(trial).items() if value is not None}
     faults = rules.peer_problems(trial.framework, launched.workers, trial.batch_per_worker, asked)
-    for key, message in (*faults, *rules.shard_problems(launched.workers, asked)):
+    for key, message in (*faults, *rules.shard_problems(trial.framework, launched.workers, asked)):
         raise SystemExit(f"--{key.replace('_', '-')}: {message}")
     return in_full(launched) if framework.shares_batches else _reducing(launched)
 

@@ -302,7 +302,7 @@ class Trial(Written):
         choices=("all_to_all", "all_gather"),
     )
     shard_group: int | None = key(
-        None, "workers that hold one copy of the model in shards (default: all); groups average gradients", minimum=1
+        None, "workers that hold one copy in shards (default: all); of a pipeline, replicas (default: none)", minimum=1
     )
     reduce_scatter: str | None = key(
         None,

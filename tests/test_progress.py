@@ -23,10 +23,13 @@ PIPELINE = Trial(
 def test_a_line_says_what_sets_trials_apart():
     assert describe(Trial(allreduce="none")) == "single resnet18 batch 32, 1 worker, allreduce none"
     assert describe(PIPELINE) == "torch_pipeline resnet8 batch 32, 2 workers, 1f1b, m = 4, cut time"
-    wide = replace(PIPELINE, workers=4, replicas=2, allreduce="fp16", virtual_stages=2, schedule="interleaved_1f1b")
+    wide = replace(
+        PIPELINE, workers=8, replicas=2, allreduce="fp16", virtual_stages=2, schedule="interleaved_1f1b",
+        tensor_parallel=2, shard_group=2,
+    )  # fmt: skip
     assert describe(wide) == (
-        "torch_pipeline resnet8 batch 32, 4 workers, interleaved_1f1b, 2 stages each, m = 4, "
-        "2 replicas, allreduce fp16, cut time"
+        "torch_pipeline resnet8 batch 32, 8 workers, interleaved_1f1b, 2 stages each, m = 4, matrices over 2, "
+        "2 replicas, allreduce fp16, shards over 2, cut time"
     )
 
 

@@ -79,8 +79,10 @@ def apart(mesh: Mesh, one: Traffic) -> int:
 def calls_of(one: Traffic, shape: Decoder, mesh: Mesh, work: Work) -> int:
     """Calls that a step makes, as far as their latency matters: of each layer and part, or of each layer."""
     layers, parts = -(-shape.layers // mesh.stages), work.parts(mesh)
-    if one.dimension == "stages":
+    if one.kind == "send":
         return 2 * parts * mesh.virtual_stages
+    if one.dimension == "stages":
+        return 1
     return 4 * layers * parts if one.dimension in BLOCKING else layers
 
 
@@ -143,6 +145,7 @@ def simulate(shape: Decoder, mesh: Mesh, work: Work, network: ModelledNetwork, c
     if mesh.stages > 1:
         idle = bubble(mesh.schedule, mesh.stages, mesh.micro_batches, mesh.virtual_stages).bubble or 0.0
         filling = (mesh.stages - 1) * took[("stages", "send")] / parts / mesh.virtual_stages  # there and back
+        filling += took.get(("stages", "allreduce"), 0.0)
         exposed["stages"] = (alone + sum(blocked.values())) * idle / (1 - idle) + filling
         step += exposed["stages"]
     seen = {name: seconds for name, seconds in exposed.items() if seconds > NOTHING}

@@ -111,7 +111,8 @@ def communicates_in(row: ConfigurationRow) -> frozenset[int]:
     phases = {PHASES.index(name) for name in table.communicates_in} - ({OPTIMIZER} if table.cuts_model else set())
     gathers: bool = not pd.isna(row["zero_stage"]) and int(row["zero_stage"]) == 3  # whatever it does at other stages
     synced = table.syncs(row["buffers"]) and row["buffers_bytes"] != 0
-    return frozenset(phases | ({FORWARD} if gathers or synced else set()))
+    inside = table.cuts_model and any(not pd.isna(row[key]) for key in ("tensor_parallel", "shard_group"))  # of a stage
+    return frozenset(phases | ({FORWARD} if gathers or synced else set()) | ({FORWARD, BACKWARD} if inside else set()))
 
 
 def cut(row: ConfigurationRow) -> bool:
@@ -196,7 +197,8 @@ def _idle(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], wait
     places = (UNATTRIBUTED, *needs_all)
     if waited.timed:
         return apart(phases, waited.seconds, [(at,) for at in places])
-    longer = beyond_shortest(phases[:, needs_all].sum(axis=1), repeat, waited.rank // pipelines.shape_of(row).stages)
+    pipeline = waited.rank // (int(row["workers"]) // pipelines.shape_of(row).replicas)
+    longer = beyond_shortest(phases[:, needs_all].sum(axis=1), repeat, pipeline)
     return apart(phases, phases[:, UNATTRIBUTED] + longer, [(at,) for at in places])
 
 

@@ -491,7 +491,9 @@ def shape(trial: Trial) -> str:
         trial.schedule,
         f"{trial.virtual_stages} stages each" if (trial.virtual_stages or 1) > 1 else "",
         f"m = {trial.micro_batches}" if trial.micro_batches else "",
+        f"matrices over {trial.tensor_parallel}" if (trial.tensor_parallel or 1) > 1 else "",
         f"{trial.replicas} replicas, allreduce {trial.allreduce}" if several else "",
+        f"shards over {trial.shard_group}" if trial.shard_group else "",
         f"cut {trial.stage_cut}",
     ]
     return ", ".join(filter(None, parts))

@@ -5,6 +5,7 @@ replica 0:  0 1 2 3                worker 0: stages 0, 4               worker 0:
 replica 1:  4 5 6 7                worker 1: stages 1, 5               worker 1: stages 1, 6
 
 With matrices in two parts each of these is two ranks, side by side: 0 1 hold stage 0 of replica 0, 2 3 its stage 1.
+Replicas that follow each other may hold their stages in shards: ranks 0 and 4 then have half of stage 0 each.
 """
 
 from __future__ import annotations
@@ -41,19 +42,24 @@ class Place:
     across: dist.ProcessGroup | None = None
     matrices: dist.DeviceMesh | None = None  # of one dimension: the workers that share those of its stages
     part: int = 0  # among them
+    shards: dist.DeviceMesh | None = None  # as `fully_shard` takes it: the workers that hold its stages in shards
+    shard: int = 0  # among them
+    replicas: int = 1
 
     @classmethod
     def of(cls, trial: Trial, ranks: Ranks) -> Place:
         """Every rank calls this with the same trial: it makes the process groups."""
-        workers, replicas, virtual = trial.stages or 1, trial.data_parallel, trial.virtual_stages or 1
-        sizes = {"replica": replicas, "stage": workers, "tensor": trial.tensor_parallel or 1}
-        names = tuple(name for name in sizes if name != "tensor" or sizes[name] > 1)
+        workers, virtual, group = trial.stages or 1, trial.virtual_stages or 1, trial.shard_group or 1
+        replicas = trial.data_parallel
+        sizes = {"replica": replicas // group, "shard": group, "stage": workers, "tensor": trial.tensor_parallel or 1}
+        names = tuple(name for name, size in sizes.items() if size > 1 or name in ("replica", "stage"))
         mesh = dist.init_device_mesh(ranks.device.type, tuple(sizes[name] for name in names), mesh_dim_names=names)
         at = dict(zip(names, mesh.get_coordinate() or (), strict=True))
         mine = stages_of(at["stage"], workers, virtual, trial.schedule or "")
+        several: str | tuple[str, ...] = ("replica", "shard") if replicas > group else "shard"
         return cls(
             ranks,
-            at["replica"],
+            at["replica"] * group + at.get("shard", 0),
             at["stage"],
             mine,
             last=workers * virtual - 1 in mine,
@@ -61,11 +67,14 @@ class Place:
             across=mesh.get_group("replica"),
             matrices=mesh["tensor"] if "tensor" in at else None,
             part=at.get("tensor", 0),
+            shards=mesh[several] if "shard" in at else None,
+            shard=at.get("shard", 0),
+            replicas=replicas,
         )
 
     def reading(self) -> Ranks:
         """Ranks by which data are dealt out: all workers of a pipeline read the same."""
-        return replace(self.ranks, rank=self.replica, world_size=dist.get_world_size(self.across))
+        return replace(self.ranks, rank=self.replica, world_size=self.replicas)
 
     @property
     def first(self) -> bool:

@@ -28,7 +28,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from scaling_study.frameworks import SCHEDULES
-from scaling_study.measure import Timeline
+from scaling_study.measure import Phase, Timeline
 from scaling_study.measure.training import now
 from scaling_study.records import schema
 from scaling_study.study import rules
@@ -208,6 +208,20 @@ def watched(stages: Sequence[Any], loss: Loss, timeline: Timeline) -> Loss:
     return noted_loss
 
 
+def reducing(stages: Sequence[Any], phase: Phase) -> None:
+    """Mark as communication where a schedule, at its end, has FSDP2 scatter the gradients of torch's PipelineStages."""
+
+    def marked(reduce: Callable[..., None]) -> Callable[..., None]:
+        def reduced(*given: Any) -> None:
+            with phase("communication"):
+                reduce(*given)
+
+        return reduced
+
+    for stage in stages:
+        stage.perform_reduce_grad = marked(stage.perform_reduce_grad)
+
+
 REPEATS = 5  # after one that warms up
 
 
@@ -289,6 +303,26 @@ class Cut:
         ids = {id(tensor) for stage in kept.values() for tensor in tensors(stage)}
         whole = {key: name for key, name in self.whole.items() if key in ids}
         return replace(self, stages=kept, whole=whole, about=[self.about[index] for index in mine])
+
+    def sharded(self, shard: Callable[[nn.Module], object], rank: int, ranks: int) -> Cut:
+        """The stages once `shard` has put shards of their parameters in the place of each; `rank`: whose, of so many.
+
+        A shard is a part of a tensor's first dimension: of equal length, but for the last ranks, which may have none.
+        """
+        names = {index: self._names(stage) for index, stage in self.stages.items()}
+        for stage in self.stages.values():
+            shard(stage)
+        whole = {
+            id(tensor): names[index][key]
+            for index, stage in self.stages.items()
+            for key, tensor in stage.state_dict(keep_vars=True).items()
+        }
+        parts = [[*like.chunk(ranks), *[like[:0]] * ranks][rank] for like in self.shared_like]
+        return replace(self, whole=whole, shared_like=parts)
+
+    def _names(self, stage: nn.Module) -> dict[str, str]:
+        """Name of a tensor in the stage -> in the unsplit model."""
+        return {key: self.whole[id(tensor)] for key, tensor in stage.state_dict(keep_vars=True).items()}
 
     def module(self) -> nn.ModuleList:
         """All stages as one module: what a rank trains."""

@@ -156,7 +156,8 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
         if key in ("global_batch", "launcher"):
             continue
         if key not in table.axes:
-            report(key, f"framework {sweep.framework} has no {key!r}{nearest(key, list(table.axes))}")
+            why = f": {table.lacks[key]}" if key in table.lacks else nearest(key, list(table.axes))
+            report(key, f"framework {sweep.framework} has no {key!r}{why}")
         elif table.axes[key] and value not in table.axes[key] and str(value) not in table.refusals.get(key, {}):
             choices = ", ".join(map(str, table.axes[key]))
             report(key, f"framework {sweep.framework} has no {key}={value}; it has {choices}")
@@ -220,7 +221,7 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
             report(key, message)
     for key, message in (
         *rules.mesh_problems(sweep.framework, worker_count(keys), keys),
-        *rules.shard_problems(worker_count(keys), keys),
+        *rules.shard_problems(sweep.framework, worker_count(keys), keys),
     ):
         report(key, message)
     for key, message in rules.peer_problems(sweep.framework, worker_count(keys), batch, keys):

@@ -5,7 +5,7 @@
     tensor     share every matrix and every batch             (4 L + 2) T d e, in every step, hidden by nothing
     context    share every sequence                            keys and values, or heads, of every layer
     stages     hold some layers each                           T d e from each to the next, and back
-    shards     hold one copy of the model in shards            2 P - R gathered, P scattered (FSDP2)
+    shards     hold one copy of the model in shards            2 P - R gathered (of a stage P), P scattered (FSDP2)
     replicas   hold copies of all that                         P reduced
 
 L layers, d width, P parameters, R of them outside of the layers, T tokens of a step, e bytes of an element:
@@ -127,7 +127,7 @@ def of_trial(trial: Trial) -> tuple[Mesh, Work] | None:
         return None
     groups = trial.data_parallel
     sharded = FRAMEWORKS[trial.framework].shards == 3 or trial.framework == "torch_tp"  # FSDP2 between its groups
-    shards = (trial.shard_group or groups) if sharded else 1
+    shards = trial.shard_group or (groups if sharded else 1)
     mesh = Mesh(
         tensor=trial.tensor_parallel or 1,
         context=trial.context_parallel or 1,
@@ -137,7 +137,7 @@ def of_trial(trial: Trial) -> tuple[Mesh, Work] | None:
         sequence_parallel=trial.sequence_parallel,
         loss_parallel=trial.loss_parallel,
         attention=trial.attention or Mesh.attention,
-        zero_stage=trial.zero_stage or Mesh.zero_stage,
+        zero_stage=2 if shards > 1 and trial.stages else trial.zero_stage or Mesh.zero_stage,  # gathered once a step
         schedule=trial.schedule or Mesh.schedule,
         virtual_stages=trial.virtual_stages or 1,
         micro_batches=trial.micro_batches or 1,
@@ -259,12 +259,15 @@ def of_context(shape: Decoder, mesh: Mesh, work: Work) -> Iterator[Traffic]:
 
 
 def of_stages(shape: Decoder, mesh: Mesh, work: Work) -> Iterator[Traffic]:
-    """A worker in the middle sends results to the next and gradients to the one before, of each of its parts."""
+    """A worker in the middle sends results to the next, gradients to the one before, of each of its parts. All add up
+    the gradients of a table that both ends have: of tokens, and of scores."""
     if mesh.stages == 1:
         return
     sends = 2 * mesh.virtual_stages - (mesh.stages == 2)  # of two, each is at one end of the model
     held = work.tokens / mesh.context * shape.width / (mesh.tensor if mesh.sequence_parallel else 1)
     yield Traffic("stages", "send", sends * held * work.element, 2)
+    if shape.tied:
+        yield Traffic("stages", "allreduce", shape.of_vocabulary / mesh.tensor / mesh.shards * work.own, mesh.stages)
 
 
 def of_copies(shape: Decoder, mesh: Mesh, work: Work) -> Iterator[Traffic]:
@@ -295,7 +298,7 @@ def low_rank(shape: Decoder, mesh: Mesh, rank: int) -> float:
 
 # Bytes that a worker holds at its fullest.
 #
-#     state          weights, gradients and optimiser, by shards (Rajbhandari et al.)
+#     state          weights, gradients and optimiser, by shards (Rajbhandari et al.); of a stage gradients are whole
 #     copies         16-bit copies of matrices, made by autocast and kept for backward; FSDP2 gathers in 16 bits
 #     gathered       of FSDP2: what is outside of the layers, a layer that computes, the next one, one's gradients
 #     exchange       PowerSGD's errors and one factor; weights of the last exchange, the outer optimiser's momentum
@@ -352,7 +355,7 @@ def _held(shape: Decoder, mesh: Mesh, work: Work, share: float, scores: bool) ->
         activations += one * kept_elements(shape, mesh, "none")
     held = {
         "parameters": state,
-        "gradients": state,
+        "gradients": work.on_the_wire * here.elements if shards > 1 and mesh.stages > 1 else state,
         "optimizer": work.optimizer_states * state,
         "copies": element * here.matrices if element < own and shards == 1 else 0.0,
         "gathered": 0.0,

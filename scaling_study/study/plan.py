@@ -246,7 +246,7 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
         given.setdefault(key, RESOLVED[key])
     if workers == 1 and "buffers" in given:
         given["buffers"] = "local"  # there is nobody to synchronise with
-    given = rules.sharded(workers, given)
+    given = rules.sharded(sweep.framework, workers, given)
     given = {key: value for key, value in given.items() if key not in AS_LEFT_OUT or value != AS_LEFT_OUT[key]}
     if table.foreign:
         given.setdefault("allocator", "system")

@@ -64,6 +64,8 @@ def no_core_left(daemon_cores: int, cores: int) -> str:
 #     replica 0    worker 0 -> worker 1    each replica reads data of its own, batch_per_worker samples a step,
 #     replica 1    worker 2 -> worker 3    in micro_batches parts; gradients are averaged down each column
 #
+# Replicas in groups of shard_group hold each stage once, in shards.
+#
 # Defaults for keys that a study or a command line leaves open. Contradictions are reported with both values.
 
 SHAPE = ("stages", "replicas", "schedule", "virtual_stages", "micro_batches", "stage_cut")
@@ -122,8 +124,14 @@ def pipeline_problems(framework: str, workers: int, batch: int, given: Mapping[s
     if batch and batch % parts:
         default = "" if "micro_batches" in given else " (2 x stages, the default)"
         yield "micro_batches", f"micro_batches={parts}{default} does not divide batch_per_worker={batch}"
+    group = given.get("shard_group") or 1
     if width > 1:
-        yield from _of_split_stages(width, str(shape["schedule"]), given)
+        yield from _of_split_stages("tensor_parallel", width, str(shape["schedule"]), given)
+        yield from _undivided_matrices(str(given.get("model")), width, given)
+    if group > 1:
+        yield from _of_split_stages("shard_group", group, str(shape["schedule"]), given)
+    if width > 1 and group > 1:
+        yield "shard_group", f"shard_group={group} was not tried in a pipeline with tensor_parallel={width}: give one"
     if problem := _uncut(str(shape["stage_cut"]), stages * virtual):
         yield "stage_cut", problem
 
@@ -131,14 +139,12 @@ def pipeline_problems(framework: str, workers: int, batch: int, given: Mapping[s
 TRIED_SPLIT = ("gpipe", "1f1b")
 
 
-def _of_split_stages(width: int, schedule: str, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The problems of stages whose matrices several workers share."""
+def _of_split_stages(key: str, parts: int, schedule: str, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The problems of stages that several workers hold together."""
     if schedule not in TRIED_SPLIT:
-        tried = " and ".join(TRIED_SPLIT)
-        yield "tensor_parallel", f"tensor_parallel={width} was tried with schedules {tried}, not with {schedule}"
+        yield key, f"{key}={parts} was tried with schedules {' and '.join(TRIED_SPLIT)}, not with {schedule}"
     if trains(given):
-        yield "tensor_parallel", f"tensor_parallel={width} in a pipeline can only be timed: no checkpoint has its parts"
-    yield from _undivided_matrices(str(given.get("model")), width, given)
+        yield key, f"{key}={parts} in a pipeline can only be timed: no checkpoint has its parts"
 
 
 def by_hand(stage_cut: str) -> list[int] | None:
@@ -254,16 +260,19 @@ def _uneven_parts(model_name: str, parts: int, attention: str, asked: int | None
         )
 
 
-def shard_problems(workers: int, keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def shard_problems(framework: str, workers: int, keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(key, message) of everything that is wrong about groups of workers that hold one copy of a model in shards."""
-    group = keys.get("shard_group")
-    if group is not None and workers % group:
-        yield "shard_group", f"shard_group={group} does not divide workers={workers}"
+    group, name, copies = keys.get("shard_group"), "workers", workers
+    if FRAMEWORKS[framework].cuts_model:
+        name, copies = "replicas", resolved(framework, workers, keys).get("replicas", 1)
+    if group is not None and copies % group:
+        yield "shard_group", f"shard_group={group} does not divide {name}={copies}"
 
 
-def sharded(workers: int, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys without those of sharding that say nothing: a group of all workers, and what scatters to one."""
-    given = {key: value for key, value in keys.items() if key != "shard_group" or value != workers}
+def sharded(framework: str, workers: int, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys without those of sharding that say nothing: a group as if left out, and what scatters to one."""
+    left_out = 1 if FRAMEWORKS[framework].cuts_model else workers  # a pipeline shards nothing unless it is told to
+    given = {key: value for key, value in keys.items() if key != "shard_group" or value != left_out}
     if given.get("shard_group", workers) == 1:
         given.pop("reduce_scatter", None)
     return given

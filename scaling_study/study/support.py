@@ -16,6 +16,7 @@ from scaling_study.frameworks import (
     FUSED_SGD_OF_SHARDS,
     LOCAL,
     MESH,
+    NOT_OF_DTENSORS,
     POWERSGD,
     POWERSGD_HAS_NO_SCALER,
 )
@@ -31,22 +32,27 @@ from scaling_study.trial import RESOLVED, TRAIN_KEYS, Trial, Window
 # Values that an installed library is too old for make a trial `unsupported`, never an AttributeError.
 
 V_SCHEDULES = ("zbv_zero_bubble", "dualpipev")  # before, a worker sends to itself what its next stage is to take
-OLDEST = {  # key, value -> library, oldest that was tried
-    **{("schedule", name): ("torch", "2.10") for name in V_SCHEDULES},
-    ("checkpoint", "selective"): ("torch", "2.15"),  # before, hooks do not see what it keeps, and memory is not known
-    ("framework", "torch_tp"): ("torch", "2.15"),
-    ("train_optimizer", "muon"): ("torch", "2.9"),
+OLDEST = {  # key, value -> oldest torch that was tried
+    **{("schedule", name): "2.10" for name in V_SCHEDULES},
+    ("checkpoint", "selective"): "2.15",  # before, hooks do not see what it keeps, and memory is not known
+    ("framework", "torch_tp"): "2.15",
+    ("train_optimizer", "muon"): "2.9",
 }
+OF_STAGES = {"tensor_parallel": "2.15", "shard_group": "2.15"}  # the same of any value, in a pipeline
 
 
 def too_old(trial: Trial, libraries: Mapping[str, str]) -> str:
-    """The library (name -> version) that is too old for what the trial asks, in words; empty if none is.
+    """The torch (library -> version) that is too old for what the trial asks, in words; empty if it is not.
 
     A container's build of a version before its release (2.10.0a0+nv25.11) counts as that version.
     """
-    for (key, value), (library, oldest) in OLDEST.items():
-        if getattr(trial, key) == value and Version(libraries[library]).release < Version(oldest).release:
-            return f"{key}={value} needs {library} {oldest} or newer: {libraries[library]} is installed"
+    asked = {f"{key}={value}": oldest for (key, value), oldest in OLDEST.items() if getattr(trial, key) == value}
+    if FRAMEWORKS[trial.framework].cuts_model:
+        keys = {key: oldest for key, oldest in OF_STAGES.items() if getattr(trial, key)}
+        asked |= {f"{key}={getattr(trial, key)} in a pipeline": oldest for key, oldest in keys.items()}
+    for what, oldest in asked.items():
+        if Version(libraries["torch"]).release < Version(oldest).release:
+            return f"{what} needs torch {oldest} or newer: {libraries['torch']} is installed"
     return ""
 
 
@@ -209,11 +215,15 @@ def gates_of(trial: Trial) -> Iterator[Trial]:
 
 
 def pipeline(trial: Trial) -> dict[str, Any]:
-    """The keys of a pipeline's gate: its schedule on two workers, twice where there are replicas.
+    """The keys of a pipeline's gate: its schedule on two workers, twice where there are replicas, and twice again where
+    these are several groups that hold it in shards.
 
     Where it is cut decides nothing about what is trained: the gate cuts by layers, and measures nothing first.
     """
     stages, replicas, width = 2, min(2, trial.replicas or 1), min(2, trial.tensor_parallel or 1)
+    group = trial.shard_group or 1
+    if 1 < group < (trial.replicas or 1):
+        replicas = 4
     workers = stages * replicas * width
     parts = trial.micro_batches and (1 if trial.micro_batches == 1 else MICRO_BATCHES)
     return {
@@ -221,6 +231,7 @@ def pipeline(trial: Trial) -> dict[str, Any]:
         "stages": stages,
         "replicas": trial.replicas and replicas,
         "tensor_parallel": width if width > 1 else None,
+        "shard_group": 2 if group > 1 else None,
         "micro_batches": parts,
         "stage_cut": "even",
         "oversubscribe": workers > 2,
@@ -316,8 +327,11 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
     if table.flattens_weights and by_part:
         return FLATTENS_WEIGHTS
     by_sgd = trial.train_optimizer in ("sgd", "nesterov") if trial.train_optimizer else model.sgd
-    if trial.framework == "torch_fsdp2" and trial.optimizer_kernels == "fused" and by_sgd:
+    fused = trial.optimizer_kernels == "fused"
+    if fused and by_sgd and (trial.framework == "torch_fsdp2" or trial.shard_group):
         return FUSED_SGD_OF_SHARDS
+    if fused and table.cuts_model and trial.tensor_parallel:
+        return f"optimizer_kernels=fused: {NOT_OF_DTENSORS['optimizer_kernels']}"
     libraries = (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model.needs)
     extra_of = {library: library if library in (model.extra, *EXTRAS) else "" for library in libraries}
     if trial.input == "dali" and not set(DALI) & set(machine.libraries):

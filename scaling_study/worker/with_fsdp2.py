@@ -1,14 +1,15 @@
-"""FSDP2 for scripts: who shards with whom, what is gathered in 16 bits, and a reduction that Gloo lacks.     [torch]"""
+"""FSDP2 for scripts: meshes, gathers in 16 bits, stages of pipelines, and a reduction that Gloo lacks.       [torch]"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
@@ -47,6 +48,32 @@ def averages(mesh: DeviceMesh, ranks: Ranks) -> bool:
     own = torch.empty(1, device=ranks.device)
     dist.reduce_scatter_tensor(own, torch.ones(ranks.world_size, device=ranks.device), op=dist.ReduceOp.AVG)
     return bool(own.item() == 1)
+
+
+SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def shard_stage(stage: nn.Module, blocks: tuple[type[nn.Module], ...], mesh: DeviceMesh, trial: Trial) -> None:
+    """Shard a stage of a pipeline, block by block and then what is left, inner before outer.
+
+    Weights are gathered once a step: torch keeps what a backward gathered until the last micro-batch. Dropping it after
+    a forward would gather it again for each, and save nothing where most is held. Gradients add up whole until then and
+    are scattered together.
+    """
+    own = next(stage.parameters()).dtype
+    policy = MixedPrecisionPolicy(
+        **gathered_in(SIXTEEN_BIT.get(trial.precision)),
+        reduce_dtype=SIXTEEN_BIT.get(trial.allreduce, own),
+        cast_forward_inputs=False,
+    )
+    for unit in [module for module in reversed([*stage.modules()]) if module is stage or isinstance(module, blocks)]:
+        wrapped = fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+        wrapped.set_force_sum_reduction_for_comms(True)  # divided by all workers (averages)
+
+
+def whole_gradients(parameters: Iterable[nn.Parameter], allreduce: str) -> int:
+    """Bytes of the gradients of sharded parameters while they add up: whole, in the precision that they travel in."""
+    return sum(p.numel() * SIXTEEN_BIT.get(allreduce, p.dtype).itemsize for p in parameters if p.requires_grad)
 
 
 class SumOfParts:

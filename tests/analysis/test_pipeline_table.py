@@ -16,6 +16,7 @@ from analysis.frames.results import Results
 from analysis.show import layout
 from analysis.views import pipelines as pipeline
 from analysis.views import pipelines as table
+from analysis.views import steps
 
 SINGLE = Planted("single", "transformer_lm", 16, speed=80.0, tokens=35)
 GPIPE = Pipeline("gpipe", p=2, m=4)
@@ -131,3 +132,26 @@ def test_computing_is_of_one_process_for_the_same_samples(tmp_path: Path) -> Non
     assert row.computing == pytest.approx(seconds / row.batch_per_worker * one)
     alone = read(tmp_path / "alone", GPIPE, others=(), baseline=None)
     assert only(alone).computing is None and "Computing:" not in said(alone)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"workers": 4, "replicas": 1, "tensor_parallel": 2}, "1f1b, m = 4, 2 stages, matrices over 2"),
+        ({"workers": 4, "replicas": 2, "shard_group": 2}, "1f1b, m = 4, 2 stages, 2 replicas, shards over 2"),
+        ({"workers": 4, "replicas": None}, "1f1b, m = 4, 2 stages, 2 replicas"),
+    ],
+)
+def test_parts_of_matrices_are_no_replicas(keys: dict[str, Any], words: str) -> None:
+    known = {"framework": "torch_pipeline", "schedule": "1f1b", "stages": 2, "virtual_stages": 1, "micro_batches": 4}
+    row: Any = {**known, "shard_group": None, "stage_cut": "even", **keys}
+    assert pipeline.shape_words(row) == words
+    assert pipeline.shape_of(row).replicas == (keys["replicas"] or 2)
+
+
+@pytest.mark.parametrize("key", ["tensor_parallel", "shard_group"])
+def test_stages_that_several_workers_hold_together_communicate_while_they_compute(key: str) -> None:
+    none = {"tensor_parallel": None, "shard_group": None, "zero_stage": None, "buffers": None, "buffers_bytes": 0}
+    row: Any = {"framework": "torch_pipeline", "workers": 4, **none}
+    assert steps.communicates_in(row) == set()
+    assert steps.communicates_in({**row, key: 2}) == {steps.FORWARD, steps.BACKWARD}

@@ -8,6 +8,7 @@ file in this folder, and trainings to a result in train/test_frameworks.py.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -24,7 +25,7 @@ from scaling_study.ranks import in_full
 from scaling_study.records import store
 from scaling_study.records.schema import RankReport
 from scaling_study.settings import CHECKOUT
-from scaling_study.study import support
+from scaling_study.study import meshes, support
 from scaling_study.trial import Trial
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first case of a framework trains all of them
@@ -143,6 +144,8 @@ CASES = [
     Case("torch_pipeline", {"model": "iformer_tiny", "schedule": "zbv_zero_bubble"}),
     Case("torch_pipeline", {"schedule": "1f1b", "workers": 4, "replicas": 2, "allreduce": "fp16"}),
     Case("torch_pipeline", {"model": "llama_tiny", "schedule": "1f1b", "workers": 4, "tensor_parallel": 2}),
+    Case("torch_pipeline", {"model": "llama_tiny", "schedule": "1f1b", "workers": 4, "replicas": 2, "shard_group": 2}),
+    Case("torch_pipeline", {"model": "albert_tiny", "workers": 4, "replicas": 2, "shard_group": 2}),  # in shards too
     Case("naive_model_parallel"),
     Case("fairscale_pipe", {}, {}),
     Case("torch_context", {"model": "llama_tiny", "attention": "all_to_all"},
@@ -207,10 +210,34 @@ def test_it_trains_what_one_process_would_and_hands_over_what_its_scheme_says(
     for rank in found.ranks:
         assert case.moved is None or rank.communication_bytes == case.moved
         assert {kind: rank.memory[kind] for kind in case.kept} == case.kept
-        if case.framework == "torch_pipeline":  # replicas average all gradients of a worker in one buffer
+        if case.framework == "torch_pipeline" and "shard_group" not in case.keys:
+            # replicas average all gradients of a worker in one buffer
             assert rank.memory["buckets"] == (rank.memory["gradients"] if "replicas" in case.keys else 0)
+        if case.framework == "torch_context":  # whose attention scatters gradients of keys and values, not of weights
+            assert rank.allreduce_bytes == rank.communication_bytes["allreduce"]
         if case.framework == "deepspeed_zero":
             assert rank.backend["zero_stage"] == case.keys.get("zero_stage", 2)
+
+
+LLAMAS = [case for case in CASES if case.keys.get("model") == "llama_tiny"]
+
+
+@pytest.mark.parametrize("case", LLAMAS, ids=str)
+def test_a_llama_hands_over_and_holds_what_its_closed_forms_say(case: Case, judged: Callable[[Case], Judged]) -> None:
+    """Of the worker that has most: bytes of each kind of collective, of its weights, and of what FSDP2 gathers."""
+    gate, ranks = case.gate(), judged(case).ranks
+    known = meshes.of_trial(gate)
+    assert known
+    moved: Counter[str] = Counter()
+    for one in meshes.traffic(meshes.SHAPES[gate.model], *known):
+        moved[one.kind] += round(one.bytes)
+    kinds = {kind for rank in ranks for kind in rank.communication_bytes}
+    assert {kind: max(rank.communication_bytes.get(kind, 0) for rank in ranks) for kind in kinds} == moved
+    held = meshes.memory(meshes.SHAPES[gate.model], *known)
+    assert max(rank.memory["parameters"] for rank in ranks) == held["parameters"]
+    if gate.shard_group:
+        assert max(rank.memory["gradients"] for rank in ranks) == held["gradients"]
+        assert max(rank.memory["gathered"] + rank.memory["buckets"] for rank in ranks) == held["gathered"]
 
 
 def test_every_framework_that_trains_on_a_cpu_has_a_case() -> None:

@@ -74,6 +74,14 @@ def optimizer(self, w):
     return w.optimizer([torch.nn.Parameter(torch.zeros(1))] if self.first else w.model.parameters())
 place.Place.optimizer = optimizer
 """
+SUMS = """
+from torch.distributed.fsdp import FSDPModule
+summed = FSDPModule.set_force_sum_reduction_for_comms
+def not_divided(unit, enable):
+    summed(unit, enable)
+    unit.set_gradient_divide_factor(1.0)
+FSDPModule.set_force_sum_reduction_for_comms = not_divided
+"""
 BROKEN = """
 import runpy, sys, torch
 from scaling_study.stages import parts as place, stage as replicas
@@ -89,13 +97,25 @@ runpy.run_path(sys.argv[0], run_name="__main__")
         (AVERAGES, {"workers": 4, "replicas": 2}),
         (ADDS_UP, {"model": "albert_tiny"}),  # shares weights
         (NEVER_STEPS, {}),
+        (SUMS, {"workers": 4, "replicas": 2, "shard_group": 2}),
     ],
-    ids=["replicas that do not average", "shared weights that are not added up", "a stage that never steps"],
+    ids=[
+        "replicas that do not average",
+        "shared weights that are not added up",
+        "a stage that never steps",
+        "gradients of shards that nobody divides",
+    ],
 )
 def test_the_gate_names_what_a_broken_pipeline_does_wrong(tmp_path: Path, fault: str, shape: dict[str, object]) -> None:
     (tmp_path / "broken.py").write_text(BROKEN.format(fault=fault))
     answer = judged(a_trial("torch_pipeline", **shape), tmp_path, tmp_path / "broken.py")
     assert "weights after step 1" in answer["verdict"]
+
+
+@pytest.mark.long
+def test_groups_of_replicas_that_shard_stages_average_with_each_other(tmp_path: Path) -> None:
+    """Two groups of two pipelines of two stages."""
+    assert judged(a_trial("torch_pipeline", workers=8, replicas=4, shard_group=2), tmp_path)["verdict"] == "passed"
 
 
 def test_a_shape_that_cannot_be_is_one_clear_line(tmp_path: Path) -> None:

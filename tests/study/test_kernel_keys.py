@@ -121,6 +121,9 @@ def test_fsdp2_has_no_fused_sgd_and_data_parallel_no_chunked_loss() -> None:
     assert why_not("torch_fsdp2", model="gpt2", **fused, **sgd) == FUSED_SGD_OF_SHARDS
     assert not why_not("torch_fsdp2", model="resnet50", **fused, **adamw)
     assert "cross_entropy=whole" in why_not("torch_dp", model="gpt2", cross_entropy="chunked")
+    stages = {"stages": 1, "replicas": 2}
+    assert why_not("torch_pipeline", model="resnet50", shard_group=2, **stages, **fused) == FUSED_SGD_OF_SHARDS
+    assert "norms are plain tensors" in why_not("torch_pipeline", model="llama_tiny", tensor_parallel=2, **fused)
 
 
 def test_real_data_have_no_ring_of_batches_and_run_once(plan_of: Any) -> None:

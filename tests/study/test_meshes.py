@@ -42,6 +42,7 @@ def test_parameters_are_those_of_the_published_models(name: str, parameters: int
 P = 164_160 * 8  # bytes of the tiny one in fp64
 R = (2 * 512 * 64 + 64) * 8  # outside of its layers
 ONCE = 128 * 64 * 8  # T d e
+STAGE = (P - R) // 2 + (512 * 64 + 64) * 8  # of two: a layer and one end, with the last norm
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,9 @@ ONCE = 128 * 64 * 8  # T d e
             ("context", "all_gather"): 2 * 2 * 128 * 32 * 8, ("context", "reduce_scatter"): 2 * 2 * 128 * 32 * 8,
             ("replicas", "allreduce"): P + 8}),
         (Mesh(stages=2, micro_batches=4), {("stages", "send"): ONCE}),
+        (Mesh(stages=2, micro_batches=4, shards=2, replicas=2, zero_stage=2), {
+            ("stages", "send"): ONCE, ("shards", "all_gather"): STAGE, ("shards", "reduce_scatter"): STAGE,
+            ("replicas", "allreduce"): STAGE / 2}),
     ],
 )  # fmt: skip
 def test_bytes_of_a_step_are_those_that_real_ranks_handed_over(
@@ -70,6 +74,13 @@ def test_bytes_of_a_step_are_those_that_real_ranks_handed_over(
 ) -> None:
     """Held against sockets and records of two and four ranks, in fp64."""
     assert handed(TINY, mesh, IN_FULL) == expected
+
+
+def test_stages_add_up_the_gradients_of_a_table_that_both_ends_have() -> None:
+    tied, table = replace(TINY, tied=True), 512 * 64 * 8
+    for mesh, bytes in ((Mesh(stages=2), table), (Mesh(stages=2, shards=2), table / 2), (Mesh(replicas=2), None)):
+        assert handed(tied, mesh, IN_FULL).get(("stages", "allreduce")) == bytes
+    assert ("stages", "allreduce") not in handed(TINY, Mesh(stages=2), IN_FULL)
 
 
 @pytest.mark.parametrize(("rank", "bytes"), [(1, 31_232), (2, 59_904), (4, 117_248)])
@@ -122,6 +133,12 @@ def test_tensor_parallelism_divides_matrices_but_not_norms() -> None:
 def test_a_stage_has_its_layers_and_one_end() -> None:
     layer, table = (P - R) / 2, 512 * 64 * 8
     assert state(Mesh(stages=2, micro_batches=2)) == pytest.approx(4 * (layer + table + 64 * 8))
+
+
+def test_a_stage_in_shards_has_its_weights_and_gradients_whole_in_a_step() -> None:
+    held = memory(TINY, Mesh(stages=2, micro_batches=2, shards=2, zero_stage=2), IN_FULL)
+    assert (held["parameters"], held["gradients"], held["optimizer"]) == (STAGE / 2, STAGE, STAGE)
+    assert held["gathered"] == STAGE + (P - R) / 2, "and a layer's gradients, copied together"
 
 
 def kept(mesh: Mesh, checkpoint: str = "none") -> float:
@@ -214,6 +231,8 @@ def trial(framework: str, workers: int, **keys: object) -> Trial:
         (trial("torch_context", 8, context_parallel=8), Mesh(context=8)),
         (trial("torch_pipeline", 8, stages=4, replicas=2, micro_batches=8),
          Mesh(stages=4, replicas=2, micro_batches=8)),
+        (trial("torch_pipeline", 8, stages=2, replicas=4, shard_group=2, micro_batches=8),
+         Mesh(stages=2, shards=2, replicas=2, zero_stage=2, micro_batches=8)),
     ],
 )  # fmt: skip
 def test_a_trial_is_a_mesh(asked: Trial, mesh: Mesh) -> None:

@@ -111,6 +111,21 @@ def test_shard_groups_divide_the_workers_and_one_of_all_of_them_is_what_leaving_
     assert gates == {(2, 1, False), (4, 2, True), (2, None, False)}, "two groups of one, of two, and one of all"
 
 
+def test_replicas_of_a_pipeline_shard_in_groups_that_divide_them(plan_of, problems_of):
+    text = "study: a\nsweeps:\n  - framework: torch_pipeline\n    workers: 8\n    stages: 2\n    batch_per_worker: 32\n"
+    text += "    matrix: {shard_group: [%s]}\n"
+    made = [p.trial for p in plan_of(text % "1, 2, 4").configurations]
+    assert [(trial.shard_group, trial.replicas, trial.global_batch) for trial in made] == [
+        (None, 4, 128), (2, 4, 128), (4, 4, 128)
+    ]  # fmt: skip
+    assert problems_of(text % "3, 8") == [
+        "study.yaml:7: shard_group=3 does not divide replicas=4",
+        "study.yaml:7: shard_group=8 does not divide replicas=4",
+    ]  # fmt: skip
+    gates = [next(support.gates_of(trial)) for trial in made]
+    assert [(gate.workers, gate.replicas, gate.shard_group) for gate in gates] == [(4, 2, None), (8, 4, 2), (4, 2, 2)]
+
+
 @pytest.mark.parametrize(
     ("key", "given", "noted"),
     [("", 2, True), ("", 1, False), ("", 0, False), ("hosts: 2, ", 2, False), ("hosts: 1, ", 2, False)],
@@ -289,6 +304,17 @@ def test_an_older_torch_is_named_with_the_version_that_is_needed(torch, schedule
     assert too_old(Trial(framework="torch_pipeline", schedule=schedule), {"torch": torch}) == answer
 
 
+@pytest.mark.parametrize("key", ["tensor_parallel", "shard_group"])
+def test_stages_that_several_workers_hold_together_need_the_torch_that_they_were_tried_with(plan_of, machine, key):
+    text = f"study: a\nsweeps:\n  - {{framework: torch_pipeline, model: llama_tiny, workers: 4, stages: 2, {key}: 2}}\n"
+    why = f"{key}=2 in a pipeline needs torch 2.15 or newer: 2.14.0 is installed"
+    older = replace(machine(), cores=4, libraries={**machine().libraries, "tokenizers": "1", "torch": "2.14.0"})
+    assert unsupported(plan_of(text, older)) == {why: 1}
+    here = replace(older, libraries={**older.libraries, "torch": "2.15.0"})
+    assert unsupported(plan_of(text, here)) == {}
+    assert not too_old(Trial(framework="torch_fsdp2", shard_group=2), {"torch": "2.8.0"})
+
+
 @pytest.mark.parametrize("framework", ["deepspeed_zero", "fairscale_oss", "hivemind", "lightning_ddp"])
 def test_the_extra_of_a_missing_framework_is_named(plan_of, machine, framework):
     library = FRAMEWORKS[framework].needs[0]
@@ -462,3 +488,22 @@ def test_accelerate_is_a_launcher_of_one_host_where_it_is_installed(plan_of, mac
     assert planned.unsupported == "" and planned.trial.launcher == "accelerate"
     (planned,) = plan_of(BY_ACCELERATE % "workers: 2, hosts: 2", here).configurations
     assert planned.unsupported.startswith("launcher=accelerate starts the workers of one host here: launcher=torchrun")
+
+
+@pytest.mark.parametrize(
+    ("framework", "key", "why"),
+    [
+        ("torch_tp", "compile: true", "'compile': of matrices in parts (DTensor) torch 2.15 compiles the forward"),
+        ("torch_context", "compile: true", "'compile': collectives within attention were not tried with torch.compile"),
+        ("torch_pipeline", "checkpoint: block", "'checkpoint': nothing in a stage is computed twice"),
+    ],
+)
+def test_a_key_that_a_framework_cannot_have_is_refused_with_the_reason(problems_of, framework, key, why):
+    text = f"study: a\nsweeps:\n  - {{framework: {framework}, model: llama_tiny, workers: 2, {key}}}\n"
+    (problem,) = problems_of(text)
+    assert problem.startswith(f"study.yaml:3: framework {framework} has no {why}")
+
+
+def test_local_steps_are_started_by_torchrun_and_not_by_accelerate(problems_of):
+    text = "study: a\nsweeps:\n  - {framework: diloco, model: resnet8, workers: 2, launcher: accelerate}\n"
+    assert problems_of(text) == ["study.yaml:3: framework diloco is not started by accelerate, but by torchrun or srun"]

@@ -70,6 +70,9 @@ WRONG: list[tuple[int, int, dict[str, object], str, str]] = [
     (4, 8, {"tensor_parallel": 2, "schedule": ZBV, **LLAMA}, "tensor_parallel", "tried with schedules gpipe and 1f1b"),
     (4, 8, {"tensor_parallel": 2, "train_steps": 9, **LLAMA}, "tensor_parallel", "in a pipeline can only be timed"),
     (4, 8, {"tensor_parallel": 2, "model": "gpt2"}, "model", "gpt2 has no plan of how its matrices are split"),
+    (4, 8, {"stages": 2, "shard_group": 2, "schedule": ZBV}, "shard_group", "tried with schedules gpipe and 1f1b"),
+    (4, 8, {"stages": 2, "shard_group": 2, "train_steps": 9}, "shard_group", "in a pipeline can only be timed"),
+    (8, 8, {"stages": 2, "shard_group": 2, "tensor_parallel": 2, **LLAMA}, "shard_group", "not tried in a pipeline"),
     (2, 8, {"stage_cut": "evn"}, "stage_cut", "'evn' is neither even nor time"),
     (2, 8, {"stage_cut": "3,4,5"}, "stage_cut", "names 3 stages, the pipeline has 2"),
 ]
