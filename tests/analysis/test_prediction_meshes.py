@@ -272,13 +272,12 @@ def test_kernels_that_are_fused_move_less() -> None:
 # --- the command ---
 
 
-@pytest.mark.parametrize("workers", ["8", "64"])
-def test_the_page_shows_what_the_command_writes(workers: str, tmp_path: Path) -> None:
-    assert main(["estimate", "llama_3_1_8b", "--workers", workers, "--all", "-q", "--out", str(tmp_path)]) == 0
+def test_the_page_shows_what_the_command_writes(tmp_path: Path) -> None:
+    assert main(["estimate", "llama_3_1_8b", "--workers", "8", "--all", "-q", "--out", str(tmp_path)]) == 0
     written = (tmp_path / "estimate.md").read_text(encoding="utf-8").splitlines()
-    page = (CHECKOUT / "docs" / "meshes.md").read_text(encoding="utf-8").splitlines()
-    shown = [line for line in page if re.match(rf"\| torch_\w+ \| {workers} \|", line)]
-    assert len(shown) > 10 and {*shown} <= {*written}
+    page = (CHECKOUT / "docs/guide/pipelines-meshes-and-peers.md").read_text(encoding="utf-8").splitlines()
+    shown = [line for line in page if re.match(r"\| torch_\w+ \| 8 \|", line)]
+    assert len(shown) > 5 and {*shown} <= {*written}
     assert (tmp_path / "estimate.csv").read_text().startswith("framework,workers,tensor,context,stages,shards")
 
 
