@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -106,15 +108,35 @@ def inches(text: str, size: float = SIZE, bold: bool = False) -> float:
 
 
 def wrapped(text: str, width: float, size: float = SMALL, bold: bool = False) -> list[str]:
-    """Lines of at most `width` inches."""
+    """Lines of at most `width` inches. A longer word is cut, behind a sign in it where there is one."""
     lines: list[str] = []
-    for word in text.split(" "):
+    for word in re.split(" (?!%)", text):  # never between a number and its %
         longer = f"{lines[-1]} {word}" if lines else word
         if lines and inches(longer, size, bold) <= width:
             lines[-1] = longer
-        else:
-            lines.append(word)
+            continue
+        rest = word
+        while len(rest) > 1 and inches(rest, size, bold) > width:
+            fits = next(n for n in range(len(rest) - 1, 0, -1) if n == 1 or inches(rest[:n], size, bold) <= width)
+            sign = max(rest.rfind(each, 0, fits) for each in "/_-.=")
+            cut = sign + 1 if sign > 0 else fits
+            lines.append(rest[:cut])
+            rest = rest[cut:]
+        lines.append(rest)
     return lines
+
+
+def told_apart(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names without the parts that all have, and these: `(["fp32", "fp16"], ["horovod", "2 workers"])`."""
+    parts = [name.split(", ") for name in names]
+    shared = [part for part in parts[0] if all(part in others for others in parts)] if len(names) > 1 else []
+    short = [", ".join(part for part in own if part not in shared) for own in parts]
+    return (short, shared) if all(short) else (list(names), [])
+
+
+def all_of(shared: Sequence[str]) -> str:
+    """` All: 2 workers, fp32.`, for a caption; empty where nothing is shared."""
+    return f" All: {', '.join(shared)}." if shared else ""
 
 
 @dataclass(frozen=True)
@@ -131,6 +153,7 @@ class Layout:
     below: float = 0.48  # room for its tick labels and x label
     panel_heights: tuple[float, ...] = ()  # of each row of panels, where they differ
     last_below: float = 0.0  # more room under the last row, where only that one has the x label
+    first_left: float = 0.0  # more room left of the first column, where only that one has names of rows
 
     def heights(self, rows: int) -> list[float]:
         """The height of the panels in each row."""
@@ -155,7 +178,8 @@ class Sheet:
 def sheet(rows: int, columns: int, layout: Layout, title: str, footnote: Sequence[str]) -> Sheet:
     """An empty sheet with its title above, and each sentence of the footnote on lines of its own below."""
     gutters = [layout.gutters[min(column, len(layout.gutters) - 1)] for column in range(columns)]
-    starts = list(accumulate([layout.left + layout.panel_width + gutter for gutter in gutters], initial=0.0))
+    across = [layout.left + layout.panel_width + gutter for gutter in gutters]
+    starts = list(accumulate(across, initial=layout.first_left))
     heights = layout.heights(rows)
     around = layout.above + layout.strip + layout.below
     downs = list(accumulate([height + around for height in heights], initial=0.0))  # where each row begins
@@ -191,14 +215,6 @@ def name_y(axis: Axes, text: str, layout: Layout) -> None:
     """The y axis's name, at the same place in every panel, however wide the tick labels are."""
     axis.set_ylabel(text, va="center")
     axis.yaxis.set_label_coords((0.14 - layout.left) / layout.panel_width, 0.5)
-
-
-def panels(sheet: Sheet, count: int) -> list[Axes]:
-    """The first `count` panels; those that are left over at the end of the sheet are removed."""
-    axes = [axis for row in sheet.axes for axis in row]
-    for index in range(count, len(axes)):
-        remove(sheet, index)
-    return axes[:count]
 
 
 def remove(sheet: Sheet, index: int) -> None:
@@ -281,6 +297,7 @@ def alone(framework: str) -> bool:
 
 # Elements that panels share: labels at the ends of lines, intervals, and the strip of what was not measured.
 
+STEPS = [1, 2, 2.5, 5, 10]  # between ticks: no multiples of 3, 4 or 6
 GAP = SMALL * 1.45 / 72  # inches between two labels
 STRIP_ROW = 0.165  # inches
 MOST_STRIP_ROWS = 6
@@ -380,7 +397,7 @@ def strip(axis: Axes, below: Axes | None, failures: Sequence[Failure], label: st
     for index, failure in enumerate(rows):
         for x in failure.xs:
             cross(below, x, index, failure.colour, x in failure.implied)
-        _beside(below, index, failure.text)
+        beside(below, index, failure.text)
 
 
 def cross(axis: Axes, x: float, y: float, colour: str, implied: bool) -> None:
@@ -397,10 +414,9 @@ def cross(axis: Axes, x: float, y: float, colour: str, implied: bool) -> None:
     axis.plot([x], [y], linestyle="", color=colour, clip_on=False, zorder=3, **looks)  # type: ignore[arg-type]
 
 
-def gutter(texts: Iterable[str], titles: Iterable[str] = (), panel_width: float = 0.0) -> float:
-    """Inches that labels with these texts need beside a panel, and its title, which starts above its left edge."""
-    beyond = max((inches(title, bold=True) for title in titles), default=0.0) - panel_width - 0.4
-    return max(0.35 + max((inches(text, SMALL) for text in texts), default=0.0), beyond)
+def gutter(texts: Iterable[str]) -> float:
+    """Inches that labels with these texts need beside a panel."""
+    return 0.35 + max((inches(text, SMALL) for text in texts), default=0.0)
 
 
 def colour_key(axis: Axes, entries: Iterable[tuple[str, str]], left: float, line: float, gap: float) -> None:
@@ -432,12 +448,10 @@ def failure(name: str, colour: str, places: Sequence[tuple[str, float, Any]]) ->
     return Failure(tuple(x for _, x, _ in places), f"{name}: {text}", colour, implied)
 
 
-def name_rows(
-    axis: Axes, names: Sequence[str], texts: Sequence[str], colours: Sequence[str] = (), right: float = 1.05
-) -> None:
+def name_rows(axis: Axes, names: Sequence[str], texts: Sequence[str], right: float = 1.05) -> None:
     """A row for each name, the first on top, with its text `right` of the panel, as a share of its width."""
     for row, text in enumerate(texts):
-        _beside(axis, row, text, colours[row] if colours else DARK, right)
+        beside(axis, row, text, right=right)
     axis.set_ylim(len(names) - 0.4, -0.6)
     axis.set_yticks(range(len(names)), names)
     axis.tick_params(axis="y", length=0)
@@ -445,33 +459,8 @@ def name_rows(
     axis.grid(False, axis="y")
 
 
-def mark(
-    axis: Axes,
-    row: float,
-    at: float,
-    ends: tuple[float, float],
-    look: tuple[str, str, str],
-    size: float,
-    **more: float,
-) -> None:
-    """A mark in a row, on a bar between `ends` unless these are unknown. `look`: the marker, its face and its edge."""
-    marker, face, edge = look
-    if not pd.isna(ends[0]):
-        axis.plot(ends, [row, row], color=edge, linewidth=1.3, zorder=3)
-    axis.plot(
-        at,
-        row,
-        marker=marker,
-        markerfacecolor=face,
-        markeredgecolor=edge,
-        linestyle="",
-        markersize=size,
-        zorder=4,
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def _beside(axis: Axes, y: float, text: str, colour: str = DARK, right: float = 1.05) -> None:
+def beside(axis: Axes, y: float, text: str, colour: str = DARK, right: float = 1.05) -> None:
+    """Text right of a panel at the height `y` of its data."""
     axis.annotate(
         text,
         xy=(right, y),
@@ -489,52 +478,78 @@ def value_axis(
     """An axis of numbers, `4,657`, with about so many ticks and none between them."""
     axis.set(**{f"{which}scale": "log" if logarithmic else "linear", f"{which}lim": limits})
     each = axis.xaxis if which == "x" else axis.yaxis
-    each.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=ticks) if logarithmic else MaxNLocator(ticks))
+    each.set_major_locator(
+        LogLocator(subs=(1, 2, 5), numticks=ticks) if logarithmic else MaxNLocator(ticks, steps=STEPS)
+    )
     each.set_minor_locator(NullLocator())
     each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def ticks_through(at: float, limits: tuple[float, float], most: int = 6) -> list[float]:
+    """At most so many round numbers between the limits, `at` among them where it lies there."""
+    low, high = limits
+    steps = (base * 10.0**power for power in range(-4, 9) for base in STEPS[:-1])
+    step = next((step for step in steps if (high - low) / step <= most), high - low)
+    return [at + count * step for count in range(math.ceil((low - at) / step), math.floor((high - at) / step) + 1)]
 
 
 @dataclass(frozen=True)
 class Panel:
     """One panel of figure_of(): what draws it, the names of its axes, the texts right of it, and what failed in it.
 
-    Without `draw` its place stays empty.
+    `height`: in inches, where it is not that of the layout.
     """
 
-    title: str = ""
-    draw: Callable[[Axes, Layout], None] | None = None
+    title: str
+    draw: Callable[[Axes, Layout], None]
     x: str = ""
     y: str = ""
     labels: Sequence[str] = ()
     failures: Sequence[Failure] = ()
+    height: float = 0.0
 
 
-def figure_of(
-    title: str, panels: Sequence[Panel], footnote: Sequence[str], most_columns: int = 2, **sizes: float
-) -> Figure:
-    """Panels in at most so many columns, with room for their labels, titles and failures; `sizes`: of the Layout."""
-    columns = min(len(panels), most_columns)
-    beside = [(*panel.labels, *(failed.text for failed in merged(panel.failures))) for panel in panels]
-    width = sizes.get("panel_width", Layout.panel_width)
-    layout = Layout(
-        gutters=tuple(
-            gutter(chain(*beside[column::columns]), (panel.title for panel in panels[column::columns]), width)
-            for column in range(columns)
-        ),
+WIDEST = 7.0  # inches of a sheet: wider ones cannot be read on a page, which shows them smaller
+FEW = 6  # panels, in whose last row no place stays empty
+
+
+def figure_of(title: str, panels: Sequence[Panel], footnote: Sequence[str], columns: int = 0, **sizes: float) -> Figure:
+    """Panels in so many columns, by default in as many as a page is wide, with room for their labels, titles and
+    failures; `sizes`: of the Layout."""
+    layout = Layout(**sizes)  # type: ignore[arg-type]
+    texts = [(*panel.labels, *(failed.text for failed in merged(panel.failures))) for panel in panels]
+
+    def gutters(across: int) -> tuple[float, ...]:
+        return tuple(gutter(chain(*texts[column::across])) for column in range(across))
+
+    def fits(across: int) -> bool:
+        whole = len(panels) % across == 0 or len(panels) > FEW
+        return whole and across * (layout.left + layout.panel_width) + sum(gutters(across)) <= WIDEST
+
+    across = columns or next(filter(fits, (3, 2)), 1)
+    rows, beside = -(-len(panels) // across), gutters(across)
+    titles = [
+        wrapped(panel.title, layout.panel_width + beside[index % across] - 0.1, bold=True, size=SIZE)
+        for index, panel in enumerate(panels)
+    ]
+    in_rows = [panels[row * across : (row + 1) * across] for row in range(rows)]
+    layout = replace(
+        layout,
+        gutters=beside,
         strip=strip_height([panel.failures for panel in panels]),
-        **sizes,  # type: ignore[arg-type]
+        above=layout.above + (max(map(len, titles)) - 1) * SIZE * 1.3 / 72,
+        panel_heights=tuple(max(panel.height or layout.panel_height for panel in row) for row in in_rows),
     )
-    made = sheet(-(-len(panels) // columns), columns, layout, title, footnote)
-    for index, panel in enumerate([*panels, *[Panel()] * (-len(panels) % columns)]):
+    made = sheet(rows, across, layout, title, footnote)
+    for index, (panel, lines) in enumerate(zip(panels, titles, strict=True)):
         axis, below = made.at(index)
-        if panel.draw is None:
-            remove(made, index)
-            continue
-        axis.set_title(panel.title, loc="left", weight="bold")
+        axis.set_title("\n".join(lines), loc="left", weight="bold", linespacing=1.2)
         if panel.y:
             name_y(axis, panel.y, layout)
         panel.draw(axis, layout)
         strip(axis, below, panel.failures, panel.x)
+    for index in range(len(panels), rows * across):
+        remove(made, index)
     return made.figure
 
 

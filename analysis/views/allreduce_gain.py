@@ -5,14 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from analysis import findings
 from analysis.findings import DOUBT, WRONG, Evidence, Finding, Row, grouped
@@ -21,7 +17,7 @@ from analysis.frames.configurations import KEYS, over, values_of
 from analysis.frames.results import Results, carried, once, words
 from analysis.frames.rows import ConfigurationRow, as_rows, numbers, typed
 from analysis.frames.study import workers_text
-from analysis.show import style
+from analysis.show import dots, style
 from analysis.show.style import RATIO
 from analysis.statistics.ranking import Uncertainty, steps
 from analysis.views.view import Drawing, Gap, StudyTable, View
@@ -108,9 +104,13 @@ def _call_changes(
 
 # The figure: a panel for each model, a row for each pair, with its ratio and interval.
 
-ROW = 0.23  # inches
-MOST_ROWS = 40
-STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
+SAID = {  # of the figure, where it has such a row
+    "Filled: faster or slower.": (FASTER, SLOWER),
+    "Open grey: not resolved.": (NOT_RESOLVED,),
+    "Open grey, within ±: no difference.": (NO_DIFFERENCE,),
+    "Open green: fewer than 3 repeats.": (NO_INTERVAL,),
+    "[ ]: 95 % interval, corrected for all pairs.": (FASTER, SLOWER, NOT_RESOLVED),
+}
 
 
 def draw(results: Results) -> Figure | None:
@@ -118,81 +118,49 @@ def draw(results: Results) -> Figure | None:
     pairs = gains(results)
     if pairs.gain.isna().all():
         return None
-    signs = {row["configuration"]: configurations.sign(row) for row in results.rows}
-    names = _names(pairs, results)
-    pairs = pairs.assign(
-        name=names, text=[_text(pair, signs, results.study.target_interval) for pair in as_rows(pairs)]
-    )
+    pairs = pairs.assign(name=_names(pairs, results))
     models = [model for model in results.models if (pairs.model == model).any()]
     panels = [pairs[pairs.model == m].sort_values(["workers", results.study.batch_key, "name"]) for m in models]
     most = max(len(panel) for panel in panels)
-    panels = [panel.head(MOST_ROWS) for panel in panels]
-    what = (
-        "All else is equal. Filled: faster or slower. Open grey: not resolved. p and [ ] are corrected for all pairs."
-    )
-    if most > MOST_ROWS:
-        what += f" The first {MOST_ROWS} of up to {most} pairs of a model; tables/ has all."
+    what = ["All else is equal.", *(text for text, verdicts in SAID.items() if pairs.verdict.isin(verdicts).any())]
+    if most > dots.MOST_ROWS:
+        what.append(f"The first {dots.MOST_ROWS} of up to {most} pairs of a model; tables/ has all.")
     ours = results.configurations[results.configurations.configuration.isin([*pairs.configuration, *pairs.reference])]
-    by_id = {row["configuration"]: row for row in results.rows}
+    by_id = results.by_name
     sure = pairs[pairs.gain_low.notna()]
     both = [(by_id[a], by_id[b]) for a, b in zip(sure.configuration, sure.reference, strict=True)]
     footnote = style.footnote(
-        results, ours, what, RATIO, configurations.interval_of(both), drawn="Grey text: not comparable."
+        results, ours, " ".join(what), RATIO, configurations.interval_of(both), drawn="Grey text: not comparable."
     )
     precisions = " and ".join(sorted(pairs.allreduce.unique(), reverse=True))
-    return style.figure_of(
+    x = f"throughput with {precisions} / with fp32"
+    made = [[_dot(pair, results) for pair in as_rows(panel.head(dots.MOST_ROWS))] for panel in panels]
+    limits = dots.around([dot for of_model in made for dot in of_model], 1.0)
+    ticks = style.ticks_through(1.0, limits)
+    return dots.figure(
         f"Gain of {precisions} over fp32 allreduce: {results.study.name}",
         [
-            style.Panel(
-                model,
-                partial(_panel, panel=panel, limits=_limits(pairs)),
-                x=f"throughput with {precisions} / with fp32",
-                labels=list(panel.text),
-            )
-            for model, panel in zip(models, panels, strict=True)
+            dots.DotPanel(model, x, of_model, limits, {1.0: "-"}, ticks, "{:.4g}".format)
+            for model, of_model in zip(models, made, strict=True)
         ],
         footnote,
-        left=0.3 + max(style.inches(name, style.SMALL) for name in names),
-        panel_height=max(len(panel) for panel in panels) * ROW + 0.1,
     )
 
 
-def _panel(axis: Axes, _: style.Layout, panel: pd.DataFrame, limits: tuple[float, float]) -> None:
+def _dot(pair: ConfigurationRow, results: Results) -> dots.Dot:
     blue, orange, green = style.style_colours(3)
-    looks = {FASTER: ("o", blue, blue), SLOWER: ("s", orange, orange), NO_INTERVAL: ("D", "white", green)}
-    looks |= dict.fromkeys((NO_DIFFERENCE, NOT_RESOLVED), ("o", "white", style.GREY))
-    axis.set_xlim(*limits)
-    axis.axvline(1.0, color=style.DARK, linewidth=0.9, zorder=2)
-    for row, pair in enumerate(as_rows(panel)):
-        if pair["verdict"] in looks:
-            marker, face, edge = looks[pair["verdict"]]
-            ends = pair["gain_low"], pair["gain_high"]
-            style.mark(axis, row, pair["gain"], ends, (marker, face, edge), 5.5, markeredgewidth=1.2)
-        elif pair["verdict"] != NOT_COMPARABLE:
-            whole = all(part.endswith(configurations.IMPLIED) for part in pair["verdict"].split(", "))
-            style.cross(axis, limits[0], row, style.DARK, whole)
-    colours = [style.GREY if verdict == NOT_COMPARABLE else style.DARK for verdict in panel.verdict]
-    style.name_rows(axis, list(panel.name), list(panel.text), colours)
-    axis.xaxis.set_major_locator(FixedLocator(_ticks(*limits)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
-
-
-def _limits(pairs: pd.DataFrame) -> tuple[float, float]:
-    """(low, high) of the x axis. It shows 1 and every interval; a very wide one is cut at three times the farthest
-    ratio."""
-    means = pairs.gain.dropna().to_numpy(dtype=float)
-    farthest = max([0.02, *np.abs(means - 1)])
-    low = max(0.0, 1 - 3 * farthest, np.nanmin([1, *pairs.gain_low.to_numpy(dtype=float), *means]))
-    high = min(1 + 3 * farthest, np.nanmax([1, *pairs.gain_high.to_numpy(dtype=float), *means]))
-    room = 0.06 * max(high - low, 0.02)
-    return low - room, high + room
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """At most six round numbers, 1 among them."""
-    step = next((step for step in STEPS if (high - low) / step <= 6), high - low)
-    first, last = math.ceil((low - 1) / step), math.floor((high - 1) / step)
-    return [1 + count * step for count in range(first, last + 1)]
+    looks = {FASTER: ("o", blue), SLOWER: ("s", orange), NO_INTERVAL: ("D", green)}
+    looks |= dict.fromkeys((NO_DIFFERENCE, NOT_RESOLVED), ("o", style.GREY))
+    name, verdict = pair["name"], str(pair["verdict"])
+    if verdict == NOT_COMPARABLE:
+        ours, reference = (configurations.sign(results.by_name[pair[key]]) for key in ("configuration", "reference"))
+        return dots.Dot(name, f"{NOT_COMPARABLE} {ours or reference}", None, marker="", ink=style.GREY)
+    if verdict not in looks:
+        whole = all(part.endswith(configurations.IMPLIED) for part in verdict.split(", "))
+        return dots.Dot(name, verdict, None, marker=dots.HOLLOW_CROSS if whole else dots.CROSS)
+    marker, colour = looks[verdict]
+    text, ends = _text(pair, results.study.target_interval), dots.interval(pair["gain_low"], pair["gain_high"])
+    return dots.Dot(name, text, float(pair["gain"]), ends, colour, marker, hollow=verdict not in (FASTER, SLOWER))
 
 
 def _names(pairs: pd.DataFrame, results: Results) -> list[str]:
@@ -213,16 +181,12 @@ def _names(pairs: pd.DataFrame, results: Results) -> list[str]:
     ]
 
 
-def _text(pair: dict[Any, Any], signs: dict[str, str], target: float) -> str:
-    if pair["verdict"] == NOT_COMPARABLE:
-        return f"{NOT_COMPARABLE} {signs[pair['configuration']] or signs[pair['reference']]}"
+def _text(pair: ConfigurationRow, target: float) -> str:
     if pair["verdict"] == NO_DIFFERENCE:
-        return f"{pair['gain']:.2f}, within ±{100 * target:.2g} %"
+        return f"{pair['gain']:.3f}, within ±{100 * target:.2g} %"
     if pair["verdict"] == NO_INTERVAL:
-        return f"{pair['gain']:.2f} (no interval)"
-    if pair["verdict"] in (FASTER, SLOWER, NOT_RESOLVED):
-        return f"{pair['gain']:.2f} [{pair['gain_low']:.2f}, {pair['gain_high']:.2f}]"
-    return str(pair["verdict"])
+        return f"{pair['gain']:.3f} (no interval)"
+    return f"{pair['gain']:.3f} [{pair['gain_low']:.3f}, {pair['gain_high']:.3f}]"
 
 
 # Is a difference between frameworks really one of precision? F7: "fp16" of compute here and of the wire there; F21: DDP

@@ -25,13 +25,14 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from analysis.frames.configurations import known, values_of
 from analysis.frames.measured import of_peers
@@ -334,7 +335,7 @@ def _part(part: Part) -> str:
 # Every bar begins where the one above it ended, so the last one ends at the efficiency.
 
 ROW = 0.2  # inches
-WIDTH = 2.3
+WIDTH = 1.8
 MOST_PANELS, MOST_COLUMNS = 12, 2
 MOST_IN_ALL = 48  # of all models together, but a row for each
 LEAST_SPAN = 0.12  # of the x axis, in shares of the ideal: a loss of 1 % shall look small
@@ -362,35 +363,33 @@ def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figur
     columns = min(len(shown), MOST_COLUMNS)
     parts = [part for part in PARTS if any(part == share.name for attribution in shown for share in attribution.parts)]
     names = [IDEAL, *(_name(part, results) for part in parts), MEASURED]
-    texts = [_texts(attributed, parts) for attributed in shown]
-    gutter = style.gutter(text for lines in texts for text in lines)
-    titles = [
-        style.wrapped(str(attributed.row["series"]), WIDTH + gutter - 0.1, style.SIZE, bold=True)
-        for attributed in shown
-    ]
-    layout = style.Layout(
-        panel_width=WIDTH,
-        panel_height=len(names) * ROW + 0.05,
-        left=0.2 + max(style.inches(name, style.SMALL) for name in names),
-        gutters=(gutter,),
-        above=0.1 + max(map(len, titles)) * style.SIZE * 1.3 / 72,
-        below=0.46,
-    )
+    titles, shared = style.told_apart([str(attributed.row["series"]) for attributed in shown])
+    limits = _limits(shown, parts)
+    panels = []
+    for place, (attributed, title) in enumerate(zip(shown, titles, strict=True)):
+        texts, beside = _texts(attributed, parts), names if place % columns == 0 else [""] * len(names)
+        draw_panel = partial(_panel, attribution=attributed, parts=parts, names=beside, labels=texts, limits=limits)
+        panels.append(style.Panel(title, draw_panel, x="% of linear speed-up", labels=texts))
     what = (
-        "From linear speed-up (100 %) down to the measured efficiency; bars to the left are losses, to the right "
+        "From linear speed-up (100 %) down to the measured efficiency. Bars to the left are losses, bars to the right "
         "gains; they add up."
     )
     if any(part.low is not None for attributed in shown for part in attributed.parts):
         what += " Lines, ±: 95 % interval between repeats."
+    what += style.all_of(shared)
     what += left_out(len(shown), len(ours), len(every), "configurations at this batch size", "attribution")
-    title = f"Lost efficiency by cause: {model}, batch {batch} ({results.study.name})"
-    sheet = style.sheet(-(-len(shown) // columns), columns, layout, title, [what, f"{notes.source(results)}."])
-    low, high = _limits(shown, parts)
-    for axis, attributed, lines, labels in zip(style.panels(sheet, len(shown)), shown, titles, texts, strict=True):
-        axis.set_title("\n".join(lines), loc="left", weight="bold", linespacing=1.2)
-        axis.set_xlim(100 * low, 100 * high)
-        _panel(axis, attributed, parts, names, labels)
-    return sheet.figure
+    return style.figure_of(
+        f"Lost efficiency by cause: {model}, batch {batch} ({results.study.name})",
+        panels,
+        [what, f"{notes.source(results)}."],
+        columns,
+        panel_width=WIDTH,
+        panel_height=len(names) * ROW + 0.05,
+        left=0.1,
+        first_left=0.1 + max(style.inches(name, style.SMALL) for name in names),
+        above=0.28,
+        below=0.46,
+    )
 
 
 def usual_batch(rows: Sequence[ConfigurationRow]) -> int:
@@ -406,7 +405,13 @@ def left_out(shown: int, ours: int, every: int, what: str, table: str) -> str:
 
 
 def _panel(
-    axis: Axes, attribution: Attribution, parts: Sequence[str], names: Sequence[str], labels: Sequence[str]
+    axis: Axes,
+    _: style.Layout,
+    attribution: Attribution,
+    parts: Sequence[str],
+    names: Sequence[str],
+    labels: Sequence[str],
+    limits: tuple[float, float],
 ) -> None:
     known = {part.name: part for part in attribution.parts}
     at = 100.0
@@ -423,9 +428,9 @@ def _panel(
     last = len(names) - 1
     axis.plot([at, at], [last - 0.35, last + 0.35], color=style.DARK, linewidth=1.4, zorder=4)
     style.name_rows(axis, names, labels)
-    axis.xaxis.set_major_locator(MaxNLocator(5))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g} %"))
-    axis.set_xlabel("of the ideal")
+    axis.set_xlim(*limits)
+    axis.xaxis.set_major_locator(FixedLocator(style.ticks_through(100.0, limits, 5)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g}"))
 
 
 def _texts(attribution: Attribution, parts: Sequence[str]) -> list[str]:
@@ -443,12 +448,14 @@ def _texts(attribution: Attribution, parts: Sequence[str]) -> list[str]:
 
 
 def _limits(shown: Sequence[Attribution], parts: Sequence[str]) -> tuple[float, float]:
-    """One scale for all panels: everything that a bar reaches, intervals only as far as they are not absurd."""
+    """One scale for all panels, in % of linear speed-up: it has 100 %, and every bar with its whole interval."""
     lost = np.array([[attribution.part(name) for name in parts] for attribution in shown])
+    found = [{part.name: part.half or 0.0 for part in attribution.parts} for attribution in shown]
+    halves = np.array([[half.get(name, 0.0) for name in parts] for half in found])
     reached = 1 - np.cumsum(lost, axis=1)
-    low, high = min(1.0, float(reached.min())), max(1.0, float(reached.max()))
+    low, high = min(1.0, float((reached - halves).min())), max(1.0, float((reached + halves).max()))
     span = max(high - low, LEAST_SPAN)
-    return max(0.0, high - 1.12 * span), high + 0.08 * span
+    return 100 * (high - 1.08 * span), 100 * (high + 0.08 * span)
 
 
 VIEW = View(

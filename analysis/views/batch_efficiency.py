@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from scipy import stats
 
 from analysis import findings
@@ -36,7 +37,6 @@ from analysis.statistics.batch_size import (
 )
 from analysis.statistics.estimates import LogEstimate
 from analysis.text import bracketed, file_name, number, with_interval
-from analysis.views.target import batch_axis, logarithmic_values
 from analysis.views.view import Drawing, StudyTable, View
 
 # Statistical efficiency and goodput of each trained configuration, and what the noise scale predicts of them.
@@ -430,15 +430,14 @@ def _best_in_words(best: BestBatch) -> str:
 
 # The cost of a larger batch: throughput beside goodput, and samples to the target with the critical batch size.
 #
-# Left, the two as lines of one colour each way of sharing the work; where they part, more speed is lost to more
+# The first panel has both in one colour each way of sharing the work; where they part, more speed is lost to more
 # samples.
 
 DODGE = 1.05
 CURVE_POINTS = 60
-HEIGHT = 2.7
-LEGEND_LINE = 0.17  # inches
-REACH = 4  # times the largest batch, up to which the right panel goes
-MOST_LINES = 8  # of the legend, beyond which the lines are drawn and not named
+HEIGHT = 2.5
+REACH = 4  # times the largest batch, up to which the second panel goes
+MOST_ENTRIES = 12  # of the key beside it; beyond, only recipes are named
 
 
 def draw(results: Results) -> dict[str, Figure]:
@@ -458,51 +457,69 @@ def draw(results: Results) -> dict[str, Figure]:
 
 
 def _figure(results: Results, model: str, rows: pd.DataFrame, found: Sequence[BatchRecipe]) -> Figure:
-    names = list(dict.fromkeys(rows.series))
-    labels = [_short_name(recipe, results, found) for recipe in found]
-    layout = style.Layout(
-        panel_width=2.9,
-        panel_height=HEIGHT,
-        left=style.left_of(["1,000 k"]),
-        above=0.3,
-        gutters=(style.gutter(names), style.gutter(labels if len(found) > 1 else ())),
-    )
+    series = list(dict.fromkeys(rows.series))
+    names, shared = style.told_apart(series)
+    labels = [_short_name(recipe, results, found) for recipe in found] if len(found) > 1 else [""]
+    key = [text for recipe, label in zip(found, labels, strict=True) for text in (label, *_verticals(recipe))]
     footnote = [
-        "Left: dashed, samples a second; solid, goodput: that x samples to the target at the smallest global batch / "
-        "at this one. Bars: 95 % interval over the seeds.",
-        "Right: geometric means over the seeds, frameworks and workers of one recipe pooled; bars: 95 %. Line: "
-        "samples = Smin (batch + critical), with its 95 % band. Vertical: dashed, the critical batch size [95 %]; "
-        "dotted, the gradient noise scale over all seeds and batch sizes [95 %].",
+        "Squares: samples/s. Circles: goodput = samples/s x samples to the target at the smallest global batch / at "
+        f"this one. Bars: 95 % interval over the seeds.{style.all_of(shared)}",
+        "Samples to the target: geometric means over the seeds; frameworks and workers of one recipe are pooled; bars: "
+        f"95 %.{_lines_of(found)}",
         f"{notes.source(results)}.",
     ]
     targets = ", ".join(dict.fromkeys(recipe.target for recipe in found))
-    title = f"{model} to {targets}: what a larger batch costs: {results.study.name}"
-    sheet = style.sheet(1, 2, layout, title, footnote)
-    left, right = sheet.at(0)[0], sheet.at(1)[0]
-    _speeds(left, rows, names)
-    style.name_y(left, "samples a second", layout)
-    ends: list[EndLabel] = []
-    for recipe, label, colour in zip(found, labels, style.style_colours(len(found)), strict=True):
-        ends += _samples(right, recipe, label, colour, len(found) > 1)
-    style.name_y(right, "samples to the target", layout)
-    batches = sorted({batch for recipe in found for batch in recipe.samples})
-    batch_axis(right, batches)
-    logarithmic_values(right, lambda value: f"{value / 1000:,g} k" if value >= 1000 else number(value))
-    least, most = right.get_xlim()  # a critical batch far from what was trained does not squeeze it
-    right.set_xlim(max(least, batches[0] / REACH), min(most, batches[-1] * REACH))
-    if 0 < (lines := len(right.get_legend_handles_labels()[0])) <= MOST_LINES:
-        low, high = right.get_ylim()
-        share = lines * LEGEND_LINE / HEIGHT  # of the panel, above all points
-        right.set_ylim(top=high * (high / low) ** (share / (1 - share)))
-        legend = right.legend(loc="upper left", fontsize=style.SMALL, borderaxespad=0.0, framealpha=1.0)
-        legend.get_frame().set_linewidth(0)  # it hides the lines under its words
-    if len(found) > 1:
-        style.end_labels(right, ends, HEIGHT)
-    return sheet.figure
+    return style.figure_of(
+        f"{model} to {targets}: what a larger batch costs: {results.study.name}",
+        [
+            style.Panel(
+                "throughput (squares) and goodput (circles)",
+                partial(_speeds, rows=rows, names=dict(zip(series, names, strict=True))),
+                x="global batch",
+                y="samples/s",
+                labels=names,
+            ),
+            style.Panel(
+                "samples to the target",
+                partial(_samples, found=found, labels=labels, named=len(key) <= MOST_ENTRIES),
+                x="global batch",
+                y="samples to the target",
+                labels=[f"{text}-----" for text in key],
+            ),
+        ],
+        footnote,
+        panel_width=2.9,
+        panel_height=HEIGHT,
+        left=style.left_of(["1,000 k"]),
+    )
 
 
-def _speeds(axis: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
-    """Against the global batch, a colour each series."""
+def _verticals(recipe: BatchRecipe) -> dict[str, tuple[float, str]]:
+    """Text -> place and dashes of the lines at the critical batch size and the gradient noise scale."""
+    curve, noise, lines = recipe.curve, recipe.noise, dict[str, tuple[float, str]]()
+    if isinstance(curve, Curve) and curve.critical is not None:
+        lines[f"critical batch: {critical(curve).replace(' samples', '')}"] = curve.critical, "--"
+    if noise.scale is not None:
+        lines[f"noise scale: {text_of(noise.scale, noise.low, noise.high)}"] = noise.scale, ":"
+    return lines
+
+
+def _lines_of(found: Sequence[BatchRecipe]) -> str:
+    """Sentences on the lines that there are."""
+    dashes = {dashes for recipe in found for _, dashes in _verticals(recipe).values()}
+    said = (
+        (
+            " Curve: samples = Smin (batch + critical), with its 95 % band.",
+            any(isinstance(recipe.curve, Curve) for recipe in found),
+        ),
+        (" Dashed: the critical batch size [95 %].", "--" in dashes),
+        (" Dotted: the gradient noise scale over all seeds and batch sizes [95 %].", ":" in dashes),
+    )
+    return "".join(text for text, holds in said if holds)
+
+
+def _speeds(axis: Axes, layout: style.Layout, rows: pd.DataFrame, names: Mapping[str, str]) -> None:
+    """Against the global batch, a colour each series. `names`: series -> its label."""
     labels = []
     for place, (name, colour) in enumerate(zip(names, style.style_colours(len(names)), strict=True)):
         ours = rows[rows.series == name].sort_values("global_batch")
@@ -510,13 +527,11 @@ def _speeds(axis: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
         for column, dashes, marker in (("samples_per_second", "--", "s"), ("goodput", "-", "o")):
             axis.plot(at, ours[column], color=colour, linestyle=dashes, marker=marker, markersize=3.5, linewidth=1.2)
             _bars(axis, at, ours, column, colour)
-        labels.append(EndLabel(float(at.iloc[-1]), float(ours.goodput.iloc[-1]), name, colour))
-    axis.set_title("throughput (dashed) and goodput", loc="left")
+        labels.append(EndLabel(float(at.iloc[-1]), float(ours.goodput.iloc[-1]), names[name], colour))
     axis.set_ylim(bottom=0)
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}"))
-    batch_axis(axis, sorted(set(rows.global_batch)))
-    axis.set_xlabel("global batch")
-    style.end_labels(axis, labels, HEIGHT)
+    _batch_axis(axis, sorted(set(rows.global_batch)))
+    style.end_labels(axis, labels, layout.panel_height)
 
 
 def _bars(axis: Axes, at: pd.Series, rows: pd.DataFrame, column: str, colour: str) -> None:
@@ -525,15 +540,33 @@ def _bars(axis: Axes, at: pd.Series, rows: pd.DataFrame, column: str, colour: st
             axis.plot([x, x], [low, high], color=colour, linewidth=1.0)
 
 
-def _samples(axis: Axes, recipe: BatchRecipe, label: str, colour: str, several: bool) -> list[EndLabel]:
-    """Points, the fitted curve, and vertical lines at the critical batch and the noise scale. The labels to write."""
+def _samples(axis: Axes, _: style.Layout, found: Sequence[BatchRecipe], labels: Sequence[str], named: bool) -> None:
+    """Points, fitted curves, and vertical lines, which a key beside the panel names where they are `named`."""
+    for recipe, label, colour in zip(found, labels, style.style_colours(len(found)), strict=True):
+        _points(axis, recipe, label, colour)
+        for text, (at, dashes) in _verticals(recipe).items():
+            axis.axvline(at, color=colour, linestyle=dashes, linewidth=1.1, zorder=1, label=text if named else "")
+    batches = sorted({batch for recipe in found for batch in recipe.samples})
+    _batch_axis(axis, batches)
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_minor_locator(NullLocator())
+    thousands = FuncFormatter(lambda value, _: f"{value / 1000:,g} k" if value >= 1000 else number(value))
+    axis.yaxis.set_major_formatter(thousands)
+    least, most = axis.get_xlim()  # a critical batch far from what was trained does not squeeze it
+    axis.set_xlim(max(least, batches[0] / REACH), min(most, batches[-1] * REACH))
+    if axis.get_legend_handles_labels()[1]:
+        axis.legend(loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0, frameon=False, fontsize=style.SMALL)
+
+
+def _points(axis: Axes, recipe: BatchRecipe, label: str, colour: str) -> None:
     batches = sorted(recipe.samples)
     for batch in batches:
         least, most = recipe.samples[batch].bounds()
         if least is not None and most is not None:
             axis.plot([batch, batch], [least, most], color=colour, linewidth=1.2, zorder=3)
     values = [recipe.samples[batch].value for batch in batches]
-    axis.plot(batches, values, color=colour, linestyle="", marker="o", markersize=4.5, zorder=4)
+    axis.plot(batches, values, color=colour, linestyle="", marker="o", markersize=4.5, zorder=4, label=label)
     if isinstance(recipe.curve, Curve):
         at = np.geomspace(batches[0], batches[-1], CURVE_POINTS)
         line = [recipe.curve.samples(batch) for batch in at]
@@ -541,36 +574,13 @@ def _samples(axis: Axes, recipe: BatchRecipe, label: str, colour: str, several: 
         low, high = np.array(bounds, dtype=float).T  # None as nan
         axis.plot(at, [one.value for one in line], color=colour, linewidth=1.3, zorder=2)
         axis.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-    axis.set_title("samples to the target", loc="left")
-    axis.set_xlabel("global batch")
-    _vertical(axis, recipe, colour, several)
-    return [EndLabel(batches[-1], values[-1], label, colour)]
 
 
-def _vertical(axis: Axes, recipe: BatchRecipe, colour: str, several: bool) -> None:
-    """The critical batch size and the gradient noise scale, with what they are in the panel's legend."""
-    curve = recipe.curve
-    if isinstance(curve, Curve) and curve.critical is not None:
-        axis.axvline(
-            curve.critical,
-            color=colour,
-            linestyle="--",
-            linewidth=1.0,
-            zorder=1,
-            label=f"critical batch: {critical(curve).replace(' samples', '')}",
-        )
-        if curve.low is not None and curve.high is not None:
-            axis.axvspan(curve.low, curve.high, color=colour, alpha=0.1, linewidth=0, zorder=0)
-    noise = recipe.noise
-    if noise.scale is not None:
-        axis.axvline(
-            noise.scale,
-            color=colour if several else style.DARK,
-            linestyle=":",
-            linewidth=1.2,
-            zorder=1,
-            label=f"noise scale: {text_of(noise.scale, noise.low, noise.high)}",
-        )
+def _batch_axis(axis: Axes, batches: Sequence[int]) -> None:
+    """Global batches on a logarithmic x axis, with a tick at each."""
+    axis.set_xscale("log")
+    axis.set_xticks(list(batches), [str(batch) for batch in batches])
+    axis.xaxis.set_minor_locator(NullLocator())
 
 
 def _short_name(recipe: BatchRecipe, results: Results, found: Sequence[BatchRecipe]) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from analysis import findings
 from analysis.findings import NOTE, Evidence, Finding
@@ -372,8 +373,10 @@ def remedies_listing(results: Results) -> Listing | None:
     return notes.listing(results, "What would help most", header, rows, lines, signs=True)
 
 
-ROW = 0.2  # inches
-WIDTH = 3.6
+# One step of each configuration, part by part, in milliseconds: all bars have one scale, so that they compare.
+
+ROW, KEY_ROW = 0.2, 0.16  # inches of a row; of a line of the key
+WIDTH = 3.2
 MOST_ROWS = 40
 NAMES = {
     COMPUTE: "computing",
@@ -401,7 +404,6 @@ COLOURS = {
     AVERAGE: "#6b3d00",  # communication's orange, pale and dark
 }
 PALE = (LAUNCH, OTHER, FIND)  # colours on which white cannot be read
-LEAST_NUMBER = 0.065  # of a step: a part as wide as its own number
 
 
 def draw(results: Results) -> dict[str, Figure]:
@@ -420,49 +422,62 @@ def _figure(model: str, every: Sequence[Bottleneck], results: Results) -> Figure
     batch = attribution.usual_batch([bottleneck.row for bottleneck in every])
     ours = [bottleneck for bottleneck in every if bottleneck.row["batch"] == batch]
     shown = sorted(ours, key=lambda bottleneck: int(bottleneck.row["series_order"]))[:MOST_ROWS]
-    present = [kind for kind in SHARES if any(bottleneck.shares.get(kind, 0.0) >= 0.001 for bottleneck in shown)]
-    names = [str(bottleneck.row["series"]) for bottleneck in shown]
-    texts = [
-        f"{three_digits(1000 * samples_of_step(bottleneck.row) / float(bottleneck.row['samples_per_second']))} ms"
-        for bottleneck in shown
-    ]
-    beside = max(style.inches(text, style.SMALL) for text in texts)
+    present = [kind for kind in SHARES if any(bottleneck.shares.get(kind) for bottleneck in shown)]
+    names, shared = style.told_apart([str(bottleneck.row["series"]) for bottleneck in shown])
+    seconds = [samples_of_step(one.row) / float(one.row["samples_per_second"]) for one in shown]
+    texts = [f"{three_digits(1000 * each)} ms" for each in seconds]
     key = [NAMES[kind] for kind in present]
+    columns = max(1, int(WIDTH / (0.4 + max(style.inches(name, style.SMALL) for name in key))))
+    below = 0.5 + -(-len(key) // columns) * KEY_ROW
     layout = style.Layout(
         panel_width=WIDTH,
-        panel_height=max(len(shown), len(key)) * ROW + 0.1,
+        panel_height=len(shown) * ROW + 0.1,
         left=0.25 + max(style.inches(name, style.SMALL) for name in names),
-        gutters=(0.75 + beside + style.gutter(key),),
-        below=0.46,
+        gutters=(style.gutter(texts),),
+        below=below,
         above=0.2,
     )
-    what = "Shares of a step, from instrumented steps; beside them the time of a timed step."
+    what = "Parts of a timed step, in proportion to those of instrumented steps."
     if LAUNCH in present:
         what += " Fixed part: the intercept of a line through the batch sizes."
     if MIXED in present:
         what += " Computing or communication: a framework that communicates inside forward or backward."
+    what += style.all_of(shared)
     what += attribution.left_out(len(shown), len(ours), len(every), "series", "bottleneck")
     title = f"Where a step goes: {model}, batch {batch} ({results.study.name})"
     sheet = style.sheet(1, 1, layout, title, [what, f"{notes.source(results)}."])
     axis, _ = sheet.at(0)
-    _panel(axis, shown, names, texts)
-    style.colour_key(axis, [(COLOURS[kind], NAMES[kind]) for kind in present], 72 * (beside + 0.4), ROW * 72, gap=11)
+    _panel(axis, shown, seconds)
+    style.name_rows(axis, names, texts, right=1.03)
+    axis.legend(
+        handles=[Patch(color=COLOURS[kind], label=NAMES[kind]) for kind in present],
+        loc="upper left",
+        bbox_to_anchor=(-0.02, -0.45 / layout.panel_height),
+        ncols=columns,
+        frameon=False,
+        fontsize=style.SMALL,
+        handlelength=1.0,
+        borderaxespad=0.0,
+    )
     return sheet.figure
 
 
-def _panel(axis: Axes, shown: Sequence[Bottleneck], names: Sequence[str], texts: Sequence[str]) -> None:
-    for index, bottleneck in enumerate(shown):
+def _panel(axis: Axes, shown: Sequence[Bottleneck], seconds: Sequence[float]) -> None:
+    """`seconds`: of a step. All bars have one scale."""
+    longest = 1000 * max(seconds)
+    for index, (bottleneck, each) in enumerate(zip(shown, seconds, strict=True)):
         at = 0.0
         for kind in SHARES:
-            share = bottleneck.shares.get(kind, 0.0)
-            if not share:
+            part = 1000 * each * bottleneck.shares.get(kind, 0.0)
+            if not part:
                 continue
-            axis.barh(index, 100 * share, left=100 * at, height=0.72, color=COLOURS[kind], linewidth=0, zorder=3)
-            if share >= LEAST_NUMBER:
+            axis.barh(index, part, left=at, height=0.72, color=COLOURS[kind], linewidth=0, zorder=3)
+            text = three_digits(part)
+            if style.inches(text, style.SMALL, bold=True) + 0.06 < WIDTH * part / longest:
                 axis.text(
-                    100 * (at + share / 2),
+                    at + part / 2,
                     index,
-                    f"{100 * share:.0f}",
+                    text,
                     ha="center",
                     va="center_baseline",
                     fontsize=style.SMALL,
@@ -470,11 +485,11 @@ def _panel(axis: Axes, shown: Sequence[Bottleneck], names: Sequence[str], texts:
                     weight="bold",
                     zorder=4,
                 )
-            at += share
-    axis.set_xlim(0, 100)
-    style.name_rows(axis, names, texts, right=1.03)
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
-    axis.set_xlabel("share of a step")
+            at += part
+    axis.set_xlim(0, longest)
+    axis.xaxis.set_major_locator(MaxNLocator(5))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_xlabel("milliseconds of a step")
     axis.grid(False)
 
 

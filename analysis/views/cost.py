@@ -224,9 +224,9 @@ LOGARITHMIC_FROM = 8  # largest over smallest
 
 
 def draw(results: Results) -> Figure | None:
-    """The figure, or None where no model has two configurations to choose between."""
+    """The figure, or None where no model has two configurations to choose between, or where cost is time."""
     of_model = {model: points(results, model) for model in results.models}
-    panels = [(model, ours) for model, ours in of_model.items() if len(ours) > 1]
+    panels = [(model, ours) for model, ours in of_model.items() if _differ(ours)]
     if not panels:
         return None
     most = max(point.cost for _, ours in panels for point in ours)
@@ -249,6 +249,12 @@ def draw(results: Results) -> Figure | None:
         left=style.left_of([f"{most:,.4g}0"]),
         below=0.46,
     )
+
+
+def _differ(ours: Sequence[CostPoint]) -> bool:
+    """True where a second costs more in one configuration than in another: otherwise the fastest is the cheapest."""
+    rates = [point.cost / point.of.seconds for point in ours]
+    return len(rates) > 1 and max(rates) > (1 + 1e-9) * min(rates)
 
 
 def _panel(axis: Axes, layout: style.Layout, ours: Sequence[CostPoint]) -> None:
@@ -301,10 +307,12 @@ def _name(point: CostPoint) -> str:
 
 
 def _footnote(panels: Sequence[tuple[str, Sequence[CostPoint]]], results: Results) -> list[str]:
-    what = (
-        "Of a million samples. Filled, with the line: nothing is both faster and cheaper. Hollow: what beats it is "
-        "tied with it (95 %). Small and grey: beaten."
-    )
+    places = {point.place for _, ours in panels for point in ours}
+    what = "Of a million samples. Filled, with the line: nothing is both faster and cheaper."
+    if PERHAPS in places:
+        what += " Hollow and blue: too close to call."
+    if BEATEN in places:
+        what += " Small and grey: another is faster and cheaper."
     if any(point.of.price is None for _, ours in panels for point in ours):
         what += " No price is set: cost is in worker-hours."
     if any(sum(point.place != BEATEN for point in ours) > len(_labelled(ours)) for _, ours in panels):
@@ -319,7 +327,10 @@ VIEW = View(
         Drawing(
             "pareto",
             draw,
-            gap=Gap("No figure of cost against time", "it needs two comparable configurations"),
+            gap=Gap(
+                "No figure of cost against time",
+                "it needs two comparable configurations, in which a second does not cost the same",
+            ),
         ),
     ),
 )

@@ -468,20 +468,22 @@ def draw_pointing(results: Results) -> dict[str, Figure]:
 def _pointing_sheet(results: Results, model: str, rows: pd.DataFrame) -> Figure:
     kinds = list(dict.fromkeys(rows.freeze[rows.configuration != ""]))
     layout = style.Layout(
-        panel_width=2.6,
+        panel_width=2.3,
         panel_height=ROW * len(POINTING_NAMES),
-        left=style.left_of(POINTING_NAMES) - 0.35,
+        left=0.15,
+        first_left=0.1 + max(style.inches(name, style.SMALL) for name in POINTING_NAMES),
         gutters=(0.1, 0.25),
         above=0.62,
     )
     videos, models = int(rows.videos.max()), rows[rows.configuration != ""]
     fewest, most_seeds = int(models.seeds.min()), int(models.seeds.max())
     seeds = f"{most_seeds}" if fewest == most_seeds else f"{fewest} to {most_seeds}"
+    chance, centre = (" and ".join(f"{value:.2f}" for value in _without(rows, method)) for method in (CHANCE, CENTRE))
     footnote = [
         f"Share of maps whose highest cell has a part of the instrument in it: mean of {videos} test videos, {seeds} "
-        f"seed{'s' * (most_seeds != 1)}, bars: 95 % interval over the videos; below it each video.",
-        "Lines: what needs no model. Dashed: a place chosen at random; dotted: the frame's centre. Hidden channel "
-        "(F12): what a published study showed, of the least likely class.",
+        f"seed{'s' * (most_seeds != 1)}; bars: 95 % interval over the videos; small dots: each video.",
+        f"Lines need no model. Dashed: a place chosen at random ({chance}); dotted: the frame's centre ({centre}). "
+        "Hidden channel (F12): the least likely class, as a published study showed it.",
         f"{notes.source(results)}.",
     ]
     sheet = style.sheet(
@@ -514,8 +516,8 @@ def _pointing_sheet(results: Results, model: str, rows: pd.DataFrame) -> Figure:
 def _panel(results: Results, axis: Axes, rows: pd.DataFrame, freeze: str, colours: list[str]) -> None:
     ours = rows[(rows.freeze == freeze) & (rows.configuration != "")]
     for method, dashes in ((CHANCE, "--"), (CENTRE, ":")):
-        for value in rows.loc[rows.method == method, "mask"]:
-            axis.axvline(float(value), color=style.DARK, linestyle=dashes, linewidth=1.0, zorder=1)
+        for value in _without(rows, method):
+            axis.axvline(value, color=style.DARK, linestyle=dashes, linewidth=1.0, zorder=1)
     for row in ours.to_dict("records"):
         marker, place = LOOKS[row["weights"] != RANDOM]
         y = OF_A_MODEL.index(row["method"]) + (place - 0.5) * 2 * DODGE
@@ -542,6 +544,11 @@ def _handles(rows: pd.DataFrame, colours: list[str]) -> list[Line2D]:
         label = "random weights" if weights == RANDOM else f"pre-trained ({weights})"
         handles.append(Line2D([], [], linestyle="", marker=marker, color=colours[place], markersize=5.5, label=label))
     return handles
+
+
+def _without(rows: pd.DataFrame, method: str) -> list[float]:
+    """The shares that this method has without a model."""
+    return [float(value) for value in rows.loc[rows.method == method, "mask"]]
 
 
 def _highest(results: Results, rows: pd.DataFrame) -> float:

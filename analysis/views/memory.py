@@ -247,14 +247,19 @@ def _family(rows: Sequence[ConfigurationRow], searches: Sequence[ConfigurationRo
 
 MOST_LABELS = 16
 LOGARITHMIC_FROM = 25  # largest over smallest peak of a panel
+FEWEST_SIZES = 3  # for a line that could be wrong: through two points there always is one
+
+
+def _drawn_line(family: BatchFamily) -> tuple[float, float] | None:
+    return family.line if len(set(family.batches)) >= FEWEST_SIZES else None
 
 
 def draw(results: Results) -> Figure | None:
-    """The figure, or None where memory was measured at one batch size only and was never exhausted."""
+    """The figure, or None where no series has a line (FEWEST_SIZES) and memory was never exhausted."""
     every = {}
     for model in results.models:
         ours = families(results, model)
-        if any(family.rows for family in ours) and any(len(family.batches) > 1 or family.out for family in ours):
+        if any(family.rows for family in ours) and any(_drawn_line(family) or family.out for family in ours):
             every[model] = ours
     if not every:
         return None
@@ -292,12 +297,12 @@ def _panel(
         ours = look[family.series]
         dodge = (index - (len(shown) - 1) / 2) * min(0.02, 0.12 / len(shown)) * span  # many hold the same
         x, peaks = np.log2(np.array(family.batches, dtype=float)), np.array(family.peaks) / 1e6
-        if family.line:
+        if line := _drawn_line(family):
             ahead = max(family.batches[-1], family.smallest_out or 0)
             along = np.geomspace(family.batches[0], ahead, 60)
             axis.plot(
                 np.log2(along) + dodge,
-                (family.line[0] + family.line[1] * along) / 1e6,
+                (line[0] + line[1] * along) / 1e6,
                 color=ours.colour,
                 linewidth=1.0,
                 linestyle=ours.dashes,
@@ -313,8 +318,9 @@ def _panel(
             markerfacecolor="white" if ours.hollow else ours.colour,
             markeredgecolor=ours.colour,
         )
-        if family.smallest_out is not None and (at := family.bytes_at(family.smallest_out)):
-            style.cross(axis, math.log2(family.smallest_out) + dodge, at / 1e6, ours.colour, False)
+        if family.smallest_out is not None and line:
+            needed = (line[0] + line[1] * family.smallest_out) / 1e6
+            style.cross(axis, math.log2(family.smallest_out) + dodge, needed, ours.colour, False)
         if family.series in named:
             labels.append(EndLabel(float(x[-1] + dodge), float(peaks[-1]), family.series, ours.colour))
     _scale(axis, shown)
@@ -325,7 +331,8 @@ def _panel(
 
 def _scale(axis: Axes, shown: Sequence[BatchFamily]) -> None:
     """From 0, unless that would press the small ones together."""
-    needed = [family.bytes_at(family.smallest_out) or 0.0 for family in shown if family.smallest_out is not None]
+    out = [(family, family.smallest_out) for family in shown if family.smallest_out and _drawn_line(family)]
+    needed = [family.bytes_at(batch) or 0.0 for family, batch in out]
     most = max([peak for family in shown for peak in family.peaks] + needed) / 1e6
     least = min(peak for family in shown for peak in family.peaks) / 1e6
     logarithmic = most > LOGARITHMIC_FROM * least
@@ -354,15 +361,18 @@ def _failures(families: Sequence[BatchFamily], look: dict[str, SeriesLook]) -> l
 
 def _footnote(every: dict[str, list[BatchFamily]], results: Results) -> list[str]:
     shown = [family for families in every.values() for family in families]
-    what = "Points: the largest peak of a worker over the repeats. Lines: fixed + per sample x batch, fitted."
-    if any(family.smallest_out is not None for family in shown):
-        what += (
-            " Crosses: out of memory; on a line, what it would have needed. What memory can hold lies between the last "
-            "point and the cross."
-        )
-    if any(family.implied for family in shown):
-        what += " Hollow: not run, as a smaller batch was out of memory."
-    return [what, f"{notes.source(results)}."]
+    lines = [family for family in shown if _drawn_line(family)]
+    said = (
+        ("Points: the largest peak of a worker over the repeats.", True),
+        (f"Lines: fixed + per sample x batch, fitted to {FEWEST_SIZES} sizes or more.", bool(lines)),
+        ("Crosses: out of memory.", any(family.out for family in shown)),
+        (
+            "A cross on a line: what it would have needed. Memory ends between the last point and that cross.",
+            any(family.smallest_out is not None for family in lines),
+        ),
+        ("Hollow: not run, as a smaller batch was out of memory.", any(family.implied for family in shown)),
+    )
+    return [" ".join(text for text, holds in said if holds), f"{notes.source(results)}."]
 
 
 def frontier_table(results: Results) -> pd.DataFrame:
@@ -435,6 +445,7 @@ VIEW = View("What fills a worker's memory?", (ModelTable("memory", listing, meas
 
 
 NO_BATCHES = "peak memory was not measured at several batch sizes"
+NO_LINE = f"it needs peak memory at {FEWEST_SIZES} batch sizes, or one that was out of memory"
 FRONTIER = View(
     "Which batch sizes fit into memory?",
     (
@@ -447,5 +458,5 @@ FRONTIER = View(
             Gap("Memory against batch: not known", NO_BATCHES),
         ),
     ),
-    (Drawing("frontier", draw, gap=Gap("No figure of memory against batch", NO_BATCHES)),),
+    (Drawing("frontier", draw, gap=Gap("No figure of memory against batch", NO_LINE)),),
 )

@@ -180,8 +180,8 @@ def draw(results: Results) -> dict[str, Figure]:
     rows = [list(_lines(sizes[sizes.collective == name], probes)) for name in present]
     layout = style.Layout(
         left=style.left_of(["100 MB/s"]),
-        panel_width=2.5,
-        panel_height=1.9,
+        panel_width=2.0,
+        panel_height=1.7,
         below=0.46,
         gutters=(0.35, style.gutter(line.name for lines in rows for line in lines)),
     )

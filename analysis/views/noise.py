@@ -386,12 +386,12 @@ def _steps(results: Results) -> dict[str, pd.DataFrame]:
 
 def _figure(model: str, batch: int, every: Sequence[RepeatSpread], of: int, results: Results) -> Figure:
     shown = every[:MOST_ROWS]
-    names = [str(one.row["series"]) for one in shown]
+    names, shared = style.told_apart([str(one.row["series"]) for one in shown])
     texts = [(f"{three_digits(1000 * one.median_seconds)} ms", f"{100 * one.slow:+.0f} %") for one in shown]
     most = max(min(len(one.repeats), MOST_REPEATS) for one in shown)
     first = 0.2 + max(style.inches(text, style.SMALL) for text, _ in [*texts, HEADINGS])
     layout = style.Layout(
-        panel_width=3.6,
+        panel_width=2.8,
         panel_height=len(shown) * max(ROW, REPEAT * most + 0.07) + 0.1,
         above=0.34,
         below=0.45,
@@ -399,7 +399,7 @@ def _figure(model: str, batch: int, every: Sequence[RepeatSpread], of: int, resu
         gutters=(first + 0.3 + style.inches(HEADINGS[1], style.SMALL),),
     )
     title = f"Step times: {model}, batch {batch} ({results.study.name})"
-    sheet = style.sheet(1, 1, layout, title, _footnote(shown, every, of, results))
+    sheet = style.sheet(1, 1, layout, title, _footnote(shown, every, of, shared, results))
     axis, _ = sheet.at(0)
     low, high = _bounds(shown)
     _lines(axis, shown, high)
@@ -412,9 +412,9 @@ def _figure(model: str, batch: int, every: Sequence[RepeatSpread], of: int, resu
     axis.set_yticks(range(len(names)), names)
     axis.tick_params(axis="y", length=0)
     axis.yaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.3g} %" if value else "median"))
-    axis.set_xlabel("seconds of a step, against the median of its configuration")
+    axis.set_xlabel("step time relative to the median")
     axis.grid(False, axis="y")
     return sheet.figure
 
@@ -470,13 +470,18 @@ def _beside(
         )
 
 
-def _footnote(shown: Sequence[RepeatSpread], every: Sequence[RepeatSpread], of: int, results: Results) -> list[str]:
+def _footnote(
+    shown: Sequence[RepeatSpread], every: Sequence[RepeatSpread], of: int, shared: Sequence[str], results: Results
+) -> list[str]:
     what = (
-        "A line a repeat: 5 to 95 % of its timed steps, of the slowest rank; thick: 25 to 75 %; tick: the median; "
-        "grey: from the 99th percentile to the slowest. 1 in 100: how much that percentile is above the median, "
-        "at least."
+        "Each line is one repeat: timed steps of the slowest rank, relative to the median step of the configuration. "
+        "Thin: 5 to 95 %; thick: 25 to 75 %; black tick: the median. Grey: a tick at the 99th percentile, a dot at the "
+        "slowest step. 1 in 100: how much slower the slowest hundredth is, at least."
     )
+    far = any((one.repeats.most > _bounds(shown)[1]).any() for one in shown)
     further = (
+        (far, " Triangles: beyond the axis."),
+        (bool(shared), style.all_of(shared)),
         (any(len(one.repeats) > MOST_REPEATS for one in shown), f" The first {MOST_REPEATS} repeats."),
         (len(every) > len(shown), f" The first {len(shown)} of {len(every)} series."),
         (of > len(every), " Other batch sizes: samples.npz."),
@@ -563,7 +568,7 @@ def drift_text(moved: Drift | None) -> str:
 
 
 SHORT = 2.0  # hours; below, the axis is in minutes
-SENTINEL = "the sentinel"
+SENTINEL = "the drift check"
 
 
 def draw_drift(results: Results) -> dict[str, Figure]:
@@ -580,9 +585,9 @@ def draw_drift(results: Results) -> dict[str, Figure]:
         above=0.16,
         gutters=(style.gutter([SENTINEL]) if runs.sentinel.any() else 0.2,),
     )
-    lines = ["Points: samples per second of one run, against the mean of all repeats of its configuration."]
+    lines = ["Points: samples/s of one run, relative to the mean of all repeats of its configuration."]
     lines += [f"Shaded: {floor_text(least)}"] if least is not None else []
-    lines += [f"Line: {drift_text(moved)}" if moved is not None else drift_text(moved), f"{notes.source(results)}."]
+    lines += [f"{'Dark line: ' * (moved is not None)}{drift_text(moved)}", f"{notes.source(results)}."]
     sheet = style.sheet(1, 1, layout, f"The machine over the sweep: {results.study.name}", lines)
     axis, _ = sheet.at(0)
     scale, unit = (60.0, "minutes") if runs.hours.max() < SHORT else (1.0, "hours")
@@ -596,9 +601,9 @@ def draw_drift(results: Results) -> dict[str, Figure]:
         axis.plot(at[ours], relative[ours], marker="D", markersize=4, color=orange, linewidth=1.0, zorder=3)
         labels.append(EndLabel(float(at[ours][-1]), float(relative[ours][-1]), SENTINEL, orange))
     if moved is not None:
-        trend = np.expm1(np.log1p(moved.total) * (runs.place.to_numpy(float) - 0.5))
-        axis.plot(at, trend, color=style.DARK, linestyle="-" if moved.found else ":", linewidth=1.2, zorder=4)
-    style.name_y(axis, "against its own mean", layout)
+        trend = np.expm1(np.log1p(moved.total) * (runs.place - 0.5)).groupby(at).mean()  # a launch begins all its runs
+        axis.plot(trend.index, trend, color=style.DARK, linestyle="-" if moved.found else ":", linewidth=1.2, zorder=4)
+    style.name_y(axis, "relative to the mean", layout)
     axis.set_xlabel(f"{unit} since the first run began")
     axis.grid(False, axis="x")
     axis.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
@@ -615,7 +620,7 @@ VIEW = View(
             "drift",
             draw_drift,
             section="trust",
-            gap=Gap("No drift figure", "too few repeats, or none of a sentinel (`sentinel:` of a study file)"),
+            gap=Gap("No drift figure", "too few repeats, or none of a drift check (`drift_check:` of a study file)"),
         ),
     ),
 )

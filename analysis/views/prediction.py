@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -351,10 +352,10 @@ def _best(expected: Sequence[Expected], results: Results) -> Iterator[str]:
             )
 
 
-# Predicted efficiency against workers, and under it what of a step is exposed communication: a figure for each model,
-# a column of panels for each way of sharing gradients, a line for each algorithm; what was measured as open diamonds.
+# Predicted efficiency against workers, and beside it the share of a step that is exposed communication: a figure for
+# each model, two panels for each way of sharing gradients, a line for each algorithm; measurements as open diamonds.
 
-ACROSS, MOST_COLUMNS = 3, 9  # panels of a row; of a model: tables/prediction.md has all
+MOST_COLUMNS = 9  # pairs of panels of a model: tables/prediction.md has all
 EFFICIENCY, EXPOSED = "efficiency", "exposed share of a step"
 
 
@@ -373,50 +374,47 @@ def _figure(model: str, predictions: Sequence[Prediction], checked: Sequence[Che
     every: dict[str, list[Prediction]] = {}
     for prediction in predictions:
         every.setdefault(f"{prediction.target.label}, {prediction.allreduce}", []).append(prediction)
-    titles = list(every)[:MOST_COLUMNS]
-    columns = [every[title] for title in titles]
-    across = 2 if len(columns) == 4 else min(len(columns), ACROSS)
-    deep = -(-len(columns) // across)
-    names = [prediction.algorithm for prediction in predictions]
-    algorithms = list(dict.fromkeys(names))
+    shown = list(every.items())[:MOST_COLUMNS]
+    algorithms = list(dict.fromkeys(prediction.algorithm for prediction in predictions))
     colours = dict(zip(algorithms, style.style_colours(len(algorithms)), strict=True))
     words = [name.replace("_", " and ") for name in algorithms]
-    layout = style.Layout(
-        panel_width=2.3,
+    what = "Weak scaling. Exposed: the time that communication adds to a step."
+    if any(prediction.efficiency.low is not None for prediction in predictions):
+        what += " Bars: 95 %, from the repeats of one worker and the fit of the network; not the model's own error."
+    measured = {id(one.prediction) for one in checked if one.as_shown}
+    if any(id(prediction) in measured for _, column in shown for prediction in column):
+        what += " Diamonds: measured."
+    if len(every) > len(shown):
+        what += f" The first {len(shown)} of {len(every)} combinations; tables/ has all."
+    return style.figure_of(
+        f"Predicted efficiency of {model}: {results.study.name}",
+        [
+            style.Panel(
+                title if name == EFFICIENCY else "",
+                partial(_panel, column=column, efficiency=name == EFFICIENCY, colours=colours, checked=checked),
+                x="workers",
+                y=name,
+                labels=words,
+            )
+            for title, column in shown
+            for name in (EFFICIENCY, EXPOSED)
+        ],
+        [what, *networks(predictions), f"{notes.source(results)}."],
+        2,
+        panel_width=2.1,
         panel_height=1.9,
         left=0.78,
         below=0.46,
-        gutters=tuple(style.gutter(words, titles[place::across], 2.3) for place in range(across)),
     )
-    what = "Weak scaling. Exposed: what communication adds to a step."
-    if any(prediction.efficiency.low is not None for prediction in predictions):
-        what += " Bars: 95 %, from the repeats of one worker and the fit of the network; not the model's own error."
-    if checked:
-        what += " Diamonds: measured."
-    if len(every) > len(columns):
-        what += f" The first {len(columns)} of {len(every)} combinations; tables/ has all."
-    foot = [what, *networks(predictions), f"{notes.source(results)}."]
-    title = f"Predicted efficiency of {model}: {results.study.name}"
-    sheet = style.sheet(2 * deep, across, layout, title, foot)
-    for index, (title, column) in enumerate(zip(titles, columns, strict=True)):
-        for part, name in enumerate((EFFICIENCY, EXPOSED)):
-            axis, _ = sheet.at((2 * (index // across) + part) * across + index % across)
-            axis.set_title(title, loc="left", weight="bold")
-            style.name_y(axis, name, layout)
-            _panel(axis, column, part == 0, colours, checked, layout)
-    for index in range(len(columns), deep * across):
-        for part in range(2):
-            style.remove(sheet, (2 * (index // across) + part) * across + index % across)
-    return sheet.figure
 
 
 def _panel(
     axis: Axes,
+    layout: style.Layout,
     column: Sequence[Prediction],
     efficiency: bool,
     colours: dict[str, str],
     checked: Sequence[Checked],
-    layout: style.Layout,
 ) -> None:
     workers = sorted({prediction.workers for prediction in column})
     at = {count: float(np.log2(count)) for count in workers}
@@ -437,7 +435,6 @@ def _panel(
     axis.set_ylim(0, 1.08 if efficiency else None)
     axis.yaxis.set_major_locator(MaxNLocator(5))
     axis.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, decimals=None, symbol=" %"))
-    axis.set_xlabel("workers")
     axis.grid(False, axis="x")
     style.ticks(axis, list(at.values()), [f"{count:,}" for count in workers], layout.panel_width)
     style.end_labels(axis, labels, layout.panel_height)

@@ -334,10 +334,12 @@ def draw(results: Results) -> Figure | None:
     footnote = (
         "Lines: the fastest matrix product and the fastest copy that any run of the study measured on such a device. "
         "Model FLOPs: 3 x forward. Intensity: by the bytes that operators read and wrote, or an estimate of them. "
-        "Larger batches lie further right."
+        "A point for each batch size."
     )
     if any((used.share or 0.0) > 1.0 for used in every):
         footnote += " Points above the roof: training exceeded the microbenchmark."
+    if any(look[str(used.row["series"])].hollow for used in every):
+        footnote += " Hollow and grey: not comparable."
     return style.figure_of(
         f"Roofline: {results.study.name}",
         [

@@ -183,7 +183,7 @@ def _step(step: Returned) -> str:
     return f"{step.before} to {step.after}: {100 * step.share:.0f} %{bounds}"
 
 
-MOST_PANELS, ACROSS = 9, 3
+MOST_PANELS = 9
 POINTS = 60
 IDEAL = "ideal"
 
@@ -214,12 +214,16 @@ def _figure(model: str, every: Sequence[tuple[Extrapolation, Knee]], results: Re
             for beyond, turn in shown
         ],
         _footnote(shown, every, results),
-        2 if len(shown) == 4 else ACROSS,
-        panel_width=2.3,
+        panel_width=2.1,
         panel_height=2.1,
         left=style.left_of([f"{10 * most:,.0f}"]),
         below=0.46,
     )
+
+
+def _limit_shown(beyond: Extrapolation, turn: Knee) -> bool:
+    """True where the scaling limit lies on the axis."""
+    return bool(beyond.compared.family.workers.min() <= turn.workers <= beyond.farthest(FARTHEST))
 
 
 def _panel(axis: Axes, layout: style.Layout, beyond: Extrapolation, turn: Knee) -> None:
@@ -234,7 +238,7 @@ def _panel(axis: Axes, layout: style.Layout, beyond: Extrapolation, turn: Knee) 
     axis.plot(along, alone * along, color=style.GREY, linewidth=0.9, linestyle="--", zorder=2)
     axis.plot(along, law, color=blue, zorder=3)
     style.interval_line(axis, counts, pd.DataFrame(family.rows), SPEEDS, SeriesLook(style.DARK, dashes=""))
-    if counts.min() <= turn.workers <= along[-1]:
+    if _limit_shown(beyond, turn):
         axis.axvline(turn.workers, color=orange, linewidth=1.2, linestyle=":", zorder=2)
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
@@ -267,8 +271,9 @@ def _footnote(
     bars = ", with 95 % interval between repeats" if bounded else ""
     what = f"Points: measured{bars}. Line: the law with the smallest held-out error. Dashed: linear."
     if any(one.noise.errors is not None for one in compared):
-        what += " Band: 95 %, over the tied laws."
-    what += f" Dotted: the knee, beyond which the marginal efficiency is below {100 * SHARE:.0f} %."
+        what += " Band: 95 %, over all laws that are too close to call."
+    if any(_limit_shown(beyond, turn) for beyond, turn in shown):
+        what += f" Dotted: the scaling limit, beyond which the marginal efficiency is below {100 * SHARE:.0f} %."
     if len(every) > len(shown):
         what += f" The first {len(shown)} of {len(every)} families."
     return [what, f"{notes.source(results)}."]

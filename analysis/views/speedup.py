@@ -17,7 +17,7 @@ from analysis.frames import configurations
 from analysis.frames.configurations import is_pipeline, known
 from analysis.frames.results import ALLREDUCE_ORDER, Results, on_wire, once, words
 from analysis.frames.rows import ConfigurationRow, as_rows
-from analysis.show import notes, style
+from analysis.show import dots, notes, style
 from analysis.show.layout import Table
 from analysis.show.style import DASHES, RATIO, EndLabel, Failure, SeriesLook
 from analysis.text import file_name
@@ -124,67 +124,101 @@ def arrange(data: pd.DataFrame, names: Sequence[str], together: bool) -> list[Wo
     return list(columns.values())
 
 
-# Speed-up and efficiency against workers, with the ideal line: a column of panels for each framework and allreduce
-# precision, a line for each batch size; where those would be many, the precisions of a framework share a panel.
+# With one number of workers beside the baseline's: a row for each configuration, its speed-up as a dot. With more:
+# speed-up and efficiency against workers, with the ideal line: two panels side by side for each framework and allreduce
+# precision, a line for each batch size; where those would be many, the precisions of a framework share the panels.
 
-MANY = 6  # columns of panels beyond which precisions share them, and four stand side by side instead of three
-MOST_PANELS = 16  # of each kind; a study that varies more shows its first ones here and all in its tables
-MOST_IN_ALL = 48  # of all models together, but a row for each
+MANY = 6  # pairs of panels beyond which precisions share them
+MOST_PANELS = 16  # pairs; a study that varies more shows its first ones here and all in its tables
+MOST_IN_ALL = 48  # of all models together, but one for each
 LINEAR_UP_TO = 8  # workers; beyond, both axes are logarithmic so that the small counts stay apart
 SPEEDUP = ("speedup", "speedup_low", "speedup_high")
 EFFICIENCY = ("efficiency", "efficiency_low", "efficiency_high")
+SEVERAL_WORKERS, ONE_WORKER = style.style_colours(2)
+ASIDE = "Not shown: what is not comparable."
 
 
 def draw(results: Results, model: str) -> Figure | None:
-    """The figure for one model, or None where the study claims no speed-up of it."""
+    """The figure for one model, or None where the study claims no speed-up of several workers."""
     everything = results.frame_of(model)
     data = everything[everything.not_comparable.fillna("") == ""]
-    if results.study.baseline is None or data.speedup.isna().all():
+    compared = data[(data.baseline.fillna("") != data.configuration) & data.speedup.notna()]
+    if results.study.baseline is None or not (compared.workers > 1).any():
         return None
-    panels = arrange(data, results.series_keys, together=False)
-    if many := len(panels) > MANY:
-        panels = arrange(data, results.series_keys, together=True)
-    columns = panels[: min(MOST_PANELS, max(4, MOST_IN_ALL // len(results.models)))]
-    if not columns:
-        return None
-    batches = sorted(int(batch) for batch in data.batch.unique())
-    workers = sorted({int(w) for column in columns for w in column.rows.workers})
-    baselines = results.among(data.baseline.dropna())
-    alone = int(baselines.workers.min())  # where the ideal line starts from
     which = results.study.batch_key.replace("_", " ")
     if which != "global batch" and any(is_pipeline(row) for row in results.rows_of(model) if not row["not_comparable"]):
         which += " (pipelines: global batch)"
     what = f"Speed-up over {results.study.baseline_text} at the same {which}; efficiency: over the ratio of workers."
-    if len(panels) > len(columns):
-        what += f" The first {len(columns)} of {len(panels)} combinations; tables/ has all."
     title = f"Speed-up and efficiency of {model}: {results.study.name}"
     intervals = notes.interval_of_speedups(results)
-    footnote = style.footnote(results, everything, what, RATIO, intervals, drawn="Not shown: what is not comparable.")
-    across = min(len(columns), 4 if many else 3)
+    footnote = partial(style.footnote, results, everything, points=RATIO, method=intervals, drawn=ASIDE)
+    if data.workers[data.speedup.notna()].nunique() <= 2:
+        panel, left_out = _rows(results, data)
+        return dots.figure(title, [panel], footnote(what=f"{what} Dashed: linear speed-up.{left_out}"))
+    panels, left_out = _columns(results, data)
+    most = max(len(panel.labels) for panel in panels)
+    height = max(1.9, (most + 1) * style.GAP)
+    what += left_out
+    return style.figure_of(title, panels, footnote(what=what), 2, panel_width=1.9, panel_height=height, below=0.46)
+
+
+def _alone(results: Results, data: pd.DataFrame) -> int:
+    """Workers of the baseline, from which the ideal line starts."""
+    return int(results.among(data.baseline.dropna()).workers.min())
+
+
+def _rows(results: Results, data: pd.DataFrame) -> tuple[dots.DotPanel, str]:
+    """Every configuration but the baselines, the highest speed-up first; and how many are left out, in words."""
+    every = sorted((row for row in as_rows(data) if row["baseline"] != row["configuration"]), key=_place)
+    shown, alone = every[: dots.MOST_ROWS], _alone(results, data)
+    names, shared = style.told_apart([f"{row['series']}, batch {row['batch']}" for row in shown])
+    made = [_dot(name, row) for name, row in zip(names, shown, strict=True)]
+    ideal = {int(row["workers"]) / alone: "--" for row in shown if known(row["speedup"])} | {1.0: "-"}
+    left_out = " Orange: one worker." if any(dot.colour == ONE_WORKER for dot in made) else ""
+    if len(every) > len(shown):
+        left_out += f" The first {len(shown)} of {len(every)} rows; tables/ has all."
+    x, limits = f"speed-up over {results.study.baseline_text}", dots.from_zero(made, *ideal)
+    return dots.DotPanel(", ".join(shared), x, made, limits, ideal), left_out
+
+
+def _place(row: ConfigurationRow) -> float:
+    return -float(row["speedup"]) if known(row["speedup"]) else math.inf
+
+
+def _dot(name: str, row: ConfigurationRow) -> dots.Dot:
+    if not known(row["speedup"]):
+        cross = dots.HOLLOW_CROSS if configurations.implied(row) else dots.CROSS
+        return dots.Dot(name, _speedup_text(row), None, marker=cross)
+    ends = dots.interval(row["speedup_low"], row["speedup_high"])
+    colour = SEVERAL_WORKERS if int(row["workers"]) > 1 else ONE_WORKER
+    return dots.Dot(name, _speedup_text(row), float(row["speedup"]), ends, colour)
+
+
+def _columns(results: Results, data: pd.DataFrame) -> tuple[list[style.Panel], str]:
+    """Two panels for each framework and precision; and how many are left out, in words."""
+    every = arrange(data, results.series_keys, together=False)
+    if len(every) > MANY:
+        every = arrange(data, results.series_keys, together=True)
+    columns = every[: min(MOST_PANELS, max(4, MOST_IN_ALL // len(results.models)))]
+    batches = sorted(int(batch) for batch in data.batch.unique())
+    workers = sorted({int(w) for column in columns for w in column.rows.workers})
+    alone = _alone(results, data)
 
     def panel(column: WorkersColumn, names: tuple[str, str, str]) -> style.Panel:
-        of = list(column.lines(batches))
-        ideal = [count / alone for count in workers] if names is SPEEDUP else [1.0] * len(workers)
-        top = _top(data, names, ideal[-1])
+        of, first = list(column.lines(batches)), names is SPEEDUP
+        ideal = [count / alone for count in workers] if first else [1.0] * len(workers)
         return style.Panel(
-            column.title,
-            partial(_panel, lines=of, names=names, workers=workers, ideal=ideal, top=top),
+            column.title if first else "",
+            partial(_panel, lines=of, names=names, workers=workers, ideal=ideal, top=_top(data, names, ideal[-1])),
             x="workers",
-            y=f"speed-up over {results.study.baseline_text}" if names is SPEEDUP else "efficiency",
+            y=f"speed-up over {results.study.baseline_text}" if first else "efficiency",
             labels=["ideal", *(line.name for line in of)],
-            failures=_failures(of, workers[-1] > LINEAR_UP_TO),
+            failures=() if first else _failures(of, workers[-1] > LINEAR_UP_TO),
         )
 
-    arranged: list[style.Panel] = []
-    for start in range(0, len(columns), across):
-        side_by_side = columns[start : start + across]
-        for names in (SPEEDUP, EFFICIENCY):  # efficiency under its speed-up
-            arranged += [panel(column, names) for column in side_by_side]
-            arranged += [style.Panel()] * (across - len(side_by_side))
-    most = max(len(one.labels) for one in arranged)
-    return style.figure_of(
-        title, arranged, footnote, across, panel_width=2.1, panel_height=max(1.9, (most + 1) * style.GAP), below=0.46
-    )
+    left_out = f" The first {len(columns)} of {len(every)} combinations; tables/ has all."
+    panels = [panel(column, names) for column in columns for names in (SPEEDUP, EFFICIENCY)]
+    return panels, left_out if len(every) > len(columns) else ""
 
 
 def _top(data: pd.DataFrame, names: tuple[str, str, str], ideal: float) -> float:

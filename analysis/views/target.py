@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from scipy import stats
 
 from analysis.frames import configurations
@@ -19,9 +20,8 @@ from analysis.frames.configurations import known, own_algorithm, values_of
 from analysis.frames.results import Results, once
 from analysis.frames.rows import bounded
 from analysis.frames.training import METRICS, SHOWN, brackets
-from analysis.show import notes, style
+from analysis.show import dots, notes, style
 from analysis.show.layout import Listing
-from analysis.show.style import EndLabel
 from analysis.statistics import estimates
 from analysis.statistics.estimates import censored_mean, log_bounds
 from analysis.text import file_name, megabytes, number, with_interval
@@ -401,129 +401,156 @@ def resources_listing(results: Results) -> Listing | None:
     return Listing.from_rows(f"What a training took ({results.heading})", cells, lines)
 
 
-# Training to a result: the metric against seconds, samples and steps, and what a target costs at each batch size.
+# Training to a result, as rows: seconds to the target of each configuration; without a target the seconds of the whole
+# training, and the result on the test set.
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """`target-<model>` of what was trained."""
+    rows = trained_configurations(results)
+    return {
+        f"target-{file_name(str(model))}": _rows(results, str(model), ours)
+        for model, ours in rows.groupby("model", sort=False)
+    }
+
+
+def _rows(results: Results, model: str, rows: pd.DataFrame) -> Figure:
+    aimed, free = rows[rows.target != ""], rows[rows.target == ""]
+    targets = list(dict.fromkeys(aimed.target))
+    tested = [name for name in SHOWN if free[f"test_{name}"].notna().any()][:1]
+    panels = [
+        _panel(results, aimed[aimed.target == target], "seconds_to_target", f"seconds of training to {target}")
+        for target in targets
+    ]
+    if len(free):
+        panels.append(_panel(results, free, "train_seconds", "seconds of the whole training"))
+        panels += [_panel(results, free, f"test_{name}", f"test {name.replace('_', ' ')}") for name in tested]
+    what = ["Seconds of training steps alone: geometric mean over the seeds; bars: 95 % interval (log-normal)."]
+    if len(aimed):
+        what.append("A seed reached the target at some time between two evaluations; the interval covers both.")
+        what += ["Crosses: no mean, for the reason at the right."] * bool(aimed.seconds_to_target.isna().any())
+    if tested:
+        what.append("Test: the model at the end of each training, on the test set, once; mean over the seeds.")
+    title = f"{model}: seconds to {', '.join(targets)}" if targets else f"{model}, trained to a result"
+    footnote = [" ".join(what), *_compared(results, rows), f"{notes.source(results)}."]
+    return dots.figure(f"{title}: {results.study.name}", panels, footnote)
+
+
+def _panel(results: Results, rows: pd.DataFrame, key: str, x: str) -> dots.DotPanel:
+    """The fastest on top."""
+    order = "seconds_to_target" if key == "seconds_to_target" else "train_seconds"
+    made = rows.sort_values(order, na_position="last", kind="stable").to_dict("records")[: dots.MOST_ROWS]
+    names, shared = style.told_apart(notes.named_with_batch(made))
+    every = [_dot(results, row, key, name) for row, name in zip(made, names, strict=True)]
+    limits = dots.around(every) if key.startswith("test_") else dots.from_zero(every)
+    return dots.DotPanel(", ".join(shared), x, every, limits)
+
+
+def _dot(results: Results, row: Mapping[Any, Any], key: str, name: str) -> dots.Dot:
+    named = f"{name} {configurations.sign(results.by_name[row['configuration']])}".rstrip()
+    if not known(row[key]):
+        return dots.Dot(named, _to_target(row, "seconds") or "not known", None, marker=dots.CROSS)
+    text = interval(row, key, 3 if key.startswith("test_") else None)
+    if key == "seconds_to_target" and row["reached"] < row["seeds"]:
+        text += f", {row['reached']} of {row['seeds']} reached it"
+    colour = style.style_colours(1)[0]
+    return dots.Dot(named, text, float(row[key]), dots.interval(row[f"{key}_low"], row[f"{key}_high"]), colour)
+
+
+# The metric against seconds of training: a panel for each configuration, on the same axes, with all others in grey.
 #
 # Every seed is a line of its own: where trainings stop at the target, a mean over those that still run would be
 # biased.
 
-DODGE = 1.04
-AXES = (("seconds", "seconds of training"), ("samples", "samples"), ("steps", "steps"))
+MOST_PANELS = 12
+LOGARITHMIC_FROM = 8  # last evaluations, the latest over the earliest; losses, the largest over the smallest
+OTHERS = "#dcdcdc"
 
 
-def draw(results: Results) -> dict[str, Figure]:
-    """`target-<model>` of what was trained; `target-batch-<model>` where more than one batch size reached a target."""
+def draw_curves(results: Results) -> dict[str, Figure]:
+    """`curves-<model>` of what was trained and evaluated."""
     rows = trained_configurations(results)
-    figures: dict[str, Figure] = {}
-    for model, ours in rows.groupby("model", sort=False):
-        figures[f"target-{file_name(str(model))}"] = _curves(results, str(model), ours)
-        reached = ours[ours.samples_to_target.notna()]
-        if reached.global_batch.nunique() > 1:
-            figures[f"target-batch-{file_name(str(model))}"] = _batches(results, str(model), reached)
-    return figures
+    made = {str(model): _curves(results, str(model), ours) for model, ours in rows.groupby("model", sort=False)}
+    return {f"curves-{file_name(model)}": figure for model, figure in made.items() if figure is not None}
 
 
-def _curves(results: Results, model: str, rows: pd.DataFrame) -> Figure:
+def _curves(results: Results, model: str, rows: pd.DataFrame) -> Figure | None:
     evaluations = results.details.evaluations
-    evaluations = evaluations[evaluations.configuration.isin(rows.configuration)]
+    evaluations = evaluations[evaluations.configuration.isin(rows.configuration) & (evaluations.seconds > 0)]
     texts = sorted(set(rows.target[rows.target != ""]))
     targets = [Target.parse(text) for text in texts if text.partition("=")[0] in DIRECTIONS]
     there = [name for name in (*METRICS, "train_loss") if evaluations[name].notna().any()]
+    if not there:
+        return None
     metric = targets[0].metric if targets else there[0]
-    names = dict(zip(rows.configuration, notes.named_with_batch(rows.to_dict("records")), strict=True))
-    colours = dict(zip(names, style.style_colours(len(names)), strict=True))
-    ticks = [number(value) for value in evaluations[metric].dropna()]
-    layout = style.Layout(
-        left=style.left_of(ticks or ["0.00"]), gutters=(0.15, 0.15, style.gutter(names.values())), above=0.12
+    lines = {
+        str(name): [seed[["seconds", metric]].to_numpy(float) for _, seed in ours.groupby("repeat")]
+        for name, ours in evaluations.groupby("configuration", sort=False)
+    }
+    ended = rows[rows.configuration.isin(list(lines))].sort_values("train_seconds", kind="stable").to_dict("records")
+    names, shared = style.told_apart(notes.named_with_batch(ended))
+    count, axes = min(len(ended), MOST_PANELS), _axes(lines, metric, targets)
+    columns = 2 if count == 4 else min(count, 3)
+    word, on = metric.replace("_", " "), "the samples trained on" if metric == "train_loss" else "validation data"
+    what = f"A panel for each configuration, a line for each seed: {word} on {on}.{style.all_of(shared)}"
+    what += " Grey: all others." * (len(lines) > 1)
+    what += f" Dashed: the target, {', '.join(texts)}." * bool(targets)
+    what += f" The first {count} of {len(ended)} configurations to end." * (len(ended) > count)
+    return style.figure_of(
+        f"{model}: {word} against seconds of training: {results.study.name}",
+        [
+            style.Panel(
+                names[place],
+                partial(_curve, lines=lines, own=str(ended[place]["configuration"]), targets=targets, axes=axes),
+                x="seconds of training" if place + columns >= count else "",
+            )
+            for place in range(count)
+        ],
+        [what, f"{notes.source(results)}."],
+        columns,
+        panel_width=1.45,
+        panel_height=1.1,
+        left=0.55,
+        above=0.22,
+        below=0.28,
+        last_below=0.2,
     )
-    footnote = [
-        f"Each line: one seed, {metric} on {'validation data' if metric != 'train_loss' else 'the samples trained on'} "
-        "at its evaluations. Seconds are of training steps alone.",
-        *([f"Dashed: the target, {', '.join(texts)}."] if targets else []),
-        f"{notes.source(results)}.",
-    ]
-    sheet = style.sheet(1, 3, layout, f"{model}, trained to a result: {results.study.name}", footnote)
-    for index, (key, title) in enumerate(AXES):
-        axis, _ = sheet.at(index)
-        labels: list[EndLabel] = []
-        for name, ours in evaluations.groupby("configuration", sort=False):
-            for _, seed in ours.groupby("repeat"):
-                axis.plot(seed[key], seed[metric], color=colours[name], linewidth=1.0, alpha=0.7, marker=".", ms=3)
-            last = ours.sort_values(key).iloc[-1]
-            labels.append(EndLabel(float(last[key]), float(last[metric]), names[str(name)], colours[name]))
-        for target in targets:
-            axis.axhline(target.value, color=style.DARK, linestyle="--", linewidth=0.9)
-        axis.set_xlabel(title)
-        axis.set_xlim(left=0)
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
-        if index == len(AXES) - 1:
-            style.end_labels(axis, labels, layout.panel_height)
-    style.name_y(sheet.at(0)[0], metric.replace("_", " "), layout)
-    return sheet.figure
 
 
-def _batches(results: Results, model: str, rows: pd.DataFrame) -> Figure:
-    """Samples and steps to the target against the global batch, both logarithmic (Shallue et al., arXiv 1811.03600)."""
-    names = list(dict.fromkeys(rows.series))
-    colours = dict(zip(names, style.style_colours(len(names)), strict=True))
-    layout = style.Layout(left=style.left_of(["100 k"]), gutters=(0.3, style.gutter(names)))
-    footnote = [
-        "Geometric means over the seeds; bars: 95 % interval (log-normal; each seed lies between two "
-        "evaluations, one that never reached it counts as larger).",
-        "Dotted: as many samples, or as many steps fewer, as perfect scaling from the smallest batch would need.",
-        f"{notes.source(results)}.",
-    ]
-    targets = ", ".join(sorted(set(rows.target)))
-    sheet = style.sheet(1, 2, layout, f"{model} to {targets}, by global batch: {results.study.name}", footnote)
-    for index, unit in enumerate(("samples", "steps")):
-        axis, _ = sheet.at(index)
-        labels = [
-            _line(axis, rows[rows.series == name], unit, name, colours[name], DODGE ** (place - (len(names) - 1) / 2))
-            for place, name in enumerate(names)
-        ]
-        first = rows.sort_values("global_batch").iloc[0]
-        ends = [float(rows.global_batch.min()), float(rows.global_batch.max())]
-        start = float(first[f"{unit}_to_target"])
-        perfect = [start, start if unit == "samples" else start * ends[0] / ends[1]]
-        axis.plot(ends, perfect, color=style.GREY, linestyle=":", linewidth=1.0, zorder=1)
-        batch_axis(axis, sorted(set(rows.global_batch)))
-        logarithmic_values(axis, _short)
-        axis.set_xlabel("global batch")
-        axis.set_title(f"{unit} to {targets}", loc="left")
-        if index == 1:
-            style.end_labels(axis, labels, layout.panel_height)
-    style.name_y(sheet.at(0)[0], "to the target", layout)
-    return sheet.figure
+Scale = tuple[bool, tuple[float, float]]  # whether it is logarithmic, and its limits
 
 
-def _line(axis: Axes, rows: pd.DataFrame, unit: str, name: str, colour: str, aside: float) -> EndLabel:
-    """`aside`: what the batch is multiplied by where it is drawn, so that no interval hides another."""
-    ours = rows.sort_values("global_batch")
-    at = ours.global_batch * aside
-    y = ours[f"{unit}_to_target"].to_numpy(float)
-    for x, mean, low, high in zip(at, y, ours[f"{unit}_to_target_low"], ours[f"{unit}_to_target_high"], strict=True):
-        axis.plot([x, x], [low if known(low) else mean, high if known(high) else mean], color=colour, linewidth=1.2)
-    axis.plot(at, y, color=colour, marker="o", markersize=4, linewidth=1.2)
-    return EndLabel(float(at.iloc[-1]), float(y[-1]), name, colour)
+def _axes(lines: Mapping[str, Sequence[np.ndarray]], metric: str, targets: Sequence[Target]) -> tuple[Scale, Scale]:
+    """Scales of the seconds and of the metric, for all panels. `lines`: (evaluations, 2) of each seed."""
+    seeds = [seed for ours in lines.values() for seed in ours]
+    seconds, values = (np.concatenate([seed[:, at] for seed in seeds]) for at in (0, 1))
+    ends = [seed[-1, 0] for seed in seeds]
+    values = np.array([*values[np.isfinite(values)], *(target.value for target in targets)])
+    logarithmic = max(ends) > LOGARITHMIC_FROM * min(ends)
+    x = (0.8 * seconds.min(), 1.25 * seconds.max()) if logarithmic else (0.0, 1.05 * seconds.max())
+    low, high = float(values.min()), float(values.max())
+    if metric.endswith("loss") and low > 0 and high > LOGARITHMIC_FROM * low:
+        return (logarithmic, x), (True, (0.8 * low, 1.25 * high))
+    room = 0.05 * max(high - low, 1e-9)
+    return (logarithmic, x), (False, (low - room, high + room))
 
 
-def batch_axis(axis: Axes, batches: Sequence[int]) -> None:
-    """Global batches on a logarithmic x axis, with a tick at each."""
-    axis.set_xscale("log")
-    axis.set_xticks(list(batches), [str(batch) for batch in batches])
-    axis.xaxis.set_minor_locator(NullLocator())
-
-
-def logarithmic_values(axis: Axes, text: Callable[[float], str]) -> None:
-    """A logarithmic y axis, with ticks at 1, 2 and 5 times the powers of ten."""
-    axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.yaxis.set_minor_locator(NullLocator())
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
-
-
-def _short(value: float) -> str:
-    """`1.5 k` for 1500."""
-    return f"{value / 1000:g} k" if value >= 1000 else f"{value:g}"
+def _curve(
+    axis: Axes,
+    _: style.Layout,
+    lines: Mapping[str, Sequence[np.ndarray]],
+    own: str,
+    targets: Sequence[Target],
+    axes: tuple[Scale, Scale],
+) -> None:
+    others = [seed for name, ours in lines.items() if name != own for seed in ours]
+    axis.add_collection(LineCollection(others, colors=OTHERS, linewidths=0.7, zorder=1), autolim=False)
+    for seed in lines[own]:
+        axis.plot(*seed.T, color=style.style_colours(1)[0], linewidth=1.1, marker=".", markersize=3.5, zorder=3)
+    for target in targets:
+        axis.axhline(target.value, color=style.DARK, linestyle="--", linewidth=0.8, zorder=2)
+    style.value_axis(axis, "x", *axes[0], 4)
+    style.value_axis(axis, "y", *axes[1], 4)
 
 
 VIEW = View(
@@ -532,5 +559,5 @@ VIEW = View(
         StudyTable("target", listing, trained_configurations),
         StudyTable("training", resources_listing, resources_table),
     ),
-    (Drawing("target", draw, several=True, rank=1),),
+    (Drawing("target", draw, several=True, rank=1), Drawing("curves", draw_curves, several=True, rank=1)),
 )

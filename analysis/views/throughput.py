@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
 from analysis.frames import configurations
 from analysis.frames.configurations import known, values
-from analysis.frames.results import ALLREDUCE_ORDER, Results, once, unit
+from analysis.frames.results import Results, once, unit
 from analysis.frames.rows import ConfigurationRow, as_rows
-from analysis.show import notes, style
+from analysis.show import dots, notes, style
 from analysis.show.layout import ALIKE, BEST, FAILED, Cell, Table
 from analysis.show.style import MEAN, EndLabel, Failure, SeriesLook
 from analysis.statistics import ranking
@@ -110,9 +110,10 @@ def throughput_text(row: ConfigurationRow) -> str:
     return number(row["samples_per_second"], half) + lone + tokens + failed
 
 
-# Throughput against batch size: a panel for each model, a line for each worker count and allreduce precision.
+# Throughput against batch size: a panel for each model, a line for each worker count and allreduce precision. With one
+# or two batch sizes there is no line to see: then a row for each configuration.
 
-MANY_PANELS = 4  # beyond, three side by side instead of two
+FEWEST_SIZES = 3  # of a series, for a line
 MOST_PANELS = 24  # a study with more shows its first ones here and all in its tables
 MOST_LABELS = 24  # lines in a panel that are named; beyond, only the fastest and the slowest
 LOGARITHMIC_FROM = 25  # largest over smallest throughput of a panel
@@ -126,6 +127,12 @@ class ThroughputLines:
     rows: pd.DataFrame
     said: str = ""
 
+    @property
+    def measured(self) -> bool:
+        """True where a configuration is ok of which this is the only panel."""
+        own = self.rows[self.rows.series.str.startswith(self.said)]
+        return bool((own.status == "ok").any())
+
     def label(self, series: str, look: SeriesLook) -> str:
         return f"{series.removeprefix(self.said)} {look.sign}".rstrip()
 
@@ -137,13 +144,21 @@ def draw(results: Results) -> Figure | None:
     every = results.configurations
     if every.empty:
         return None
+    if not has_lines(every):
+        return _side_by_side(
+            f"Throughput: {results.study.name}", results, {str(model): rows for model, rows in every.groupby("model")}
+        )
     look = style.series_looks(every)
-    arranged = _panels(results, many=len(look) > style.MOST_COLOURS)
+    planned = _panels(results, many=len(look) > style.MOST_COLOURS)
+    measured = [panel for panel in planned if panel.measured]
+    arranged = measured or planned
     panels = arranged[:MOST_PANELS]
     most = max(panel.rows.series.nunique() for panel in panels)
     what = f"Of {most} lines, the fastest and the slowest are named; tables/ has all." if most > MOST_LABELS else ""
     if len(arranged) > len(panels):
         what = f"The first {len(panels)} of {len(arranged)} panels; tables/ has all. {what}".rstrip()
+    if measured and (lost := [panel.title for panel in planned if not panel.measured]):
+        what = f"Nothing was measured of {'; '.join(lost)} (tables/ has the reasons). {what}".rstrip()
     footnote = style.footnote(
         results,
         every,
@@ -168,11 +183,15 @@ def draw(results: Results) -> Figure | None:
             for panel in panels
         ],
         footnote,
-        3 if len(panels) > MANY_PANELS else 2,
         left=style.left_of([f"{0 if pd.isna(speed) else speed:,.0f}" for speed in fastest]),
-        panel_width=2.4 if every.batch.nunique() > 1 else 1.5,
-        panel_height=max(2.3, (min(most, MOST_LABELS) + 1) * 1.4 * style.GAP),
+        panel_height=max(2.1, (min(most, MOST_LABELS) + 1) * 1.4 * style.GAP),
     )
+
+
+def has_lines(rows: pd.DataFrame) -> bool:
+    """True where a series has FEWEST_SIZES batch sizes, or a model more configurations than rows could show."""
+    sizes = rows.groupby(["model", "series"]).batch.nunique()
+    return bool((sizes >= FEWEST_SIZES).any() or (rows.groupby("model").size() > dots.MOST_ROWS).any())
 
 
 def _panels(results: Results, many: bool) -> list[ThroughputLines]:
@@ -233,8 +252,6 @@ def _scale(axis: Axes, rows: pd.DataFrame) -> None:
     top = 1.0 if pd.isna(most) else min(np.nanmax([most, rows.interval_high.max()]) * 1.06, 2 * most)
     logarithmic = not pd.isna(most) and most / least > LOGARITHMIC_FROM
     style.value_axis(axis, "y", logarithmic, (0.7 * least, 1.15 * top) if logarithmic else (0, top), 6)
-    if not logarithmic:
-        axis.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
 
 
 def _failures(panel: ThroughputLines, look: dict[str, SeriesLook]) -> list[Failure]:
@@ -250,82 +267,76 @@ def _failures(panel: ThroughputLines, look: dict[str, SeriesLook]) -> list[Failu
     ]
 
 
-# Every framework side by side at one batch size: a panel for each model, a row for each series, the fastest on top.
+# Every configuration side by side: a panel for each model, the fastest on top.
 
 FEWEST = 3  # frameworks of a model, below which the figure would say nothing that the others do not
-ROW = 0.19  # inches
-MOST_ROWS = 48
+CODED = {"16-bit": ("bf16", "fp16"), "8-bit": ("int8",), "PowerSGD": tuple(POWERSGD)}  # how gradients travel: squares
 
 
 def draw_frameworks(results: Results) -> Figure | None:
-    """The figure, or None where no model was measured with several frameworks."""
+    """Frameworks at one batch size; None where no model was measured with several, and where the figure of throughput
+    has a row for each configuration anyway."""
     data = results.configurations
-    measured = data[data.n > 0].groupby("model").framework.nunique()
-    panels = {
-        model: _frameworks_rows(data[data.model == model])
-        for model in results.models
-        if measured.get(model, 0) >= FEWEST
-    }
-    if not panels:
+    if not has_lines(data):
         return None
-    most = max(map(len, panels.values()))
-    panels = {model: rows.head(MOST_ROWS) for model, rows in panels.items()}
-    coded = {"8-bit": ["int8"], "PowerSGD": list(POWERSGD)}
-    narrow = " or ".join(["16-bit", *(kind for kind, wires in coded.items() if data.allreduce.isin(wires).any())])
-    what = f"Colour: workers; squares: {narrow} allreduce."
-    if most > MOST_ROWS:
-        what += f" The first {MOST_ROWS} of up to {most} rows of a model; tables/ has all."
-    shown = data[data.model.isin(panels)]
-    hollow = "Hollow and grey: not comparable."
-    workers = sorted(int(count) for count in data.workers.unique())
+    measured = data[data.n > 0].groupby("model").framework.nunique()
+    panels = {model: _usual_batch(data[data.model == model]) for model in measured[measured >= FEWEST].index}
+    return _side_by_side(f"Throughput by framework: {results.study.name}", results, panels) if panels else None
+
+
+def _usual_batch(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the batch size that most series have, the largest of several."""
+    count = rows[rows.n > 0].groupby("batch").series.nunique()
+    usual: pd.DataFrame = rows[rows.batch == max(count.index, key=lambda batch: (count[batch], batch))]
+    return usual
+
+
+def _side_by_side(title: str, results: Results, of_models: Mapping[str, pd.DataFrame]) -> Figure:
+    """A row for each configuration: those that may be compared, then the others, then those that were not measured."""
+    panels = {model: of_models[model] for model in results.models if model in of_models}
+    shown = pd.concat(list(panels.values()))
+    workers = sorted(int(count) for count in shown.workers.unique())
     colour = dict(zip(workers, style.style_colours(len(workers)), strict=True))
-    return style.figure_of(
-        f"Throughput by framework: {results.study.name}",
-        [
-            style.Panel(
-                f"{model}, batch {rows.batch.iloc[0]}",
-                partial(_frameworks_panel, rows=rows, colour=colour),
-                x=f"throughput ({unit(rows)}/s)",
-                labels=list(rows.text),
-            )
-            for model, rows in panels.items()
-        ],
-        style.footnote(results, shown, what, MEAN, style.BETWEEN_REPEATS, drawn=hollow),
-        left=0.3 + max(style.inches(name, style.SMALL) for rows in panels.values() for name in rows.name),
-        panel_height=max(map(len, panels.values())) * ROW + 0.1,
+    what = ["Colour: number of workers."] * (len(workers) > 1)
+    if coded := [kind for kind, wires in CODED.items() if shown.allreduce.isin(wires).any()]:
+        what.append(f"Squares: {' or '.join(coded)} allreduce.")
+    if (most := max(map(len, panels.values()))) > dots.MOST_ROWS:
+        what.append(f"The first {dots.MOST_ROWS} of up to {most} rows of a model; tables/ has all.")
+    hollow = "Hollow and grey: not comparable."
+    return dots.figure(
+        title,
+        [_rows(model, rows, colour) for model, rows in panels.items()],
+        style.footnote(results, shown, " ".join(what), MEAN, style.BETWEEN_REPEATS, drawn=hollow),
     )
 
 
-def _frameworks_rows(data: pd.DataFrame) -> pd.DataFrame:
-    """The batch size that most series have: what may be compared by speed, then what may not, then what failed."""
-    count = data[data.n > 0].groupby("batch").series.nunique()
-    rows: pd.DataFrame = data[data.batch == max(count.index, key=lambda batch: (count[batch], batch))]
-    typed = as_rows(rows)
-    signs = [configurations.sign(row) for row in typed]
-    rows = rows.assign(
-        sign=signs,
-        name=[f"{row['series']} {sign}".rstrip() for row, sign in zip(typed, signs, strict=True)],
-        text=[number(row["samples_per_second"], _half(row)) if row["n"] else configurations.word(row) for row in typed],
-        place=[2 if not row["n"] else 1 if sign else 0 for row, sign in zip(typed, signs, strict=True)],
+def _rows(model: str, rows: pd.DataFrame, colour: Mapping[int, str]) -> dots.DotPanel:
+    ordered = sorted(as_rows(rows), key=_place)[: dots.MOST_ROWS]
+    names, shared = style.told_apart([f"{row['series']}, batch {row['batch']}" for row in ordered])
+    made = [_dot(name, row, colour) for name, row in zip(names, ordered, strict=True)]
+    return dots.DotPanel(", ".join([model, *shared]), f"throughput ({unit(rows)}/s)", made, dots.from_zero(made))
+
+
+def _place(row: ConfigurationRow) -> tuple[int, int, float]:
+    kind = 2 if not row["n"] else 1 if configurations.sign(row) else 0
+    return kind, int(row["batch"]), -float(row["samples_per_second"]) if row["n"] else 0.0
+
+
+def _dot(name: str, row: ConfigurationRow, colour: Mapping[int, str]) -> dots.Dot:
+    sign = configurations.sign(row)
+    named = f"{name} {sign}".rstrip()
+    if not row["n"]:
+        cross = dots.HOLLOW_CROSS if configurations.implied(row) else dots.CROSS
+        return dots.Dot(named, configurations.word(row), None, marker=cross)
+    return dots.Dot(
+        named,
+        number(row["samples_per_second"], _half(row)),
+        float(row["samples_per_second"]),
+        dots.interval(row["interval_low"], row["interval_high"]),
+        style.GREY if sign else colour[int(row["workers"])],
+        "s" if any(row["allreduce"] in wires for wires in CODED.values()) else "o",
+        hollow=bool(sign),
     )
-    return rows.sort_values(["place", "samples_per_second"], ascending=[True, False], kind="stable")
-
-
-def _frameworks_panel(axis: Axes, _: style.Layout, rows: pd.DataFrame, colour: dict[int, str]) -> None:
-    for index, row in enumerate(as_rows(rows)):
-        edge = style.GREY if row["sign"] else colour[int(row["workers"])]
-        marker = "s" if row["allreduce"] in ALLREDUCE_ORDER[2:] else "o"
-        if row["n"]:
-            face, ends = "white" if row["sign"] else edge, (row["interval_low"], row["interval_high"])
-            style.mark(axis, index, row["samples_per_second"], ends, (marker, face, edge), 5.0)
-        else:
-            style.cross(axis, 0, index, style.DARK, configurations.implied(row))
-    good = rows[rows.n > 0]
-    fastest = good.samples_per_second.max()
-    axis.set_xlim(0, 1.06 * max(fastest, min(good.interval_high.fillna(0).max(), 2 * fastest)))
-    axis.xaxis.set_major_locator(MaxNLocator(4))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    style.name_rows(axis, list(rows.name), list(rows.text))
 
 
 def _half(row: ConfigurationRow) -> float | None:

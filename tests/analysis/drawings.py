@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -232,7 +233,20 @@ def texts(figure: Figure) -> list[tuple[str, Any]]:
 
 
 def shown(figure: Figure) -> str:
-    return "\n".join(text for text, _ in texts(figure))
+    """All its texts, wherever their lines end."""
+    return " ".join(" ".join(text.split()) for text, _ in texts(figure))
+
+
+def rows_of(axis: Axes) -> dict[str, str]:
+    """Name -> text beside it, of the rows of a dot plot, from the top."""
+    names = [label.get_text().replace("\n", " ") for label in axis.get_yticklabels()]
+    return dict(zip(names, (text.get_text() for text in axis.texts), strict=True))
+
+
+def dots_of(axis: Axes) -> list[float]:
+    """The values of a dot plot, from the top."""
+    points = [line for line in axis.lines if len(line.get_xdata()) == 1 and line.get_marker() in "osD"]
+    return [float(line.get_xdata()[0]) for line in points]
 
 
 def untidy(figure: Figure) -> list[str]:

@@ -84,7 +84,7 @@ def test_efficiency_over_a_baseline_of_several_workers_is_over_the_ratio_of_work
     assert rows[0].configuration not in set(ranking.ranking(done, "efficiency").configuration)
     figure = speedup.draw(done, TWO.model)
     assert figure is not None
-    assert [1.0, 2.0] in [list(line.get_ydata()) for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    assert [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_linestyle() == "--"] == [[2.0, 2.0]]
 
 
 BIG = replace(SINGLE, batch_per_worker=64, speed=120.0)

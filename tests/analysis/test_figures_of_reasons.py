@@ -12,9 +12,11 @@ from drawings import drawn_by, shown, untidy
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from planted import Planted, plant
 from planted_reasons import PEAKS, STUDIES, plant_reasons
 
 from analysis.frames import results
+from analysis.frames.measured import samples_of_step
 from analysis.frames.results import Results
 from analysis.statistics.scaling_laws import LawComparison, comparisons
 from analysis.views import attribution, bottleneck, cost, memory, roofline, scaling
@@ -68,10 +70,19 @@ def test_the_parts_lead_from_the_ideal_to_the_efficiency() -> None:
         assert low <= min(100.0, ends) and max(100.0, ends) <= high
 
 
-# --- shares of a step ---
+@pytest.mark.parametrize("name", ["data parallel", "superlinear"])
+def test_the_axis_has_a_tick_at_linear_speed_up_and_every_interval_whole(name: str) -> None:
+    for axis in planted(name)[1]["waterfall-resnet18"].axes:
+        low, high = axis.get_xlim()
+        assert 100.0 in [pytest.approx(tick) for tick in axis.get_xticks()] and low < 100 < high
+        assert all(low <= x <= high for line in axis.lines for x in line.get_xdata())
+        assert axis.get_xlabel() == "% of linear speed-up"
 
 
-def test_the_shares_of_a_row_fill_it() -> None:
+# --- parts of a step ---
+
+
+def test_the_parts_of_a_row_are_its_step_in_milliseconds() -> None:
     read, made = planted("data parallel")
     (axis,) = made["steps-resnet18"].axes
     ends: dict[float, float] = {}
@@ -79,9 +90,15 @@ def test_the_shares_of_a_row_fill_it() -> None:
         at = bar.get_y() + bar.get_height() / 2
         assert bar.get_x() == pytest.approx(ends.get(at, 0.0))
         ends[at] = bar.get_x() + bar.get_width()
-    assert ends and all(end == pytest.approx(100) for end in ends.values())
-    assert len(ends) == sum(bool(one.shares) and one.row["batch"] == 64 for one in bottlenecks(read))
-    assert axis.get_xlim() == (0, 100)
+    shown_rows = [one.row for one in bottlenecks(read) if one.shares and one.row["batch"] == 64]
+    shown_rows.sort(key=lambda row: row["series_order"])
+    expected = [1000 * samples_of_step(row) / row["samples_per_second"] for row in shown_rows]
+    assert [ends[at] for at in sorted(ends)] == pytest.approx(expected)
+    assert axis.get_xlim() == (0, pytest.approx(max(expected)))
+    legend = axis.get_legend()
+    assert legend is not None
+    colours = {patch.get_facecolor() for patch in legend.get_patches()}
+    assert colours == {bar.get_facecolor() for bar in bars(axis)}, "all that occurs, and nothing else"
 
 
 # --- roofline ---
@@ -103,7 +120,22 @@ def test_points_stand_under_the_measured_roof() -> None:
 # --- memory ---
 
 
+def test_a_line_is_fitted_to_three_sizes_or_more(tmp_path: Path) -> None:
+    figure = planted("out of memory")[1]["frontier"]
+    assert all(
+        any(len(line.get_xdata()) == 60 for line in axis.lines) for axis in figure.axes if axis.get_title("left")
+    )
+    assert "frontier" not in planted("data parallel")[1], "two sizes, and none was out of memory"
+
+
 # --- cost against time ---
+
+
+def test_where_a_second_costs_the_same_everywhere_the_cheapest_is_the_fastest(tmp_path: Path) -> None:
+    pair = [Planted("single", speed=100.0), Planted("torch_ddp", speed=90.0)]
+    assert drawn_by(cost.draw, results.read(plant(tmp_path / "one", pair))) is None
+    two = [*pair, Planted("torch_ddp", workers=2, allreduce="fp32", speed=170.0)]
+    assert drawn_by(cost.draw, results.read(plant(tmp_path / "two", two))) is not None
 
 
 def test_the_front_is_the_line() -> None:

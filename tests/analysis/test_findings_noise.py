@@ -186,7 +186,7 @@ def test_repeats_whose_start_is_not_known_are_left_out(tmp_path: Path) -> None:
 def test_the_figure_has_the_floor_the_trend_and_the_sentinel_tied_to_its_last_run(tmp_path: Path) -> None:
     made = Figures(swept(tmp_path, drift=-0.10, sentinel=sentinel()))["drift"]
     text = shown(made)
-    assert "Shaded: Noise floor: ±" in text and "Line: Drift: yes, -" in text
+    assert "Shaded: Noise floor: ±" in text and "Dark line: Drift: yes, -" in text and "the drift check" in text
     assert "minutes since the first run began" in text
     (axis,) = made.axes
     (line,) = (line for line in axis.lines if line.get_marker() == "D")

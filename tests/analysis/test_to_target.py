@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawings import dots_of, drawn_by, rows_of, shown, untidy
 from planted import Planted
 from planted_trainings import TrainedIn, plant_trained
 from simulations import Seen, times
@@ -174,3 +175,40 @@ def test_the_page_answers_who_is_soonest(tmp_path: Path) -> None:
     (none,) = answer.soonest(plant_trained(tmp_path / "stopped", [MPI]), "resnet8")
     assert not none.value and none.note == "no configuration reached it with three seeds or more"
     assert answer.answer_soonest({"resnet8": (none,)}) == []
+
+
+# --- figures ---
+
+
+def test_seconds_to_the_target_are_dots_and_what_never_reached_it_a_cross(tmp_path: Path) -> None:
+    made = plant_trained(tmp_path, [ONE, SLOW_DDP, replace(MPI, steps=[None, None, None])])
+    rows = target.trained_configurations(made).sort_values("seconds_to_target")
+    (figure,) = drawn_by(target.draw, made).values()
+    (axis,) = figure.axes
+    assert dots_of(axis) == pytest.approx(list(rows.seconds_to_target.dropna())) and len(dots_of(axis)) == 2
+    *_, (last, said) = rows_of(axis).items()
+    assert last.startswith("mpi_allreduce") and said == "not reached" and "Crosses" in shown(figure)
+    assert not untidy(figure)
+
+
+def test_without_a_target_it_is_the_whole_training_and_its_result(tmp_path: Path) -> None:
+    free = [replace(one, of=replace(one.of, keys=(("train_target", None),)), says={"target": ""}) for one in (ONE, DDP)]
+    figure = drawn_by(target.draw, plant_trained(tmp_path, free))["target-resnet8"]
+    assert [axis.get_xlabel() for axis in figure.axes] == ["seconds of the whole training", "test accuracy"]
+    assert "trained to a result" in shown(figure) and not untidy(figure)
+
+
+def test_each_configuration_has_a_panel_of_its_seeds_on_the_same_axes(tmp_path: Path) -> None:
+    made = plant_trained(tmp_path, [ONE, DDP, MPI])
+    figure = drawn_by(target.draw_curves, made)["curves-resnet8"]
+    assert len(figure.axes) == 3 and not untidy(figure)
+    assert len({(axis.get_xlim(), axis.get_ylim()) for axis in figure.axes}) == 1
+    for axis in figure.axes:
+        seeds = [line for line in axis.lines if line.get_marker() == "."]
+        (others,) = axis.collections
+        assert len(seeds) == 3 and len(others.get_segments()) == 6
+    ours = made.details.evaluations[made.details.evaluations.configuration == ONE.configuration]
+    seconds = [
+        sorted(x for line in axis.lines if line.get_marker() == "." for x in line.get_xdata()) for axis in figure.axes
+    ]
+    assert sorted(ours.seconds) in seconds
