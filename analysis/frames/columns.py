@@ -1,7 +1,7 @@
 """The columns of results.csv and configurations.csv: name, type, unit, folds over ranks and repeats, heading, meaning.
 
 One `Column` here is all that a new column needs: the two files, their order and types, the lists of the report and
-docs/columns.md come from TRIALS, BEFORE and AFTER. `python -m analysis.frames.columns` writes that page.
+docs/reference/columns.md come from TRIALS, BEFORE and AFTER. `python -m environment.reference` writes that page.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from analysis.frames.measured import (
     mesh_bytes,
 )
 from scaling_study.records.schema import RankReport, busy_elsewhere_cores
-from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 
 # Folds: of the values that are known, at least one, the one that stands for all. `alike`: they do not differ.
@@ -134,17 +133,17 @@ PARITY = Column(
     str,
     repeats=alike,
     listed=Listed("parity", OF_CONFIGURATIONS),
-    doc="of a gate: its own verdict. Of any other trial: that of the gates behind it: `passed`, the fault, "
-    "`not checked`; empty of a command of your own, before which no gate can stand",
+    doc="of a parity check: its own verdict. Of any other trial: that of the checks behind it: `passed`, the fault, "
+    "`not checked`; empty of a command of your own, which has none",
 )
-PARITY_GATES = Column("parity_gates", str, repeats=alike, doc="ids of these gates, separated by `;`")
+PARITY_GATES = Column("parity_gates", str, repeats=alike, doc="ids of these checks, separated by `;`")
 
 TRIALS: tuple[Column, ...] = (  # results.csv
     STUDY,
     Column("trial", str, doc="id of the trial"),
     CONFIGURATION,
     *TRIAL_KEYS,
-    Column("status", str, doc="[how it ended](record.md#finished)"),
+    Column("status", str, doc="how it ended (statuses of the [record](record.md#status))"),
     Column(
         "reason",
         str,
@@ -280,7 +279,7 @@ TRIALS: tuple[Column, ...] = (  # results.csv
         "peak_memory_bytes",
         unit="B",
         listed=Listed("peak memory", OF_CONFIGURATIONS, "MB", 1e-6),
-        doc="of one worker ([which](record.md#rankreport))",
+        doc="peak memory of one worker ([which](record.md#rankreport))",
     ),
     *(
         largest(name, unit="B", read=_memory(kind), doc=f"memory of one worker: {kind}")
@@ -336,20 +335,19 @@ BEFORE = (  # configurations.csv: what stands before the folds of TRIALS over re
     Column("interval_low", float, "1/s", listed=Listed("low"), doc="95 % interval **between repeats**, Student t"),
     Column("interval_high", float, "1/s", listed=Listed("high"), doc="its upper end"),
     Column(
-        "relative_half_width", float, doc="half of the interval / the mean, to hold against the study's target_interval"
+        "relative_half_width", float, doc="margin (half of the interval) / the mean, to compare with `target_interval`"
     ),
     Column(
         "repeats_needed",
         int,
-        doc="how many repeats this spread of its throughput would need for `target_interval`; needs `n` >= 3. In "
-        "rounds the target is one of ratios, and the page says how many launches these need",
+        doc="repeats that this spread of its throughput would need for `target_interval`; needs `n` >= 3. Interleaved, "
+        "the target is one of ratios, and the page says how many launches these need",
     ),
     Column("speedup", float, listed=Listed("speed-up"), doc="throughput / that of the baseline"),
     Column(
         "speedup_low",
         float,
-        doc="95 % interval between repeats: Welch, on the logarithm; within launches that both "
-        "[shared](uncertainty.md#between-launches)",
+        doc="95 % interval between repeats: Welch, on the logarithm; within launches that both shared",
     ),
     Column("speedup_high", float, doc="its upper end"),
     Column("efficiency", float, listed=Listed("efficiency"), doc="speed-up / (workers / workers of the baseline)"),
@@ -367,7 +365,7 @@ LAUNCHES = (  # of configurations that shared launches (configurations.add)
         "launch_spread",
         float,
         doc="how far it differs from launch to launch by itself, beside what is common to all; a relative standard "
-        "deviation, as [believed](uncertainty.md#between-launches)",
+        "deviation",
     ),
     Column("launch_freedom", float, doc="its degrees of freedom"),
     Column("processes_spread", float, doc="the same of all that its processes measure together"),
@@ -380,9 +378,7 @@ AFTER = (  # configurations.csv: what stands behind the folds of TRIALS over rep
     Column(
         "repeat_values", str, doc="samples per second of each of the `n`, in the order of the repeats, separated by `;`"
     ),
-    Column(
-        "repeat_launches", str, doc="the launch of each, where they were shared ([in rounds](measurement.md#in-rounds))"
-    ),
+    Column("repeat_launches", str, doc="the launch of each, where they were interleaved"),
     *LAUNCHES,
     PARITY_GATES,
     Column("series", str, doc="the label of its column in the tables, of its line in the figures"),
@@ -419,72 +415,6 @@ def dtypes(of: Iterable[Column]) -> dict[str, str]:
     return {column.name: column.dtype for column in of}
 
 
-PAGE = """# Columns
-
-Written by `python -m analysis.frames.columns` from [columns.py](../analysis/frames/columns.py), where each column is
-declared. An empty cell: unknown, or nothing measured. Times are seconds, sizes bytes.
-
-## results.csv
-
-One row a trial. "Over the ranks" says how the values of its ranks make one; "slowest": of the rank whose timed window
-was longest. In the place of the dots stands a column for [every trial key](study-file.md#trial-keys).
-
-{trials}
-
-Two configurations may differ only in how they were measured (`--small`, an edited `measure:`). Their ids differ; the
-window itself is in the records, not in this table.
-
-## configurations.csv
-
-One row a configuration. Every interval here is 95 % **between repeats**; with fewer than 3 repeats that are ok there is
-none.
-
-{configurations}
-
-Then these columns of results.csv, folded over the repeats that are ok:
-
-{folded}
-
-Then:
-
-{after}
-"""
-
-
-def page() -> str:
-    """docs/columns.md."""
-    trials = [(_name(c), _kind(c), _words(c.ranks), c.doc) for c in TRIALS if c not in TRIAL_KEYS]
-    trials.insert(3, ("…", "", "", "every trial key"))
-    before = [(_name(c), _kind(c), c.doc) for c in BEFORE if c not in TRIAL_KEYS]
-    before.insert(2, ("…", "", "every trial key but `repeat`"))
-    named: dict[str, list[str]] = {}
-    for column in folded():
-        named.setdefault(_words(column.repeats), []).append(_name(column))
-    return PAGE.format(
-        trials=_table(("column", "type", "over the ranks", "meaning"), trials),
-        configurations=_table(("column", "type", "meaning"), before),
-        folded=_table(("over the repeats", "columns"), [(fold, " ".join(names)) for fold, names in named.items()]),
-        after=_table(("column", "type", "meaning"), [(_name(c), _kind(c), c.doc) for c in AFTER]),
-    )
-
-
-def _name(column: Column) -> str:
-    return f"`{column.name}`"
-
-
-def _kind(column: Column) -> str:
-    return ", ".join(filter(None, (TYPES[column.type], column.unit)))
-
-
-def _words(fold: Fold | str | None) -> str:
+def fold_in_words(fold: Fold | str | None) -> str:
+    """The name of a fold over ranks or repeats, for people; empty for none."""
     return fold if isinstance(fold, str) else FOLDS.get(fold, "")
-
-
-def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """In Markdown."""
-    lines = [header, ("---",) * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-if __name__ == "__main__":
-    CHECKOUT.joinpath("docs/columns.md").write_text(page(), encoding="utf-8")

@@ -15,7 +15,14 @@ from scaling_study.machine import LEAST_CONTEXT_BYTES
 from scaling_study.trial import STRICT, Trial, Window
 
 SCHEMA = 1
-STATUSES = ("ok", "oom", "timeout", "failed", "unsupported", "cancelled")
+STATUSES = (
+    "ok",  # every rank left a whole report, and reports agree with each other and with what was asked
+    "oom",  # out of memory: a rank reported it, or the kernel ended a process for it; `implied: ...`: not run
+    "timeout",  # not finished after timeout_seconds
+    "failed",  # anything else; also reports that contradict themselves or what was asked
+    "unsupported",  # this machine or this framework cannot run it; nothing was started
+    "cancelled",  # interrupted; it is run again
+)
 DOUBT = "doubt: "  # prefix of a note of a rank: why a command may not train as it seems (observe/checks.py)
 IMPLIED = "implied: "  # prefix of the reason of an `oom` that was not run: a smaller batch was out of memory
 
@@ -26,16 +33,16 @@ class Phases:
 
     __pydantic_config__ = STRICT | {"extra": "forbid"}
 
-    steps: int  # how many steps were instrumented
+    steps: int  # instrumented steps
     step_seconds: float  # mean of the instrumented steps, to set beside the timed ones
-    data_seconds: float | None = None
-    forward_seconds: float | None = None
-    backward_seconds: float | None = None
-    communication_seconds: float | None = None  # exposed: what the step waited for
-    optimizer_seconds: float | None = None
+    data_seconds: float | None = None  # getting the batch
+    forward_seconds: float | None = None  # forward pass and loss
+    backward_seconds: float | None = None  # backward pass, with the communication that it hides
+    communication_seconds: float | None = None  # exposed communication: what the step waited for
+    optimizer_seconds: float | None = None  # update of the weights
     unattributed_seconds: float | None = None  # step_seconds less all of the others
     matchmaking_seconds: float | None = None  # of decentralised training: what the step waited for peers
-    averaging_seconds: float | None = None  # and for their gradients
+    averaging_seconds: float | None = None  # of decentralised training: what the step waited for gradients
 
 
 @dataclass(frozen=True)
@@ -44,8 +51,8 @@ class Block:
 
     __pydantic_config__ = STRICT
 
-    round: int  # counted from 0
-    steps: int
+    round: int  # number of the block, from 0
+    steps: int  # timed steps
     at: float | None = None  # Unix time at which it began; older records have none
 
 
@@ -56,10 +63,10 @@ class Epoch:
     __pydantic_config__ = STRICT
 
     warmup: bool  # it was not timed, but ran before those that were
-    steps: int
+    steps: int  # timed steps
     samples: int  # of this rank
     data_seconds: float  # in which the step waited for batches
-    training_seconds: float
+    training_seconds: float  # in the step, with what a GPU still computed afterwards
     running_seconds: float  # from the first batch to the last step's end
 
 
@@ -69,10 +76,10 @@ class StageRecord:
 
     __pydantic_config__ = STRICT
 
-    stage: int  # counted from 0
-    of: int  # how many stages the model has
-    layers: list[str]
-    parameters: int
+    stage: int  # number of the stage, from 0
+    of: int  # stages of the model
+    layers: list[str]  # by the names of the workload's chain
+    parameters: int  # trainable parameters in this stage
     shared_parameters: int = 0  # of these, those that other stages have too
 
 
@@ -82,12 +89,12 @@ class Transfer:
 
     __pydantic_config__ = STRICT
 
-    collective: str
-    bytes: int
+    collective: str  # which one was called
+    bytes: int  # size of a call; of all_gather and reduce_scatter the whole
     busy: bool  # all cores of the host computed meanwhile
     seconds: list[float]  # of each timed call
-    correct: bool  # every result was
-    warmup_seconds: list[float] = field(default_factory=list)
+    correct: bool  # every result was right
+    warmup_seconds: list[float] = field(default_factory=list)  # of each call before those
     sent_bytes: int | None = None  # that this rank's TCP sockets sent in one call; None: not counted
 
 
@@ -102,8 +109,8 @@ class AveragingRound:
     matchmaking_seconds: float  # in which peers looked for each other, computing or not
     averaging_seconds: float  # in which they exchanged tensors, likewise
     matchmaking_blocked_seconds: float  # of these, in which the step did nothing else
-    averaging_blocked_seconds: float
-    failure: str  # why not all peers took part; empty: they did
+    averaging_blocked_seconds: float  # of these, in which the step did nothing else
+    failure: str  # why not all peers took part in the whole of it; empty: they did
     weights_peers: int | None = None  # whose weights were averaged after it; 0: under way; None: none were to be
     weights_seconds: float | None = None  # in which that looked for peers and exchanged tensors; None: older record
     weights_blocked_seconds: float = 0.0  # that this round's update waited for the weights of the round before
@@ -120,10 +127,10 @@ class ParameterGroup:
 
     __pydantic_config__ = STRICT
 
-    name: str
-    parameters: int
-    learning_rate: float
-    asked: bool = False  # it is frozen because the trial says so
+    name: str  # a part of the model, or what its weights are
+    parameters: int  # trainable parameters in the group
+    learning_rate: float  # of its weights
+    asked: bool = False  # frozen because the trial says so
 
 
 @dataclass(frozen=True)
@@ -132,11 +139,11 @@ class GradientNoise:
 
     __pydantic_config__ = STRICT
 
-    small_batch: int = 0  # samples
-    big_batch: int = 0
-    every: int = 0  # so many steps
+    small_batch: int = 0  # samples of the smaller batch
+    big_batch: int = 0  # samples of the larger batch
+    every: int = 0  # steps from one reading to the next
     rows: list[tuple[int, float | None, float | None]] = field(default_factory=list)  # step, small, big
-    unknown: str = ""  # why there are none
+    unknown: str = ""  # why there is no reading
 
 
 @dataclass(frozen=True)
@@ -145,28 +152,28 @@ class TrainingReport:
 
     __pydantic_config__ = STRICT
 
-    loop: str = ""  # "ours", or "native": the library's own
-    ended_by: str = ""
-    target: str = ""
-    reached: Figures | None = None  # the evaluation that met the target
-    rows: list[Figures] = field(default_factory=list)  # of each evaluation
-    best_step: int | None = None
-    seconds: dict[str, float] = field(default_factory=dict)  # of each part of a training (train/log.py)
-    steps: int = 0
+    loop: str = ""  # training loop: ours, or native, the library's own
+    ended_by: str = ""  # steps, target, patience, seconds, diverged
+    target: str = ""  # like accuracy=0.6
+    reached: Figures | None = None  # evaluation that met the target
+    rows: list[Figures] = field(default_factory=list)  # each evaluation: steps, samples, epoch, seconds, rates, metrics
+    best_step: int | None = None  # step of the best evaluation
+    seconds: dict[str, float] = field(default_factory=dict)  # by part: train, evaluate, save, log, test
+    steps: int = 0  # optimiser steps made in all
     resumed: int = 0  # how often it went on from a checkpoint
-    lost_steps: int = 0  # made after one that it went on from
-    groups: list[ParameterGroup] = field(default_factory=list)
-    moved: Figures = field(default_factory=dict)  # part of the model -> norm of its change over its own norm
-    logged_loss: str = ""  # what a logged loss is the mean over: "epoch", "last batch"
+    lost_steps: int = 0  # steps made twice, after a checkpoint that it went on from
+    groups: list[ParameterGroup] = field(default_factory=list)  # the optimiser's groups of weights
+    moved: Figures = field(default_factory=dict)  # part of the model -> norm of its weights' change over their norm
+    logged_loss: str = ""  # steps that a logged loss is the mean over: epoch, interval, last 1 of 40 batches
     splits: dict[str, dict[str, int]] = field(default_factory=dict)  # split -> set it was published in -> samples
-    in_both: dict[str, int] = field(default_factory=dict)  # "validation/test" -> samples that are in both
+    in_both: dict[str, int] = field(default_factory=dict)  # "validation/test" -> samples of the second in the first too
     selected_on: str = ""  # the split that chose the model
     layout: str = ""  # a digest of the names and shapes of the weights
-    resumed_layout: str = ""  # of the checkpoint that it went on from
-    data_seconds: float | None = None  # of those of training, until the host had its batches
-    noise: GradientNoise | None = None
-    orders: list[str] = field(default_factory=list)  # a digest of each epoch's samples, in this rank's order
-    one_order: str = ""  # why every epoch is to have the same
+    resumed_layout: str = ""  # the same of the checkpoint that it went on from
+    data_seconds: float | None = None  # part of the training time until the host had its batches
+    noise: GradientNoise | None = None  # squared norms of gradients at two batch sizes, of rank 0
+    orders: list[str] = field(default_factory=list)  # digest of the samples of each epoch, in this rank's order
+    one_order: str = ""  # why every epoch has the same order; empty: each has its own
     evaluated: dict[str, str | int | float | None] = field(default_factory=dict)  # Figures on the test set, and "split"
     validated: dict[str, str | int | float | None] = field(default_factory=dict)  # likewise, of the last evaluation
     shown_maps: dict[str, str] = field(default_factory=dict)  # of class activation: whose "channels", which "class"
@@ -191,9 +198,9 @@ class Lateness:
 
     __pydantic_config__ = STRICT
 
-    seconds: float
-    low: float
-    high: float
+    seconds: float  # in the median step
+    low: float  # end of the 99 % interval
+    high: float  # its other end
 
 
 @dataclass(frozen=True)
@@ -204,8 +211,8 @@ class GroupBytes:
 
     kind: str  # as in communication_bytes
     group: str  # its dimension of a mesh, such as `shard`; empty: it has no name, or is of all ranks
-    ranks: int
-    bytes: int
+    ranks: int  # in the group
+    bytes: int  # handed over in one step
 
 
 @dataclass(frozen=True)
@@ -214,69 +221,69 @@ class RankReport:
 
     __pydantic_config__ = STRICT | {"extra": "forbid"}
 
-    rank: int
-    world_size: int
-    local_rank: int
-    host: str
-    pid: int
+    rank: int  # number of the process, from 0
+    world_size: int  # processes of the trial
+    local_rank: int  # number of the process on its host
+    host: str  # on which it ran
+    pid: int  # of the process
     device: str  # cpu, cuda:0
     device_name: str  # the CPU's or GPU's model
-    cores: list[int]  # the cores this process is pinned to; empty: not pinned
-    threads: int  # of torch's intra-op pool
+    cores: list[int]  # CPU cores that this process is pinned to; empty: not pinned
+    threads: int  # of torch's pool
     first_step_at: float  # Unix time at which the first warm-up step began
-    warmup_seconds: list[float]
+    warmup_seconds: list[float]  # of every warm-up step
     step_seconds: list[float]  # of every timed step, in order
-    samples_per_step: int  # of this rank
-    samples_seen: int  # by this rank in the timed window
-    tokens_seen: int | None  # likewise, where a sample has tokens
-    phases: Phases | None
-    parameters: int
-    allreduce_bytes: int | None  # of one optimiser step, counted at the call
-    communication_bytes: dict[str, int]  # by kind of collective
-    peak_memory_bytes: int | None
-    memory: dict[str, int]  # tensor bytes by kind, resident set beside them
-    loss_first: float | None  # of the first warm-up step
-    loss_last: float | None  # of the last timed step
-    data_source: str  # "cifar10" or "synthetic", with where it came from
-    steps_per_epoch: int
-    gpu_utilization_percent: float | None
-    energy_joules: float | None  # of this rank's device over the timed window
-    backend: dict[str, str | int | float | bool | None]  # what its framework reports: each has keys of its own
-    versions: dict[str, str]
-    notes: list[str] = field(default_factory=list)
-    learning_rate: float | None = None  # that the optimiser really had
+    samples_per_step: int  # of this rank; 0 on ranks of a pipeline without its last stage
+    samples_seen: int  # of this rank in the timed window, counted in the batches that it took; likewise 0
+    tokens_seen: int | None  # of this rank in the timed window; null: samples have no tokens
+    phases: Phases | None  # parts of a step; null: not instrumented, as by later interleaved launches
+    parameters: int  # trainable parameters of the unsplit model; of a command those seen, 0: not known
+    allreduce_bytes: int | None  # gradients handed to reductions in one step, counted at the call; null: not counted
+    communication_bytes: dict[str, int]  # handed to collectives in one step, by kind; send: between pipeline stages
+    peak_memory_bytes: int | None  # GPU: the allocator's peak in the timed window; CPU: sum of `memory` but resident
+    memory: dict[str, int]  # bytes by kind: parameters, gradients, optimizer, buffers, activations, resident, ...
+    loss_first: float | None  # loss of the first warm-up step; null: not finite, or elsewhere in a pipeline
+    loss_last: float | None  # loss of the last timed step; likewise
+    data_source: str  # name of the data set, or synthetic with the reason
+    steps_per_epoch: int  # steps that one pass over the data takes
+    gpu_utilization_percent: float | None  # mean of NVML's samples in the timed window
+    energy_joules: float | None  # of this rank's GPUs, or of all CPU packages on a host's first rank, in the window
+    backend: dict[str, str | int | float | bool | None]  # report of the framework about itself, by keys of its own
+    versions: dict[str, str]  # of Python and the libraries
+    notes: list[str] = field(default_factory=list)  # remarks in words
+    learning_rate: float | None = None  # of the optimiser itself
     own_cpu_seconds: float | None = None  # CPU time of this process over the timed window
     host_cpu_seconds: float | None = None  # CPU time of all cores of its host over the same time
-    throttled_seconds: float | None = None  # of that time, in which a CPU quota stopped processes (control_groups.py)
-    stages: list[StageRecord] = field(default_factory=list)  # of a pipeline, on this rank
-    timeline: list[Event] = field(default_factory=list)  # of its instrumented steps (measure/training.py)
-    epochs: list[Epoch] = field(default_factory=list)  # where whole ones were asked for
-    network: list[Transfer] = field(default_factory=list)  # of a probe of the network
-    gradients: list[list[float]] = field(default_factory=list)  # [bytes, seconds into backward] (measure/inspected.py)
-    forward_flops_per_sample: float | None = None  # of the unsplit model (workloads/workload.py)
-    peak_flops_per_second: float | None = None  # that its device reached in a microbenchmark (measure/inspected.py)
-    peak_bytes_per_second: float | None = None  # likewise, of memory
-    moved_bytes: int | None = None  # that the operators of the counted step read and wrote (measure/wire.py)
-    setup_peak_memory_bytes: int | None = None  # of a GPU's allocator, before the timed window
-    gpu_uuids: list[str] = field(default_factory=list)  # of the GPUs that this rank computes on, sorted
-    tf32: bool | None = None  # whether its fp32, and that of its peak, may be TF32
-    warmup_skipped_steps: int | None = None  # before the window, that an fp16 loss scaler left out
-    skipped_steps: int | None = None  # likewise, of the timed window
-    transport: str = ""  # of the counted step: shared memory, TCP or RDMA; empty: not known (measure/inspected.py)
-    sent_bytes: int | None = None  # that its TCP sockets sent in the counted step; None: not counted (measure/wire.py)
-    overlap: float | None = None  # share of the time with a collective in flight that computed (measure/inspected.py)
-    nccl_kernels: int | None = None  # that ran in one step, on GPUs of several workers
-    training: TrainingReport | None = None  # of a run that is trained to a result
-    rounds: list[AveragingRound] = field(default_factory=list)  # of decentralised training
-    untimed_rounds_failure: str = ""  # of the first that failed in the warm-up or after the window
-    boot_id: str = ""  # of the kernel that it ran on: hosts that share one are namespaces or containers of a machine
-    parameters_all: int | None = None  # with those that are not trained; null in older records
-    blocks: list[Block] = field(default_factory=list)  # of step_seconds, in their order
-    weights: dict[str, str] = field(default_factory=dict)  # about the file that it began with (workloads/weights.py)
-    first_losses: list[float | None] = field(default_factory=list)  # of its first steps, where a command was observed
-    first_learning_rates: list[float | None] = field(default_factory=list)  # likewise
-    late: Lateness | None = None  # of a command on several workers (launch/observed.py)
-    communication_groups: list[GroupBytes] = field(default_factory=list)  # communication_bytes of meshes, by dimension
+    throttled_seconds: float | None = None  # of the window, in which a CPU quota stopped processes; null: not counted
+    stages: list[StageRecord] = field(default_factory=list)  # stages of a pipeline that this rank holds
+    timeline: list[Event] = field(default_factory=list)  # step, kind, stage, micro-batch, start and end in seconds
+    epochs: list[Epoch] = field(default_factory=list)  # each epoch, where epochs were asked for
+    network: list[Transfer] = field(default_factory=list)  # each size of each collective of a network probe
+    gradients: list[list[float]] = field(default_factory=list)  # bytes, and seconds into backward, of each gradient
+    forward_flops_per_sample: float | None = None  # one forward pass of the unsplit model; two a multiply-add
+    peak_flops_per_second: float | None = None  # fastest matrix product on this device in the precision of compute
+    peak_bytes_per_second: float | None = None  # fastest copy of a buffer larger than caches, read and written
+    moved_bytes: int | None = None  # read and written by the operators of one step, as if nothing were cached
+    setup_peak_memory_bytes: int | None = None  # GPU: the allocator's peak before the timed window
+    gpu_uuids: list[str] = field(default_factory=list)  # NVML's names of the GPUs that this rank computes on
+    tf32: bool | None = None  # fp32 was allowed to be TF32 in some layer of the model
+    warmup_skipped_steps: int | None = None  # before the window, left out by the scaler of fp16 losses
+    skipped_steps: int | None = None  # in the window, left out by the scaler of fp16 losses
+    transport: str = ""  # of the counted step: shared memory, TCP or RDMA; empty: not known
+    sent_bytes: int | None = None  # by its TCP sockets in the counted step; null: not counted
+    overlap: float | None = None  # share of the time with a collective in flight in which this rank computed
+    nccl_kernels: int | None = None  # kernels of NCCL in one step, on GPUs of several workers
+    training: TrainingReport | None = None  # of a run to a target or an end
+    rounds: list[AveragingRound] = field(default_factory=list)  # timed rounds of decentralised training
+    untimed_rounds_failure: str = ""  # why a round failed in the warm-up or after the window
+    boot_id: str = ""  # of the kernel since it was started: hosts that share it are containers of one machine
+    parameters_all: int | None = None  # parameters with those that are not trained; null in older records
+    blocks: list[Block] = field(default_factory=list)  # blocks of step_seconds in an interleaved launch
+    weights: dict[str, str] = field(default_factory=dict)  # file that the model began with: file, sha256, classifier
+    first_losses: list[float | None] = field(default_factory=list)  # of the first eight steps of an observed command
+    first_learning_rates: list[float | None] = field(default_factory=list)  # of the same steps
+    late: Lateness | None = None  # lateness of this rank of a command on several workers
+    communication_groups: list[GroupBytes] = field(default_factory=list)  # communication_bytes by dimension of a mesh
 
     def __post_init__(self) -> None:
         if self.training == TrainingReport():  # {} of records before this one was a type
@@ -299,10 +306,10 @@ class GpuUse:
 
     __pydantic_config__ = STRICT
 
-    uuid: str
-    name: str
+    uuid: str  # NVML's name of it
+    name: str  # a part of the model, or what its weights are
     used_bytes: int  # by all processes; without what the driver keeps for itself
-    total_bytes: int
+    total_bytes: int  # of its memory
     processes: int | None = None  # that have a context on it; None: not known, as in some containers
     utilization_percent: float | None = None  # in the last second or less
 
@@ -322,34 +329,34 @@ class Record:
 
     __pydantic_config__ = STRICT  # other keys are a later version's, and passed over
 
-    study: str
-    id: str
-    configuration: str
-    trial: Trial  # its framework and model may be ones that this installation does not have
-    status: str  # one of STATUSES
+    study: str  # name of the study
+    id: str  # of the trial: its configuration and the number of its repeat
+    configuration: str  # framework, model, batch, gradients, workers, and a hash of every key that is given
+    trial: Trial  # every trial key; its framework and model may be unknown to this installation
+    status: str  # ok, oom, timeout, failed, unsupported or cancelled
     reason: str = ""  # one short clause: why not ok
     error: str = ""  # the message behind it, at most some 4,000 characters
     started_at: str = ""  # ISO 8601, UTC
     launch_seconds: float | None = None  # from starting the launcher to rank 0's first step
     total_seconds: float | None = None  # from starting the launcher to its exit; of a search, of all its starts
-    exit_code: int | None = None
-    command: str = ""  # one shell line
-    commit: str = ""  # of this project, "+changes" if the tree was not clean
-    machine: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)  # variables that decide speed (variables.py)
-    removed_variables: list[str] = field(default_factory=list)  # that its launcher did not get (variables.py)
-    planned_repeats: int | None = None  # how many repeats were asked for before any was seen
-    notes: list[str] = field(default_factory=list)
-    ranks: list[RankReport] = field(default_factory=list)
-    parity: str = ""  # of a parity trial: "passed", or the first fault
-    found: dict[str, Any] = field(default_factory=dict)  # of find: {"max_batch": 208, "tries": {"32": "ok", ...}}
-    attempts: int = 1  # how often it was started: more than once after a transient failure (decisions.py)
-    job: dict[str, Any] = field(default_factory=dict)  # of Slurm, in which it ran (hosts/hosts.py): {"job": "41", ...}
-    hosts: list[str] = field(default_factory=list)  # that it ran over, with their workers: ["h1:2", "h2:2"]
-    machine_file: dict[str, Any] = field(default_factory=dict)  # what was given of one (machine_file.py)
-    launch: str = ""  # that it shared with others: number/batch-group, "3/0-1-horovod" (stats/launches.py)
-    gpus_before: list[GpuUse] = field(default_factory=list)  # those of this host that it could see, as it began
-    schema: int = SCHEMA
+    exit_code: int | None = None  # of the launcher; negative: the signal
+    command: str = ""  # one shell line that runs the trial again
+    commit: str = ""  # of this project, with +changes if the tree was not clean
+    machine: dict[str, Any] = field(default_factory=dict)  # cores, cpu, memory_bytes, gpus, libraries, fingerprint
+    environment: dict[str, str] = field(default_factory=dict)  # variables that decide speed; secrets only by name
+    removed_variables: list[str] = field(default_factory=list)  # variables that its launcher did not get
+    planned_repeats: int | None = None  # repeats asked for before any was seen
+    notes: list[str] = field(default_factory=list)  # remarks in words
+    ranks: list[RankReport] = field(default_factory=list)  # reports of all ranks; empty unless each left a whole one
+    parity: str = ""  # of a parity check: passed, or the first fault
+    found: dict[str, Any] = field(default_factory=dict)  # of find: max_batch, and tries (batch -> status)
+    attempts: int = 1  # starts: more than one after a port was taken or ranks did not meet
+    job: dict[str, Any] = field(default_factory=dict)  # Slurm job that it ran in: job, name, cluster, partition, hosts
+    hosts: list[str] = field(default_factory=list)  # hosts with their workers, like h1:2; empty: this machine
+    machine_file: dict[str, Any] = field(default_factory=dict)  # keys given by a machine file
+    launch: str = ""  # shared launch as number/batch-group, like 3/0-1-horovod; empty: a separate launch
+    gpus_before: list[GpuUse] = field(default_factory=list)  # GPUs that this host showed before the trial began
+    schema: int = SCHEMA  # version of this format
     window: InitVar[Window | None] = None  # only of the JSON, where it lies beside the other keys of the trial
 
     def __post_init__(self, window: Window | None) -> None:
@@ -370,11 +377,11 @@ class RankError:
 
     __pydantic_config__ = STRICT
 
-    rank: int
+    rank: int  # number of the process, from 0
     at: float  # Unix time
-    type: str
-    message: str
-    traceback: str
+    type: str  # class of the exception
+    message: str  # of the exception
+    traceback: str  # of the exception
     oom: bool = False  # it ran out of memory, on the host or on the device
     stepping: bool = True  # it failed once the clock had begun, and not on the way there; older ranks do not say
 
@@ -416,9 +423,9 @@ LEAST_LATENESS = 0.02  # of a step: ranks that are nearer to each other count as
 class WaitedFor:
     """The one rank of a trial that the others wait for."""
 
-    rank: int
-    host: str
-    late: Lateness
+    rank: int  # number of the process, from 0
+    host: str  # on which it ran
+    late: Lateness  # its lateness
     step_seconds: float  # of its median step
 
 

@@ -62,18 +62,18 @@ Text = Annotated[str, Field(max_length=4000), AfterValidator(ONE_LINE)]
 class WrittenLink(Strict):
     """Bandwidth and latency as a person writes them: `400Gbit`, `5us`."""
 
-    bandwidth: Text
-    latency: Text
+    bandwidth: Text  # like 400Gbit
+    latency: Text  # like 5us
 
 
 class Topology(Strict):
     """Hosts for `python -m analysis predict --machine NAME`: a link between two workers of one host, and the host's
     equal cards to the network."""
 
-    workers_per_host: int = Field(ge=1, le=1024)
-    within: WrittenLink | None = None  # needed from two workers on
-    cards_per_host: int = Field(default=1, ge=1, le=64)
-    card: WrittenLink
+    workers_per_host: int = Field(ge=1, le=1024)  # workers of one host
+    within: WrittenLink | None = None  # link between two workers of a host; needed from two workers on
+    cards_per_host: int = Field(default=1, ge=1, le=64)  # network cards of a host, all equal
+    card: WrittenLink  # link of one of them
 
     @model_validator(mode="after")
     def _two_workers_have_a_link(self) -> Topology:
@@ -85,20 +85,20 @@ class Topology(Strict):
 class Gpus(Strict):
     """The GPUs of a host, all alike."""
 
-    count: int = Field(ge=1, le=64)
-    name: Text  # as nvidia-smi calls one
-    memory_gib: float = Field(gt=0, le=1e5)  # of one
+    count: int = Field(ge=1, le=64)  # GPUs of a host
+    name: Text  # of one, as nvidia-smi has it
+    memory_gib: float = Field(gt=0, le=1e5)  # memory of one
     tflops: float | None = Field(default=None, gt=0, le=1e6)  # dense peak of one in bf16, by its data sheet
-    capability: float | None = Field(default=None, ge=1, le=99)  # to compute, of one whose name does not tell it
+    capability: float | None = Field(default=None, ge=1, le=99)  # compute capability, where the name does not tell it
 
 
 class Hardware(Strict):
     """One host of a machine, so that a study can be planned for it elsewhere."""
 
-    cores: int = Field(ge=1, le=100_000)
-    cpu: Text
-    memory_gib: float = Field(gt=0, le=1e6)
-    gpus: Gpus | None = None
+    cores: int = Field(ge=1, le=100_000)  # CPU cores
+    cpu: Text  # model of the CPU
+    memory_gib: float = Field(gt=0, le=1e6)  # memory of the host
+    gpus: Gpus | None = None  # GPUs of the host
 
     def machine(self, libraries: Mapping[str, str]) -> Machine:
         """This host, with these libraries installed."""
@@ -120,17 +120,18 @@ class Hardware(Strict):
 class MachineFile(Strict):
     """The keys of a machine file. None of them must be given."""
 
-    description: str | None = None
-    interface: Annotated[str, AfterValidator(NAMED)] | None = None  # of the network, like ib0
-    environment: Mapping[str, Text] = Field(default_factory=dict)  # of every process of a trial, on every host
+    description: str | None = None  # one sentence for people
+    interface: Annotated[str, AfterValidator(NAMED)] | None = None  # network interface, like ib0
+    environment: Mapping[str, Text] = Field(default_factory=dict)  # variables of every process
+    # words that launchers are given, by launcher
     flags: Mapping[Literal[FLAGGED], list[Text]] = Field(default_factory=dict)  # type: ignore[valid-type]
-    price_per_worker_hour: float | None = Field(default=None, ge=0, le=1e6)  # in any currency
-    slurm: Mapping[Text, Text | int | bool] = Field(default_factory=dict)  # what --slurm need not say each time
-    setup: list[Text] = Field(default_factory=list)  # shell lines of a batch script, before anything is started
-    topology: Topology | None = None  # for predictions; decides the speed of no trial
-    container: Text | None = None  # what stands before a job's command, like `apptainer exec --nv image.sif`
-    hardware: Hardware | None = None  # of each host, for plans that are made elsewhere; a sweep goes by what is there
-    hosts: list[Text] = Field(default_factory=list)  # with their slots, where no option and no job gives others
+    price_per_worker_hour: float | None = Field(default=None, ge=0, le=1e6)  # price, in any currency
+    slurm: Mapping[Text, Text | int | bool] = Field(default_factory=dict)  # options of sbatch
+    setup: list[Text] = Field(default_factory=list)  # shell lines of a batch script, run first
+    topology: Topology | None = None  # links, for `scaling-study predict`
+    container: Text | None = None  # words before a job's command, like `apptainer exec --nv image.sif`
+    hardware: Hardware | None = None  # hardware of each host, for plans that are made elsewhere
+    hosts: list[Text] = Field(default_factory=list)  # hosts with their slots, where no option gives others
 
     @field_validator("environment", mode="before")
     @classmethod

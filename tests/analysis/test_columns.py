@@ -13,14 +13,8 @@ import analysis
 from analysis.frames import columns, results
 from analysis.frames.columns import Column, Listed
 from analysis.report import page
+from environment import reference
 from scaling_study.records import store
-from scaling_study.settings import CHECKOUT
-
-WRITE = "`python -m analysis.frames.columns` writes it anew"
-
-
-def test_the_page_of_columns_is_up_to_date() -> None:
-    assert (CHECKOUT / "docs" / "columns.md").read_text(encoding="utf-8") == columns.page(), WRITE
 
 
 def test_a_column_declared_once_is_in_both_files_the_list_and_the_page(
@@ -41,7 +35,7 @@ def test_a_column_declared_once_is_in_both_files_the_list_and_the_page(
     read = results.read(tmp_path)
     for listing, shown in ((page.trials(read), (5.0, 10.0, 15.0)), (page.configurations(read), (15.0,))):
         assert listing.values[listing.columns.index("setup (MB)")] == shown
-    assert "| `setup_peak_memory_bytes` | integer, B | maximum |" in columns.page()
+    assert "| `setup_peak_memory_bytes` | integer | B | maximum |" in reference.pages()["columns.md"]
 
 
 @pytest.mark.parametrize(
