@@ -4,7 +4,7 @@ Claimed: (1) the throughput of each script's step under our clock over that of t
 framework (plain_step.py), at the same model, batch of 32 and two workers, is not below 0.97. (2) Each framework's
 speed-up over one process is what it is by plain loops, within 3 %: a reader of tables looks at ratios. (3) So it is by
 plain loops with our settings, where ours differ from the examples': these have DDP and OSS send BatchNorm's buffers
-before each forward, and DDP copy gradients into buckets (docs/settings.md says why ours do neither).
+before each forward, and DDP copy gradients into buckets (docs/reference/settings.md says why ours do neither).
 
 Measured: both are built in one job of the framework's own launcher, on the same cores, and blocks of 10 steps
 alternate; a launch's ratio is that of its geometric means, and the interval is over launches. The control is the

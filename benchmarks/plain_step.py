@@ -48,7 +48,7 @@ def torch_ddp_alike(model: nn.Module, rate: float) -> Step:
 
 
 def settings_of_ddp() -> dict[str, Any]:
-    """Of docs/settings.md: no buffers are sent in forward, and no gradient is copied into its bucket."""
+    """Of docs/reference/settings.md: no buffers are sent in forward, and no gradient is copied into its bucket."""
     workers = dist.get_world_size()
     return ddp_settings(Trial(framework="torch_ddp", workers=workers), Ranks(world_size=workers))
 

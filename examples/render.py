@@ -1,6 +1,6 @@
 """`make examples`: report.md and a few small figures of each packed study in examples/results, made anew.
 
-    examples/results/X.study.zip        what was measured (docs/record.md, "One file"); never written to
+    examples/results/X.study.zip        what was measured (docs/reference/record.md, "One file"); never written to
     examples/results/X/report.md        as `python -m analysis report` writes it, with the figures named in FIGURES
     examples/results/X/figures/*.png    those, with fewer pixels and colours
 

@@ -15,7 +15,6 @@ import pytest
 
 from benchmarks import claims
 from scaling_study import cli
-from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.settings import CHECKOUT
 from tests.faults import ledger
 
@@ -164,14 +163,6 @@ def test_the_commands_of_every_page_have_the_options_that_they_name(
 def test_an_option_that_is_none_would_be_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run_sweep(["sweeps.yaml", "--dry", "--help"]) == 2
     assert "--dry" in capsys.readouterr().err
-
-
-def test_the_page_of_settings_has_every_framework_and_what_differs_by_tuned_for() -> None:
-    page = (CHECKOUT / "docs/settings.md").read_text(encoding="utf-8")
-    first_cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    assert {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)} == set(FRAMEWORKS)
-    tuned = {name for name, entry in FRAMEWORKS.items() if len(entry.axes.get("tuned_for", ())) > 1}
-    assert all(f"`{name}`" in page.partition("\n|")[0] for name in tuned)
 
 
 def test_pages_that_are_made_of_data_say_what_their_data_say() -> None:

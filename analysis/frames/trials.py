@@ -1,7 +1,7 @@
 """Records -> one row a trial: results.csv. Everything here can be derived again from the records at any time.
 
 Throughput of a trial is the samples of all ranks over the window of the slowest rank, never a mean of rates;
-its interval is that of the slowest rank's steps. Means over ranks, sums and maxima are as docs/record.md says.
+its interval is that of the slowest rank's steps. Means over ranks, sums and maxima: docs/reference/columns.md.
 """
 
 from __future__ import annotations

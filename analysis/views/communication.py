@@ -20,7 +20,7 @@ from analysis.views.memory import one_batch, series_name
 from analysis.views.view import ModelTable, View
 from scaling_study.frameworks import FRAMEWORKS, POWERSGD
 
-# Counted at the call (docs/record.md). With p bytes of fp32 parameters an allreduce hands over p, in fp16 p/2. FSDP
+# Counted at the call. With p bytes of fp32 parameters an allreduce hands over p, in fp16 p/2. FSDP
 # gathers the parameters twice and reduces the gradients once: 3p, and with fp16 gradients 2p + p/2 = 5/6 of it. ZeRO-1
 # and -2 send the new parameters once: 3/4. Of these payloads a library sends what its algorithm takes (`sent_share`).
 

@@ -16,7 +16,7 @@ from scaling_study.study import plan, study
 from scaling_study.study.defaults import YEAR
 
 FILE = "The study file to write; one that is there stays."
-MODEL = "What is trained; docs/study-file.md lists the models."
+MODEL = "What is trained; docs/reference/study-file.md lists the models."
 FRAMEWORKS = "The frameworks that are compared with one process."
 WORKERS = "Numbers of workers; default: 1, 2, 4, ... up to the GPUs, or 1 and 2 on a CPU."
 TEXT = """\
@@ -25,7 +25,7 @@ TEXT = """\
 #     scaling-study run {file} --dry-run    show the plan, start nothing
 #     scaling-study run {file}              run what is not finished, then write tables, figures and a report
 #
-# docs/study-file.md has every key.
+# docs/reference/study-file.md has every key.
 study: {name}
 defaults: {year}                    # on a GPU: bf16, channels_last, compiled and more, where a sweep names nothing else
 scaling: weak                     # the batch of one worker stays the same

@@ -1,6 +1,7 @@
 """The schema of records: one rank's report (`RankReport`) and the outcome of one trial (`Record`).
 
-docs/record.md has the keys. Keys that older versions did not write have defaults; keys of a later one are passed over.
+docs/reference/record.md lists the keys. Those that older versions did not write have defaults; a later one's are passed
+over. The comment behind a field is its meaning there.
 """
 
 from __future__ import annotations

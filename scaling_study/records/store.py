@@ -7,7 +7,7 @@
         record.json     takes the place of begun.json: what was asked and what came of it (`Record`), renamed into
                         place last, after an fsync. Its presence is the one sign that a trial is finished.
 
-Ranks write JSON and the driver joins it; no log and no folder name is ever parsed (docs/record.md). A file that is
+Ranks write JSON (docs/reference/record.md), the driver joins it; no log and no folder name is parsed. A file that is
 half-written, changed by hand or another program's becomes an UnreadableRecord that names it; never a traceback, never a
 NaN, never a number that no column could hold.
 """

@@ -42,8 +42,8 @@ GLOO = "Gloo"  # as torch.distributed calls it; Horovod calls other functions of
 
 
 def sent_share(kind: str, ranks: int, library: str = "") -> float | None:
-    """Bytes that a rank sends, mean over the ranks, for each byte of the whole tensor of a collective (docs/record.md
-    names the kinds), or of what it hands to `send`. None: no algorithm of that kind is known.
+    """Bytes that a rank sends, mean over the ranks, for each byte of the whole tensor of a collective, or of what
+    it hands to `send`. None: no algorithm of that kind is known.
 
     Without a library: the least that any algorithm can send, which NCCL, MPI and Horovod reach but for their headers.
     GLOO: its reduce-scatter in torch.distributed is an allreduce of which each rank keeps a part, and its reduce a

@@ -118,5 +118,5 @@ def older(asked: Iterable[tuple[Mapping[str, Any], str, Callable[[Keys], str]]],
     told = ", ".join(key for key in KEYS if key in following)
     return [
         f"this study has the defaults of before {YEAR}: with `defaults: {YEAR}` {told} would follow the GPU, and be "
-        "another configuration (docs/study-file.md#defaults-that-follow-the-device)"
+        "another configuration (docs/guide/gpu.md#defaults-that-follow-the-device)"
     ]

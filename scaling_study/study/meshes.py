@@ -12,8 +12,8 @@ L layers, d width, P parameters, R of them outside of the layers, T tokens of a 
 docs/internals/closed-forms.md has every formula with its source. A **group** is the workers that read one batch:
 tensor x context x stages of them.
 
-Counted are payloads, the whole tensors that collectives work on, as records count them (docs/record.md); what is sent
-for them is `stats.network.sent_share`. Where workers of a mesh differ, these are the bytes of the one with most.
+Counted are payloads, the whole tensors that collectives work on, as records count them; what is sent for them
+is `stats.network.sent_share`. Where workers of a mesh differ, these are the bytes of the one with most.
 """
 
 from __future__ import annotations

@@ -371,7 +371,7 @@ class Loop:
         return result
 
     def report(self, began: float, ended: str, test: dict[str, float]) -> RankReport:
-        """This rank's report, without what only the clock measures; its `training` is in docs/record.md."""
+        """This rank's report, without what only the clock measures; its `training` is in docs/reference/record.md."""
         progress, held_out, seconds, workload = self.progress, self.held_out, self.step_seconds, self.workload
         training = {
             "loop": "native" if self.native else "ours",

@@ -121,7 +121,7 @@ class Noise:
         self.every = int(self.ranks.agree(max(1, affordable, math.ceil(recipe.most_steps(usual) / MOST_ROWS))))
 
     def record(self) -> dict[str, Any]:
-        """The readings so far, for the record (docs/record.md), on every rank; called by all."""
+        """The readings so far, for the record (docs/reference/record.md), on every rank; called by all."""
         if self.unknown:
             return {"unknown": self.unknown}
         if self.pending:

@@ -83,7 +83,7 @@ MIB = 2**20
 
 
 def ddp_settings(trial: Trial, ranks: Ranks) -> dict[str, Any]:
-    """The keywords of DistributedDataParallel for speed, as torch advises, each explained in docs/settings.md.
+    """The keywords of DistributedDataParallel for speed, as torch advises; docs/reference/settings.md has why.
 
     Gradients lie in their buckets (nothing is copied, and nothing kept twice), and what has to be copied into a bucket
     is copied at once, where this torch can (2.12). A lone worker has nobody to sync its buffers with.
