@@ -8,6 +8,8 @@ One process, whatever trained it.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +20,7 @@ import torch
 
 from scaling_study import workloads
 from scaling_study.errors import printable
-from scaling_study.models import MODELS
+from scaling_study.models import FOLDERS, MODEL_NAMES
 from scaling_study.ranks import Ranks, claim_device
 from scaling_study.records import store
 from scaling_study.records.store import BEST
@@ -50,6 +52,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         if why := nothing_in(run):
             raise ValueError(why)
+        if folders := folders_of(run):
+            os.environ.setdefault(FOLDERS, folders)
         kept = checkpoints.load(run / BEST)
         scores = tested(kept)
     except (ValueError, OSError, store.UnreadableRecord, SystemExit) as error:
@@ -86,6 +90,14 @@ def nothing_in(run: Path) -> str:
     return f"{run} has no best model yet: the first is there after the first evaluation on validation data"
 
 
+def folders_of(run: Path) -> str:
+    """The folders of files that define models, as its record names them; empty where it has no such model."""
+    for name in ("record.json", store.BEGUN):
+        with contextlib.suppress(store.UnreadableRecord):
+            return str(store.load(run / name).get("environment", {}).get(FOLDERS, ""))
+    return ""
+
+
 def tested(kept: dict[str, Any]) -> dict[str, float]:
     """{metric: value, "samples": n} of the test set. Raises ValueError or SystemExit."""
     _, ranks, workload = restored(kept)
@@ -100,7 +112,7 @@ def restored(kept: dict[str, Any], **otherwise: Any) -> tuple[Trial, Ranks, Work
     try:
         asked = Trial.from_dict({**kept["trial"], "window": {}})
         trial = replace(asked, **ALONE, **otherwise)
-        assert trial.model in MODELS
+        assert trial.model in MODEL_NAMES
     except (TypeError, AssertionError) as error:
         raise ValueError(f"it was trained by another version: {error or kept['trial'].get('model')}") from error
     device = claim_device(trial)

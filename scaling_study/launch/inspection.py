@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from scaling_study.errors import HostError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts.connections import AgentConnection, other_hosts
-from scaling_study.models import model_named
+from scaling_study.models import FILE_NAME, file_named, model_named
 from scaling_study.settings import CHECKOUT, data_root
 from scaling_study.study.plan import Plan
 from scaling_study.trial import Trial
@@ -48,6 +48,7 @@ class Requirements(NamedTuple):
     cores: int = 0  # of one host
     gpus: int = 0
     data: tuple[str, ...] = ()  # folders that are read
+    models: tuple[str, ...] = ()  # files that define them
 
 
 def inspect_hosts(plan: Plan, trials: Sequence[Trial], results: Path) -> list[str]:
@@ -58,7 +59,7 @@ def inspect_hosts(plan: Plan, trials: Sequence[Trial], results: Path) -> list[st
         return []
     with tempfile.NamedTemporaryFile(dir=results, prefix=".seen-") as token, ThreadPoolExecutor(len(hosts)) as pool:
         needs = requirements(plan, trials)
-        paths = [str(Path(token.name).resolve()), *needs.data]
+        paths = [str(Path(token.name).resolve()), *needs.data, *needs.models]
         request = {"ask": "describe", "checkout": str(CHECKOUT), "paths": paths}
         pending = [pool.submit(_report, host.name, host.name in elsewhere, request) for host in hosts]
     if failures := [str(error) for future in pending if (error := future.exception())]:
@@ -82,7 +83,9 @@ def requirements(plan: Plan, trials: Sequence[Trial]) -> Requirements:
             workers = trial.workers // (trial.hosts or 1)
             cores = max(cores, workers * (trial.cores_per_worker or 1)) if trial.device == "cpu" else cores
             gpus = max(gpus, workers) if trial.device == "cuda" else gpus
-    return Requirements(frozenset(libraries), interface, cores, gpus, (os.path.abspath(data_root()),) if real else ())
+    files = {file_named(trial.model, plan.study.folders) for trial in trials if FILE_NAME.fullmatch(trial.model)}
+    models, data = tuple(sorted(str(file) for file in files if file)), (os.path.abspath(data_root()),) if real else ()
+    return Requirements(frozenset(libraries), interface, cores, gpus, data, models)
 
 
 def problems(reports: Sequence[HostReport], needs: Requirements, results: Path) -> Iterator[str]:
@@ -128,10 +131,11 @@ def _resource_problems(host: HostReport, needs: Requirements, results: Path) -> 
             f"{host.name}: its hostname resolves to {own or 'nothing'} there, so other ranks could not connect: "
             "name the network interface in a machine file (--machine), or correct /etc/hosts there"
         )
+    must = dict.fromkeys(needs.data, "the data must be at the same DATA_ROOT on every host")
+    must |= dict.fromkeys(needs.models, "the file of a model must be at the same path on every host")
     for path in host.facts["missing_paths"]:
-        must = f"{path}: the data must be at the same DATA_ROOT on every host"
         shared = f"{results}: --results must be a folder that all hosts share"
-        yield f"{host.name}: has no {must if path in needs.data else shared}"
+        yield f"{host.name}: has no {f'{path}: {must[path]}' if path in must else shared}"
     for what, need, have in (("cores", needs.cores, machine["cores"]), ("GPUs", needs.gpus, len(machine["gpus"]))):
         if have < need:
             yield f"{host.name}: has {have} {what}, but its workers need {need}: give it fewer slots"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -22,6 +23,7 @@ from scaling_study.hosts.hosts import Host
 from scaling_study.launch.attempts import Attempts
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.machine import Machine, this_machine
+from scaling_study.models import FOLDERS
 from scaling_study.processes import process
 from scaling_study.records import results, store
 from scaling_study.records.schema import Record
@@ -48,7 +50,8 @@ def run(folder: Path, cluster: Cluster) -> int:
     """Run the trial of the job whose folder this is; the exit code."""
     results = folder.parent.parent
     job, begun = jobs.read(folder / jobs.FILE), store.read_record(folder / store.BEGUN)
-    trial = begun.trial
+    trial, models = begun.trial, begun.environment.get(FOLDERS, "")
+    cluster = dataclasses.replace(cluster, models=tuple(filter(None, models.split(os.pathsep))))
     measure, machine = Measure.model_validate(job.measure), this_machine()
     planned = Planned(trial, measure, unsupported(trial, machine, cluster))  # on what the job really got
     study = Study(begun.study, "weak", None, 0, measure, (), Document(Path(), "", {}, {}))

@@ -7,15 +7,17 @@ include [{a: 9}]               -->  a1 b3,        a2 b3, a2 b4, a9   whole trial
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scaling_study import models
 from scaling_study.errors import StudyError, quoted
 from scaling_study.frameworks import FRAMEWORKS, MESH
-from scaling_study.models import IMAGENET, MODEL_KEYS, MODELS, NONE, OWN_KEYS, TIMM, timm_names
+from scaling_study.models import FILE_NAME, IMAGENET, MODEL_KEYS, MODELS, NONE, OWN_KEYS, TIMM, file_named, timm_names
 from scaling_study.stats import network
 from scaling_study.study import command, defaults, rules
 from scaling_study.study.study import Study, Sweep, by_line, nearest
@@ -99,11 +101,42 @@ def checked(study: Study) -> list[tuple[Keys, Sweep]]:
     refuse_too_many(study)
     problems: Problem = {}
     asked = [(keys, sweep) for sweep in study.sweeps for keys in combinations(study, sweep, problems)]
+    for name, sweep in _models_of_files(asked):
+        if why := _no_model(name, study.folders):
+            problems[f"{line_of(study, sweep, 'model')}: {why}"] = None
     for keys, sweep in asked:
         _find_problems(study, keys, sweep, problems)
     if problems:
         raise StudyError(sorted(problems, key=by_line))
     return asked
+
+
+def _models_of_files(asked: Sequence[tuple[Keys, Sweep]]) -> Iterator[tuple[str, Sweep]]:
+    """Each model `FILE.py:FUNCTION` of each sweep, once; a command's model is only a label."""
+    named = {(keys.get("model", ""), sweep.place): sweep for keys, sweep in asked}
+    for (name, _), sweep in named.items():
+        if FILE_NAME.fullmatch(name) and not FRAMEWORKS[sweep.framework].foreign:
+            yield name, sweep
+
+
+def _no_model(name: str, folders: Sequence[str]) -> str:
+    """The reason why a model `FILE.py:FUNCTION` cannot be loaded: no file, no Python, no such function; else empty.
+
+    The file is parsed, not run.
+    """
+    text, _, function = name.rpartition(":")
+    if not (path := file_named(name, folders)):
+        return f"model {name}: there is no file {text} in {' or in '.join(folders)}"
+    try:
+        source = path.read_bytes()
+        defined = [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    except SyntaxError as error:
+        return f"model {name}: {path}:{error.lineno or 1}: {error.msg}"
+    except (OSError, ValueError) as error:
+        return f"model {name}: {path} cannot be read: {error}"
+    if re.search(rb"\b%s\b" % function.encode(), source):
+        return ""
+    return f"model {name}: {path} has no function {function!r}{nearest(function, defined)}"
 
 
 def data_shares(framework: str, keys: Mapping[str, Any]) -> int:
@@ -182,9 +215,7 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
             report("model", f"the installed timm has no model {name!r}{nearest(name, sorted(known))}")
     weights = keys.get("weights", NONE)
     if weights != NONE and not model.loads_weights:
-        report(
-            "weights", f"model {model_name} has random weights: only those of timm (timm:NAME) and tripnet_... load any"
-        )
+        report("weights", f"model {model_name} cannot load weights: models of timm (timm:NAME) and tripnet_... can")
     elif weights == IMAGENET and not model.imagenet:
         report("weights", f"model {model_name} knows no weights {IMAGENET!r}: name a file")
     for key in MODEL_KEYS:

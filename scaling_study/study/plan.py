@@ -20,7 +20,7 @@ from scaling_study.datasets import DataSource
 from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
-from scaling_study.models import CLASSES, MODELS, NO_MODEL, NONE, PAIR_VOCABULARY, model_named
+from scaling_study.models import CLASSES, FILE_NAME, MODELS, NO_MODEL, NONE, PAIR_VOCABULARY, model_named
 from scaling_study.study import combinations, defaults, groups, on_gpus, rules, support
 from scaling_study.study.combinations import data_shares, reducing, worker_count
 from scaling_study.study.study import Measure, Study, Sweep
@@ -185,6 +185,8 @@ class Draft:
 def draft(study: Study, machine: Machine, cluster: Cluster = ALONE) -> Draft:
     """Everything about a plan that needs no data. Raises StudyError before anything is downloaded."""
     asked = combinations.checked(study)
+    if any(FILE_NAME.fullmatch(keys.get("model", "")) for keys, _ in asked):
+        cluster = replace(cluster, models=study.folders)
     share = max(1, machine.cores // max(worker_count(keys) // keys.get("hosts", 1) for keys, _ in asked))
     fingerprint = cluster.fingerprint(machine.fingerprint)
     trials: list[tuple[Trial, Sweep]] = []

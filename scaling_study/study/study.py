@@ -114,7 +114,15 @@ def _one_of(choices: Iterable[Any]) -> Any:
     exact = Literal[tuple(choices)]  # type: ignore[valid-type]
     if not isinstance(choices, Names):
         return exact
-    return Annotated[exact, WrapValidator(lambda value, listed: value if value in choices else listed(value))]
+
+    def named(value: Any, listed: Callable[[Any], Any]) -> Any:
+        if value in choices:
+            return value
+        if isinstance(value, str) and ".py" in value:
+            raise ValueError("a model of your own is a file and a function in it, like my_model.py:load")
+        return listed(value)
+
+    return Annotated[exact, WrapValidator(named)]
 
 
 def _true_false_or_auto(value: Any) -> Any:
@@ -246,6 +254,11 @@ class Study:
     hosts: tuple[Host, ...] = ()  # that it may use, where no option gives others
     sentinel: Mapping[str, Any] | None = None  # matches the configuration that is repeated through the sweep
     defaults: int | None = None  # the year of its defaults of trial keys; None: those of before there were several
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders of files that define models: that of the study file, and the current one."""
+        return tuple(dict.fromkeys((str(self.document.path.resolve().parent), str(Path.cwd()))))
 
 
 def contents(path: Path) -> Document:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -23,7 +24,7 @@ from scaling_study.frameworks import (
 from scaling_study.hosts import hosts
 from scaling_study.hosts.hosts import Host
 from scaling_study.machine import DALI, Machine
-from scaling_study.models import IMAGENET, MODELS, model_named
+from scaling_study.models import FOLDERS, IMAGENET, MODELS, model_named
 from scaling_study.study import command, on_gpus, rules
 from scaling_study.study.machine_file import MachineFile
 from scaling_study.targets import logs
@@ -70,6 +71,7 @@ class Cluster:
     visible_gpus: str = ""  # CUDA_VISIBLE_DEVICES of this process
     in_job: bool = False  # of Slurm: here, or where a job is to run what is planned
     defined: frozenset[str] | None = None  # the variables of this environment, by name; None: not known
+    models: tuple[str, ...] = ()  # folders of the files that define models; none: the study has no such model
 
     def hosts_of(self, trial: Trial) -> tuple[Host, ...]:
         """The hosts of a trial, each with the number of its workers there; none: it runs on this machine alone."""
@@ -81,11 +83,16 @@ class Cluster:
         """The network interface that the trial's traffic is to take; empty: whichever its libraries choose."""
         return (self.file.interface or "") if self.hosts_of(trial) else ""
 
+    @property
+    def of_models(self) -> dict[str, str]:
+        """The variable by which a process finds files that define models; none where the study has no such model."""
+        return {FOLDERS: os.pathsep.join(self.models)} if self.models else {}
+
     def environment(self, trial: Trial) -> dict[str, str]:
         """The variables that each of the trial's processes is to have; a command's own as far as they are known yet."""
         interface = self.interface(trial)
-        given = {**(dict.fromkeys(INTERFACE_OF, interface) if interface else {}), **self.file.environment}
-        return {**given, **command.variables(trial)}
+        named = dict.fromkeys(INTERFACE_OF, interface) if interface else {}
+        return {**self.of_models, **named, **self.file.environment, **command.variables(trial)}
 
     def exported(self, trial: Trial) -> list[str]:
         """The names of all variables that go with the trial to other hosts."""
@@ -308,7 +315,7 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         own = trial.train_loop == "native" and trial.framework == "deepspeed_zero"
         whole = own or trial.zero_stage == 0  # it clips by a norm over all shards; has none
         if trial.train_clip_norm and not whole and table.refusals.get("model") is CLIPPING_NEEDS_ALL_GRADIENTS:
-            return "clip_norm is of all gradients, and a rank of this framework knows only its shards of them"
+            return "clip_norm clips the norm of all gradients, and each rank of this framework has only shards of them"
     if table.reduces_as_it_computes and trial.allreduce in SIXTEEN_BIT and trial.allreduce != trial.precision:
         return table.reduces_as_it_computes
     if trial.allreduce in POWERSGD and trial.precision == "fp16":
@@ -317,7 +324,7 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         return "launcher=srun needs a Slurm job: --slurm submits one"
     over_hosts = bool(cluster.hosts_of(trial))
     if trial.launcher == "accelerate" and (over_hosts or (trial.hosts or 1) > 1):
-        return "launcher=accelerate starts the workers of one host here: launcher=torchrun starts those of several"
+        return "launcher=accelerate starts the workers of one host only: use launcher=torchrun for several"
     if trial.command and (why := command.no_start(trial, over_hosts, cluster.in_job, cluster.defined)):
         return why
     model = model_named(trial.model)
@@ -356,7 +363,7 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
     if trial.device == "cuda" and not machine.gpus:
         return "device cuda: no GPU on this machine"
     if trial.device == "cpu" and trial.precision == "fp16":
-        return "fp16 compute on a CPU is some 20 times slower than bf16 and says nothing; bf16 works"
+        return "fp16 compute on a CPU is about 20 times slower than bf16, so it says nothing about GPUs: use bf16"
     pinned_to = 0 if trial.device == "cuda" else trial.cores_per_worker or 1
     if why := rules.no_core_left(trial.daemon_cores or 0, pinned_to):
         return why
@@ -422,4 +429,4 @@ def _passes_over_names(trial: Trial, cluster: Cluster) -> str:
     if trial.launcher != "deepspeed" or cluster.hosts_of(trial) or all(not word or word.isdecimal() for word in words):
         return ""
     named = f"CUDA_VISIBLE_DEVICES={cluster.visible_gpus}"
-    return f"the launcher deepspeed knows GPUs by their indices, not by names as in {named}: launcher=torchrun does"
+    return f"launcher=deepspeed takes indices of GPUs, not names as in {named}: use launcher=torchrun"

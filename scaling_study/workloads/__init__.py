@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
+import sys
 from dataclasses import replace
 from functools import partial
+from types import ModuleType
 
 import torch
 
@@ -39,9 +43,10 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     weights, freeze = (None if value == models.NONE else value for value in (trial.weights, trial.freeze))
     trial = replace(trial, weights=weights, freeze=freeze)
     # Imported on demand: no workload pays for another's libraries. An entry point may name its function after a colon.
-    module, _, function = model.workload.partition(":")
+    place, _, function = model.workload.partition(":")
+    module = of_file(trial.model) if models.FILE_NAME.fullmatch(trial.model) else importlib.import_module(place)
     torch.manual_seed(trial.seed)
-    workload: Workload = getattr(importlib.import_module(module), function or "load")(trial, ranks)
+    workload: Workload = getattr(module, function or "load")(trial, ranks)
     workload.accumulation = trial.accumulation
     if trial.checkpoint not in (None, models.NONE):
         checkpointed(workload.model, workload.blocks, trial.checkpoint)
@@ -74,6 +79,33 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         # each batch's longest: blocks that share their code would be compiled for any shape (and FSDP2's then fail).
         workload.model.compile(dynamic=None if trial.padding == "dynamic" else False)
     return workload
+
+
+def of_file(name: str) -> ModuleType:
+    """The module of a model `FILE.py:FUNCTION`, imported once in a process; it can import files that lie beside it.
+
+    Raises SystemExit where no folder has the file (models.folders), or the file has no such function.
+    """
+    folders, (text, _, function) = models.folders(), name.rpartition(":")
+    found = models.file_named(name, folders)
+    if found is None:
+        raise SystemExit(f"model {name}: there is no {text} in {' or '.join(folders)}")
+    path = found.resolve()
+    known_as = f"{path.stem}_{hashlib.sha256(bytes(path)).hexdigest()[:8]}"  # two folders may have such a file
+    if known_as not in sys.modules:
+        spec = importlib.util.spec_from_file_location(known_as, path)
+        assert spec and spec.loader  # its name ends in .py
+        sys.modules[known_as] = importlib.util.module_from_spec(spec)
+        if str(path.parent) not in sys.path:
+            sys.path.append(str(path.parent))
+        try:
+            spec.loader.exec_module(sys.modules[known_as])
+        except BaseException:
+            del sys.modules[known_as]
+            raise
+    if not hasattr(sys.modules[known_as], function):
+        raise SystemExit(f"model {name}: {path} has no function {function!r}")
+    return sys.modules[known_as]
 
 
 PARITY_RATE = 0.01

@@ -29,7 +29,7 @@ from scaling_study.trial import Trial
 ONE = Trial(device="cuda", allreduce="none")
 DDP = Trial(framework="torch_ddp", launcher="torchrun", workers=2, device="cuda")
 ZERO = replace(DDP, framework="deepspeed_zero", launcher="deepspeed")
-BY_INDEX = "the launcher deepspeed knows GPUs by their indices"
+BY_INDEX = "launcher=deepspeed takes indices of GPUs"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_each_rank_has_a_gpu_of_its_own_or_ends(
     [
         ("", ""),
         ("3,1", ""),
-        ("GPU-1e2f,GPU-2e2f", f"{BY_INDEX}, not by names as in CUDA_VISIBLE_DEVICES=GPU-1e2f,GPU-2e2f"),
+        ("GPU-1e2f,GPU-2e2f", f"{BY_INDEX}, not names as in CUDA_VISIBLE_DEVICES=GPU-1e2f,GPU-2e2f"),
         ("MIG-a,MIG-b", BY_INDEX),
     ],
 )

@@ -18,7 +18,7 @@ from scaling_study.study.study import Study
 from scaling_study.study.support import Cluster
 
 RESULTS = Path("results/a")
-NEEDS = Requirements(frozenset({"torch"}), "eth0", cores=2, data=("/data",))
+NEEDS = Requirements(frozenset({"torch"}), "eth0", cores=2, data=("/data",), models=("/a/my.py",))
 
 
 def host(name: str, ahead: float = 0.0, **changes: Any) -> HostReport:
@@ -48,6 +48,8 @@ def problems(second: HostReport, needs: Requirements = NEEDS) -> list[str]:
                                               "(machine file: interface)"),
         ({"missing_paths": ["/.seen-x"]}, "h2: has no results/a: --results must be a folder that all hosts share"),
         ({"missing_paths": ["/data"]}, "h2: has no /data: the data must be at the same DATA_ROOT on every host"),
+        ({"missing_paths": ["/a/my.py"]}, "h2: has no /a/my.py: the file of a model must be at the same path on "
+                                          "every host"),
         ({"machine": {"cores": 1}}, "h2: has 1 cores, but its workers need 2: give it fewer slots"),
         ({"calls_itself": "h1"}, "h2: its hostname is h1, as is that of h1: list a host once, with all its slots; "
                                  "different hosts need different hostnames"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +12,17 @@ import pytest
 from rich.console import Console
 
 from scaling_study.errors import StudyError
+from scaling_study.models import FOLDERS
+from scaling_study.records import store
+from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
+from scaling_study.slurm import jobs, submit
 from scaling_study.slurm.jobs import Job
 from scaling_study.slurm.submit import Request, submit_trials
 from scaling_study.study import machine_file
+from scaling_study.study.study import Measure
+from scaling_study.study.support import ALONE
+from scaling_study.trial import Trial
 
 RESULTS = Path("/results/tiny")
 
@@ -84,3 +92,15 @@ def test_a_job_of_one_trial_shares_no_launch():
     run: Any = SimpleNamespace(plan=SimpleNamespace(configurations=[planned]))
     with pytest.raises(StudyError, match="interleave is true"):
         submit_trials(Console(), Request(RESULTS, machine_file.MachineFile()), run, False)
+
+
+def test_a_job_of_one_trial_finds_the_files_that_define_models(tmp_path, monkeypatch):
+    trial, seen = Trial(model="my_model.py:load"), []
+    job = Job(jobs.new_name("tiny"), trial.id, "", trial=trial.id, measure=Measure().model_dump())
+    jobs.prepare(tmp_path, job, "")
+    begun = Record("tiny", trial.id, trial.configuration, trial, "cancelled", environment={FOLDERS: "/study:/here"})
+    store.write_begun(jobs.folder_of(tmp_path, job), begun)
+    monkeypatch.setattr(submit, "SupervisorClient", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(submit.Run, "run_trial", lambda run, planned, attempts: seen.append(attempts.cluster.of_models))
+    assert submit.run(jobs.folder_of(tmp_path, job), ALONE) == submit.INTERRUPTED
+    assert seen == [{FOLDERS: "/study:/here"}]

@@ -236,7 +236,7 @@ def test_more_workers_than_cores_or_gpus_are_unsupported(plan_of, machine, cores
     ("keys", "gpus", "reason"),
     [
         ("device: cuda", 0, "device cuda: no GPU on this machine"),
-        ("precision: fp16", 0, "fp16 compute on a CPU is some 20 times slower than bf16"),
+        ("precision: fp16", 0, "fp16 compute on a CPU is about 20 times slower than bf16"),
         ("precision: fp16", 2, ""),
         ("precision: bf16", 0, ""),
         ("allreduce: bf16", 2, "Horovod 0.28.1 cannot reduce bf16"),
@@ -487,7 +487,9 @@ def test_accelerate_is_a_launcher_of_one_host_where_it_is_installed(plan_of, mac
     (planned,) = plan_of(text, here).configurations
     assert planned.unsupported == "" and planned.trial.launcher == "accelerate"
     (planned,) = plan_of(BY_ACCELERATE % "workers: 2, hosts: 2", here).configurations
-    assert planned.unsupported.startswith("launcher=accelerate starts the workers of one host here: launcher=torchrun")
+    assert planned.unsupported.startswith(
+        "launcher=accelerate starts the workers of one host only: use launcher=torchrun"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,98 @@
+"""`model: my_model.py:load`: a model in a file beside the study, found by the plan and by each process of a trial."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scaling_study import cli
+from scaling_study.errors import StudyError
+from scaling_study.hosts.hosts import Host
+from scaling_study.launch import inspection, launchers
+from scaling_study.machine import Machine
+from scaling_study.models import FOLDERS, MODELS
+from scaling_study.study import plan, study
+from scaling_study.study.plan import Plan
+from scaling_study.study.support import ALONE, Cluster
+
+STUDY = "study: mine\nsweeps:\n  - framework: torch_ddp\n    matrix: {model: ['%s'], workers: [2]%s}\n"
+Planned = Callable[..., Plan]
+
+
+@pytest.fixture
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Callable[..., Machine]) -> Planned:
+    """The plan of a study of this model in tmp_path/studies, made in tmp_path/here; `files` are there, with a load."""
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def made(model: str, *files: str, source: str = "def load(trial, ranks): ...\n", cluster: Cluster = ALONE) -> Plan:
+        for file in files:
+            (tmp_path / file).write_text(source)
+        path = tmp_path / "studies" / "mine.yaml"
+        path.write_text(STUDY % (model, ", hosts: [2]" if cluster.hosts else ""))
+        return plan.make(study.load(path), machine(), cluster=cluster)
+
+    return made
+
+
+@pytest.mark.parametrize("file", ["studies/my_model.py", "here/my_model.py"])
+def test_a_file_beside_the_study_or_in_the_current_folder_is_one(planned: Planned, tmp_path: Path, file: str) -> None:
+    made = planned("my_model.py:load", file)
+    (trial,) = (each.trial for each in made.configurations)
+    assert not made.configurations[0].unsupported and trial.model == "my_model.py:load"
+    assert trial.configuration.startswith("torch_ddp-my_model.py-load-b32-"), "in any folder"
+    command = launchers.command(trial, cluster=made.cluster)
+    folders = [str(tmp_path / name) for name in ("studies", "here")]
+    assert command.env[FOLDERS].split(os.pathsep) == folders and "my_model.py:load" in command.argv
+    assert {gate.trial.model for gate in made.gates} == {"my_model.py:load"}
+    assert FOLDERS not in launchers.command(trial, cluster=planned("resnet8").cluster).env
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "said"),
+    [
+        ("absent.py:load", "", "there is no file absent.py in {0}/studies or in {0}/here"),
+        ("my_model.py:lod", "def load(trial, ranks): ...\n", "has no function 'lod'; did you mean 'load'?"),
+        ("my_model.py:load", "\ndef load(:\n", "{0}/studies/my_model.py:2: invalid syntax"),
+        ("my_model.py", "", "a model of your own is a file and a function in it, like my_model.py:load"),
+    ],
+)
+def test_what_is_wrong_with_it_is_said_with_the_line_of_the_study(
+    planned: Planned, tmp_path: Path, model: str, source: str, said: str
+) -> None:
+    with pytest.raises(StudyError) as refused:
+        planned(model, "studies/my_model.py", source=source)
+    (problem,) = refused.value.problems
+    assert problem.startswith(f"{tmp_path}/studies/mine.yaml:4: ") and said.format(tmp_path) in problem
+
+
+def test_a_function_that_is_imported_or_made_is_one_too(planned: Planned) -> None:
+    assert planned("my_model.py:load", "studies/my_model.py", source="from elsewhere import load\n").configurations
+
+
+def test_it_goes_to_other_hosts_which_must_have_the_file(planned: Planned, tmp_path: Path) -> None:
+    cluster = Cluster((Host("h1", 1), Host("h2", 1)))
+    made = planned("my_model.py:load", "studies/my_model.py", cluster=cluster)
+    (trial,) = (each.trial for each in made.configurations)
+    argv = launchers.command(trial, cluster=made.cluster).argv
+    assert argv[argv.index(FOLDERS) - 1] == "-x"
+    needs = inspection.requirements(made, [trial])
+    assert needs.models == (str(tmp_path / "studies" / "my_model.py"),)
+
+
+def test_init_takes_one(planned: Planned, capsys: pytest.CaptureFixture[str]) -> None:
+    planned("my_model.py:load", "here/my_model.py")
+    assert cli.main(["init", "first.yaml", "--model", "my_model.py:load"]) == 0
+    assert "configurations of my_model.py:load on" in capsys.readouterr().out
+    assert cli.main(["run", "first.yaml", "--dry-run"]) == 0
+    assert "model my_model.py:load" in " ".join(capsys.readouterr().out.split())
+
+
+def test_only_a_file_and_a_function_is_such_a_name() -> None:
+    for name in ("my_model.py:", ":load", "a b.py:load", "script:a.py:load", "my_model.txt:load", "my_model.py:1"):
+        with pytest.raises(KeyError):
+            MODELS[name]
