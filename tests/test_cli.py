@@ -78,7 +78,7 @@ def test_a_sweep_in_two_calls_then_the_same_again(tiny):
     (trial,) = json.loads(first.stdout)["trials"]
     assert trial["status"] == "ok" and trial["samples_per_second"] > 0
     results = tiny / "results" / "tiny"
-    assert "python -m analysis results/tiny" in first.stderr and not list(results.glob("*/*.png"))
+    assert "scaling-study tables results/tiny" in first.stderr and not list(results.glob("*/*.png"))
     done = sweep("tiny.yaml", cwd=tiny)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((results / "study.json").read_text())["stopped"] == ""

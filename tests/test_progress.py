@@ -82,7 +82,7 @@ def test_what_is_measured_alone_after_all_has_a_row_of_its_own():
     shown = Progress(Console(file=io.StringIO()), planned, trials, Estimate(), quiet=True)
     first, rows = trials[0], drawn(shown).count("single")
     shown.alone(first.trial)
-    assert f"launch 1: by itself, as it failed there: {describe(first.trial)}" in drawn(shown)
+    assert f"separate launch 1, as it failed beside others: {describe(first.trial)}" in drawn(shown)
     cold = replace(first, trial=replace(first.trial, batch_per_worker=77))
     shown.expects([cold])
     shown.starts(cold)

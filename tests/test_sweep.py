@@ -19,7 +19,7 @@ from rich.console import Console
 
 import analysis
 from scaling_study import sweep
-from scaling_study.commands import progress
+from scaling_study.commands import dry_run, progress
 from scaling_study.commands import run as command
 from scaling_study.errors import HostError
 from scaling_study.processes import process
@@ -174,12 +174,12 @@ def test_how_many_more_is_decided_once_from_the_spread_of_the_planned_ones(plan_
 def test_a_dry_run_says_what_narrower_intervals_would_cost(plan_for, tmp_path):
     plan, screen = plan_for("take_a_second", repeats=3, max_repeats=9), io.StringIO()
     job = sweep.Run(plan, tmp_path)
-    progress.plan(Console(file=screen, width=200), job, plan.trials(), as_json=False)
-    assert "By the spread" not in screen.getvalue()
+    dry_run.show(Console(file=screen, width=200), job, plan.trials())
+    assert "Margins" not in screen.getvalue()
     run(plan, tmp_path)
     plant(job, plan, 0.1, 0.101, 0.099)
-    progress.plan(Console(file=screen, width=200), job, plan.trials(), as_json=False)
-    said = screen.getvalue().splitlines()[-1]
+    dry_run.show(Console(file=screen, width=200), job, plan.trials())
+    [said] = [line for line in screen.getvalue().splitlines() if line.startswith("Margins")]
     for words in ("of 1 configurations: ±5%: at most 3 repeats", "±2%: at most 5 repeats", "±1%: at most 19 repeats"):
         assert words in said
 
@@ -360,7 +360,7 @@ def test_a_ctrl_c_while_tables_are_made_leaves_the_last_words(first, plan_for, t
     stopped = SimpleNamespace(signal=first)
     code = command._finish(Console(), job, [], stopped, "python run_sweep.py tiny.yaml", command.Output())
     said = " ".join(capsys.readouterr().out.split())
-    assert code == command.INTERRUPTED and "tables and figures of them: python -m analysis" in said
+    assert code == command.INTERRUPTED and "their tables and figures: scaling-study tables" in said
     assert ("To resume: python run_sweep.py tiny.yaml" in said) == (first is not None)
 
 

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperCommand, TyperGroup
 
 from scaling_study import datasets, sweep, variables
 from scaling_study.commands import doctor
-from scaling_study.errors import HostError, StudyError, shown_in_any_locale
+from scaling_study.errors import HostError, StudyError, quoted, shown_in_any_locale
 from scaling_study.hosts import hosts as host_names
 from scaling_study.hosts.hosts import Host
 from scaling_study.machine import Machine, this_machine
@@ -80,6 +81,51 @@ def show_errors(problems: Sequence[str], code: int = WRONG) -> int:
     return code
 
 
+class _Options:
+    """A command or a group of them, whose --help names no types of Python."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in params:
+            if each.param_type_name == "argument":
+                each.display_type_rich = lambda ctx: ""  # typer's own is `<path>`
+            elif each.is_flag:
+                each.metavar = ""  # typer's own is `<bool>`
+        return params
+
+
+class Command(_Options, TyperCommand):
+    """One command."""
+
+
+class Group(_Options, TyperGroup):
+    """Commands, listed with one line each, so that `--help` fits a screen."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, dict[str, list[str]]] = {}  # panel -> summary -> names
+        for name, command in self.commands.items():
+            if not command.hidden:
+                panel = panels.setdefault(str(getattr(command, "rich_help_panel", None) or "Commands"), {})
+                panel.setdefault(command.get_short_help_str(66), []).append(name)
+        width = max(len(", ".join(names)) for panel in panels.values() for names in panel.values())
+        formatter.write(f"Usage: {ctx.command_path} COMMAND [OPTIONS]   (COMMAND --help: its options)\n{self.help}\n\n")
+        for title, panel in panels.items():
+            formatter.write(f"{title}\n")
+            for summary, names in panel.items():
+                formatter.write(f"  {', '.join(names):<{width}}  {summary}\n")
+        formatter.write(self.epilog or "")
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands and args[0][:1] != "-":
+            raise self.unknown(args[0])
+        return super().resolve_command(ctx, args)
+
+    def unknown(self, word: str, more: str = "") -> typer.TyperException:
+        """The refusal of a word that is no command. `more`: what it is not either."""
+        hint = study.nearest(word, [*self.commands]) or f"{more}; --help lists the commands"
+        return typer.TyperException(f"no command {quoted(word)}{hint}")
+
+
 # Options that several commands have, with their help, by the group under which --help shows them.
 
 TRIALS, HOSTS, OUTPUT, SLURM = "Which trials", "Where and how they run", "What is shown", "Slurm"
@@ -98,24 +144,26 @@ def option(metavar: str, help: str, group: str, **limits: Any) -> Any:
 Study = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file.", show_default=False)]
 StudyIfAny = Annotated[Path | None, typer.Argument(metavar="STUDY", help="The study file.", show_default=False)]
 DryRun = Annotated[bool, flag("--dry-run", help="Show the plan and start nothing.", group=TRIALS)]
+COMMANDS = "Show the plan with the command of each configuration, and start nothing."
+Commands = Annotated[bool, flag("--commands", help=COMMANDS, group=TRIALS)]
 Small = Annotated[bool, flag("--small", help="Apply the study's `small:` overrides.", group=TRIALS)]
 Where = Annotated[str, option("K=V,…", "Run only trials with these keys, e.g. framework=horovod,workers=2.", TRIALS)]
 Retry = Annotated[str, option("STATUS,…", "Run trials with this status again, e.g. failed,timeout.", TRIALS)]
 MaxTrials = Annotated[int | None, option("N", "Run at most N trials now.", TRIALS, min=0)]
-NoPrune = Annotated[bool, flag("--no-prune", help="Also run batches above one that was out of memory.", group=TRIALS)]
-Reset = Annotated[bool, flag("--reset", help="Begin trainings again, whatever checkpoints they left.", group=TRIALS)]
-Profile = Annotated[str, option("TRIAL", "Profile only this trial: traces in profiles/.", TRIALS)]
+NoPrune = Annotated[bool, flag("--no-prune", help="Also run batches above one that ran out of memory.", group=TRIALS)]
+Reset = Annotated[bool, flag("--reset", help="Start trainings from step 0; ignore their checkpoints.", group=TRIALS)]
+Profile = Annotated[str, option("TRIAL", "Profile only this trial; its traces go to profiles/.", TRIALS)]
 Hosts = Annotated[str, option("H:N,…", "Run over these hosts, e.g. h1:2,h2:2.", HOSTS)]
-Hostfile = Annotated[Path | None, option("FILE", "The same from a file with lines such as `h1 slots=2`.", HOSTS)]
-MachineFileName = Annotated[str, option("NAME|FILE", "machines/NAME.yaml: network interface, variables, …", HOSTS)]
-Detach = Annotated[bool, typer.Option("--detach", hidden=True, help="Gone: says what to use.")]
+Hostfile = Annotated[Path | None, option("FILE", "Run over the hosts of FILE: lines such as `h1 slots=2`.", HOSTS)]
+MachineFileName = Annotated[str, option("NAME|FILE", "Use machines/NAME.yaml: interface, variables, GPUs.", HOSTS)]
+Detach = Annotated[bool, typer.Option("--detach", hidden=True, help="Removed: its error says what replaces it.")]
 Doctor = Annotated[bool, flag("--doctor", help="Try every framework and launcher on this machine.", group=HOSTS)]
-PRINT_ENVIRONMENT = "Print what records made here depend on: versions, launchers, variables; as JSON."
+PRINT_ENVIRONMENT = "Print the versions, launchers and variables of this machine, as JSON."
 PrintEnvironment = Annotated[bool, flag("--print-environment", help=PRINT_ENVIRONMENT, group=HOSTS)]
 Results = Annotated[Path, option("DIR", "Write results to DIR/<study>; default: results.", OUTPUT)]
-Json = Annotated[bool, flag("--json", help="Print JSON for scripts instead of tables.", group=OUTPUT)]
+Json = Annotated[bool, flag("--json", help="Print JSON instead of tables.", group=OUTPUT)]
 Quiet = Annotated[bool, flag("-q", "--quiet", help="Print only errors.", group=OUTPUT)]
-NoReport = Annotated[bool, flag("--no-report", help="Leave tables and figures for later.", group=OUTPUT)]
+NoReport = Annotated[bool, flag("--no-report", help="Run trials only: write no tables and no figures.", group=OUTPUT)]
 SUBMIT = "Submit a job with these options of sbatch, e.g. partition=gpu,time=2:00:00."
 SlurmSubmit = Annotated[str | None, option("K=V,…", SUBMIT, SLURM)]
 SbatchOptions = Annotated[str, option("K=V,…", "Options of sbatch, e.g. partition=gpu,time=2:00:00.", SLURM)]
@@ -124,7 +172,7 @@ SlurmPrint = Annotated[bool, flag("--slurm-print", help="Show the batch script, 
 PrintOnly = Annotated[bool, flag("--print", help="Show the batch script, submit nothing.", group=SLURM)]
 Status = Annotated[bool, flag("--status", help="Show this study's Slurm jobs.", group=SLURM)]
 Collect = Annotated[bool, flag("--collect", help="Record the trials of Slurm jobs that have ended.", group=SLURM)]
-JobOfTrial = Annotated[Path | None, typer.Option("--job", hidden=True, help="What a Slurm job of one trial runs.")]
+JobOfTrial = Annotated[Path | None, typer.Option("--job", hidden=True, help="Run the trial of this Slurm job.")]
 
 
 def grouped(command: Callable[..., int]) -> Callable[..., int]:
@@ -303,8 +351,8 @@ def commands() -> dict[str, Callable[..., int]]:
     from analysis import commands
 
     return {
-        "tables": commands.tables,
         "report": commands.report_command,
+        "tables": commands.tables,
         "compare": commands.compare,
         "predict": commands.predict,
         "estimate": commands.estimate,

@@ -17,7 +17,7 @@ from scaling_study.records import store
 from scaling_study.records.pack import Packed, PackError
 from scaling_study.records.store import UnreadableRecord
 
-ANONYMOUS = "Replace user names, host names and values of environment variables, consistently."
+ANONYMOUS = "Replace user names, host names and values of environment variables, each by the same word everywhere."
 MOST_NAMES = 20  # of one kind that are listed
 IN_RECORDS = tuple(f"trials/*/{name}" for name in (store.ASKED, store.COMMAND))  # that say what their record says
 
@@ -31,9 +31,9 @@ def pack(
     ] = None,
     anonymous: Annotated[bool, typer.Option("--anonymous", help=ANONYMOUS)] = False,
 ) -> int:
-    """Pack a study's records and maps into one file, which every command of the analysis takes as it is.
+    """Make one file of a study's records and maps. Every command that reads results reads this file too.
 
-    Lists what is left out, and the names that the file carries. Exit codes: 0 done; 2 refused.
+    It lists what is left out, and the names in the file. Exit codes: 0 done; 2 refused.
     """
 
     def command() -> None:
@@ -52,7 +52,7 @@ def unpack(
         Path | None, typer.Option(metavar="DIR", help="Default: X beside X.study.zip.", show_default=False)
     ] = None,
 ) -> int:
-    """Make the results folder of a packed study: its records and maps, byte by byte.
+    """Make the results folder of a packed study again: its records and maps, byte by byte.
 
     Exit codes: 0 done; 2 refused: files are in the way, or the file is no packed study, or one that is not safe.
     """
@@ -67,9 +67,9 @@ def command(
         str, typer.Argument(metavar="TRIAL", help="The id of a trial, or its beginning.", show_default=False)
     ],
 ) -> int:
-    """Print the shell line that runs a trial again by hand, from the root of the repository.
+    """Print the shell command that repeats a trial by hand, from the root of the checkout.
 
-    Exit codes: 0 done; 2 refused: no trial, or several, have an id that begins so.
+    Exit codes: 0 done; 2 refused: no trial, or more than one, has an id that begins so.
     """
 
     def show() -> None:

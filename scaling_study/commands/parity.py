@@ -1,4 +1,4 @@
-"""`scaling-study parity STUDY`, which is also `python -m scaling_study.parity --study STUDY`: a study's parity gates.
+"""`scaling-study parity STUDY`, which is also `python -m scaling_study.parity --study STUDY`: a study's parity checks.
 
 The same trials as of `python run_sweep.py STUDY --where find=parity`, in the same folder, with a table of all verdicts
 at the end. Gates that have passed are kept, and the sweep does not run them again; those that have not are run anew.
@@ -31,7 +31,7 @@ from scaling_study.study.plan import Plan, Planned
 
 USUAL = ("framework", "model", "workers", "allreduce", "precision")
 SHARDS = ("zero_stage", "shard_group", "reduce_scatter")
-TELLING = (*USUAL, "launcher", "controller", *SHARDS, "accumulation", "device", "held against")
+TELLING = (*USUAL, "launcher", "controller", *SHARDS, "accumulation", "device", "compared with")
 WIDTH = 150  # in a log file
 AGAIN = frozenset(schema.STATUSES) - {"ok", "unsupported"}
 
@@ -42,18 +42,21 @@ def parity(
     results: options.Results = Path("results"),
     small: options.Small = False,
 ) -> int:
-    """Run every parity gate of STUDY, and nothing else: does each framework train what one process would?"""
+    """Check that each framework of STUDY trains what one process trains, and run nothing else.
+
+    Exit codes: 0 each check that can run here passed; 1 one did not; 2 the study is wrong; 130 stopped.
+    """
     return exit_code(lambda: run_gates(study or study_option, small, results))
 
 
 def run_gates(study_file: Path | None, small: bool, results: Path) -> int:
     """The exit code: OK if every gate that can run here has passed. Raises StudyError or HostError."""
     if study_file is None:
-        raise StudyError(["which study? For example: --study sweeps.yaml"])
+        raise StudyError(["which study? For example: scaling-study parity sweeps.yaml"])
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
     plan = options.Selection(study_file, options.Trials(small)).planned(dry_run=False)
     if not plan.gates:
-        raise StudyError([f"{study_file} has no parity gates (parity: false, or no trial can run here)"])
+        raise StudyError([f"{study_file} has no parity checks: it says parity: false, or no trial of it can run here"])
     folder = results / plan.study.name
     with results_folder.locked(folder), process.Interruption() as interruption:
         run = sweep.Run(plan, folder, {"find": "parity"}, AGAIN)
@@ -80,7 +83,7 @@ class Lines(Watch):
 
 def verdicts(plan: Plan, folder: Path, known: Mapping[str, Summary]) -> Table:
     """The gates with their verdicts: green for passed, and the figure behind it."""
-    rows = [{**gate.trial.to_dict(), "held against": support.reference_of(vars(gate.trial))} for gate in plan.gates]
+    rows = [{**gate.trial.to_dict(), "compared with": support.reference_of(vars(gate.trial))} for gate in plan.gates]
     columns = [name for name in TELLING if name in USUAL or len({row[name] for row in rows}) > 1]
     shown = Table(title=f"{plan.study.name}: parity with one process of plain PyTorch", title_justify="left", box=None)
     for name in (*columns, "verdict"):

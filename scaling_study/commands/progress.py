@@ -1,9 +1,8 @@
-"""The terminal display of a sweep: its plan, its progress, its end."""
+"""The terminal display of a sweep: its beginning, its progress, its end."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import time
 from collections import Counter
@@ -21,9 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from scaling_study import datasets
 from scaling_study.estimate import Estimate
-from scaling_study.launch import launchers
 from scaling_study.launch.shared_launch import Watch
 from scaling_study.models import NO_MODEL
 from scaling_study.processes.process import Interruption
@@ -31,87 +28,12 @@ from scaling_study.records import store
 from scaling_study.records.results import Summary
 from scaling_study.records.schema import BUSY_CORES
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
-from scaling_study.study import on_gpus
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.sweep import Run
 from scaling_study.trial import Trial
 
-COLUMNS = ("framework", "model", "batch_per_worker", "workers", "allreduce")
-NUMBERS = ("batch_per_worker", "workers")
-OF_TRAINING = ("model", "batch_per_worker", "allreduce")  # what one that trains nothing does not have
-TARGETS = (0.05, 0.02, 0.01)  # half of a 95 % interval, whose costs a dry run names
-GPU_COLUMN = "GiB a GPU"
-OF_GPUS = (
-    "Estimates for GPUs are from one H200, not compiled and not sharded, by the ratio of dense peaks: seconds of a "
-    "step within a factor of two, memory within a quarter. Contexts, NCCL and compiling are assumed."
-)
-Wanted = Sequence[Planned]
 
-
-def plan(console: Console, run: Run, wanted: Wanted, as_json: bool) -> None:
-    """A dry run: every configuration with the command that runs it, what is skipped and why, how long it takes."""
-    plan = run.plan
-    estimate = Estimate(run.records.values(), datasets.tree_images, plan.machine)
-    if as_json:
-        rows = [
-            {**t.to_dict(), "trial": t.id, "command": _command(t, plan), "unsupported": p.unsupported}
-            | {"estimated_seconds": round(estimate(p), 1), "estimated_gpu_bytes": _gpu_bytes(t)}
-            for p in wanted
-            for t in (p.trial,)
-        ]
-        trials = [row for row in rows if row["find"] != "parity"]
-        print(json.dumps({"trials": trials, "gates": [row for row in rows if row["find"] == "parity"]}))
-        return
-    everything = wanted
-    gates = [planned for planned in wanted if planned.trial.find == "parity"]
-    wanted = [planned for planned in wanted if planned.trial.find != "parity"]
-    repeats = Counter(planned.trial.configuration for planned in wanted)
-    seconds = dict.fromkeys(repeats, 0.0)
-    for planned in wanted:
-        seconds[planned.trial.configuration] += estimate(planned)
-    configurations = [p for p in plan.configurations if p.trial.configuration in repeats]
-    columns = _telling([planned.trial for planned in configurations])
-    columns += [name for name in plan.follows if name not in columns]
-    title = escape(f"{plan.study.name}: {len(wanted)} trials in {run.folder}")
-    table = Table(title=title, title_justify="left", box=None)
-    sized = any(_gpu_bytes(planned.trial) for planned in configurations)
-    for title in (*columns, "repeats", "estimate", *([GPU_COLUMN] if sized else [])):
-        table.add_column(title, justify="left" if title in COLUMNS and title not in NUMBERS else "right")
-    for planned in configurations:
-        trial, times = planned.trial, repeats[planned.trial.configuration]
-        name, size = trial.configuration, _gpu_bytes(trial)
-        known = "" if planned.unsupported else clock(seconds[name])
-        more = [f"{size / 2**30:,.1f}" if size else ""] if sized else []
-        keys = trial.to_dict() | (dict.fromkeys(OF_TRAINING) if trial.model == NO_MODEL else {})
-        cells = ["" if keys[key] is None else escape(str(keys[key])) for key in columns]
-        table.add_row(*cells, str(times), known, *more, style="bright_black" if planned.unsupported else "")
-    console.print(table)
-    console.print("\nCommands, one per configuration (the sweep adds --record):")
-    for planned in configurations:
-        if planned.unsupported:
-            skipped = escape(f"{describe(planned.trial)}: {planned.unsupported}")
-            console.print(f"  [bright_black]skipped: {skipped}[/]", soft_wrap=True)
-        else:
-            console.print(f"  {escape(_command(planned.trial, plan))}", soft_wrap=True)
-    if gates:
-        names = dict.fromkeys(f"{p.trial.framework} {p.trial.model}" for p in gates if not p.unsupported)
-        console.print(f"\nParity first, {len(names)} gates: {', '.join(names)}", soft_wrap=True)
-    console.print(f"\nMachine: {escape(str(plan.machine))}")
-    for note in plan.notes:
-        console.print(f"Note: {escape(note)}", soft_wrap=True)
-    console.print(_cost(everything, estimate))
-    if sized:
-        console.print(OF_GPUS, soft_wrap=True)
-    if certainty := _certainty(run, estimate):
-        console.print(certainty, soft_wrap=True)
-
-
-def _gpu_bytes(trial: Trial) -> float | None:
-    """Memory of a GPU that a trial takes, by estimate; None on a CPU, and of a model without an estimate."""
-    return on_gpus.group_bytes([trial]) if trial.device == "cuda" else None
-
-
-def print_before(console: Console, plan: Plan, wanted: Wanted, job: Run, estimate: Estimate) -> None:
+def print_before(console: Console, plan: Plan, wanted: Sequence[Planned], job: Run, estimate: Estimate) -> None:
     """One paragraph before the first trial."""
     left = [planned for planned in wanted if not job.kept(planned.trial)]
     console.print(f"[bold]{plan.study.name}[/] on {escape(str(plan.machine))}", soft_wrap=True)
@@ -119,13 +41,13 @@ def print_before(console: Console, plan: Plan, wanted: Wanted, job: Run, estimat
         console.print(escape(line), soft_wrap=True)
     for note in plan.notes:
         console.print(f"Note: {escape(note)}", soft_wrap=True)
-    if len(left) < len(wanted):
-        console.print(f"{len(wanted) - len(left)} of {len(wanted)} trials are already finished and kept.")
+    if finished := kept(len(wanted) - len(left), len(wanted)):
+        console.print(finished)
     to_run = [planned for planned in left if planned.unsupported or not job.implied(planned.trial)]
     if len(to_run) < len(left):
         pruned = len(left) - len(to_run)
         console.print(f"Skipped because a smaller batch ran out of memory: {pruned} (--no-prune runs them).")
-    console.print(_cost(to_run, estimate), soft_wrap=True)
+    console.print(cost(to_run, estimate), soft_wrap=True)
 
 
 def print_after(
@@ -155,7 +77,7 @@ def print_after(
         console.print(f"{why}; {len(mine)} finished trials are kept{remain}.")
         console.print(f"To resume: {escape(again)}", soft_wrap=True)
     if not quiet:
-        later = f"Records: {job.folder}/; tables and figures of them: python -m analysis {job.folder}"
+        later = f"Records: {job.folder}/; their tables and figures: scaling-study tables {job.folder}"
         there = f"Tables, figures and records: {job.folder}/"
         console.print(escape(later if no_report else there), soft_wrap=True)
 
@@ -168,43 +90,22 @@ def _log(results: Path, record: Summary) -> Path:
     return alone if (alone := trial / "alone" / "log.txt").exists() else trial / "log.txt"
 
 
-def _command(trial: Trial, plan: Plan) -> str:
-    return launchers.command(trial, cluster=plan.cluster).shell(Path.cwd())
+def kept(count: int, trials: int) -> str:
+    """The trials that are not run again, in words; empty for none."""
+    return f"{count} of {trials} trials are already finished and kept." if count else ""
 
 
-def _telling(trials: Sequence[Trial]) -> list[str]:
-    """The usual keys, and every other one in which two trials of a framework differ: unlike rows must look unlike."""
-    values: dict[str, dict[str, set[Any]]] = {}  # key -> framework -> what its trials have
-    for trial in trials:
-        for name, value in trial.to_dict().items():
-            values.setdefault(name, {}).setdefault(trial.framework, set()).add(value)
-    differ = [name for name, by in values.items() if any(len(distinct) > 1 for distinct in by.values())]
-    return [*COLUMNS, *(name for name in differ if name not in (*COLUMNS, "global_batch"))]
-
-
-def _certainty(run: Run, estimate: Estimate) -> str:
-    """The cost of narrower intervals, by the spread of finished trials; empty where too few are."""
-    planned = {p.trial.configuration: p for p in run.plan.configurations}
-    costs = []
-    for target in TARGETS:
-        if not (counts := run.wanted_for(target)):
-            return ""
-        seconds = sum(count * estimate(planned[name]) for name, count in counts.items())
-        costs.append(f"±{100 * target:g}%: at most {max(counts.values()):,} repeats, {clock(seconds)}")
-    return f"By the spread so far, of {len(counts)} configurations: {'; '.join(costs)}."
-
-
-def _cost(wanted: Wanted, estimate: Estimate) -> str:
+def cost(wanted: Sequence[Planned], estimate: Estimate) -> str:
     """The estimated time, and what repeats for the target interval could add."""
     seconds = sum(estimate(planned) for planned in wanted)
     runnable = {p.trial.configuration: p for p in wanted if not p.unsupported and p.trial.model != NO_MODEL}
     widened = [p for p in runnable.values() if p.measure.repeats >= FEWEST_REPEATS]  # of fewer no spread is known
     most = sum(estimate(p) * (p.measure.max_repeats - p.measure.repeats) for p in widened)
-    cost = f"Estimated time: about {clock(seconds)} for {len(wanted)} trials"
+    text = f"Estimated time: about {clock(seconds)} for {len(wanted)} trials"
     if most:
         target = min(p.measure.target_interval for p in widened)
-        cost += f", up to {clock(most)} more for repeats while intervals are wider than ±{100 * target:g}%"
-    return f"{cost}."
+        text += f", up to {clock(most)} more for repeats while a margin is above ±{100 * target:g}%"
+    return f"{text}."
 
 
 COLOURS: Mapping[str, str] = {
@@ -268,7 +169,8 @@ class Progress(Watch):
         self._redraw()
 
     def alone(self, trial: Trial) -> None:
-        self.running, self.launch = trial, f"launch {trial.repeat}: by itself, as it failed there: {describe(trial)}"
+        self.running = trial
+        self.launch = f"separate launch {trial.repeat}, as it failed beside others: {describe(trial)}"
         self._redraw()
 
     def block_begins(self, launch: int, block: int, of: int) -> None:
@@ -419,7 +321,7 @@ class Turns(Progress):
 
     def alone(self, trial: Trial) -> None:
         self.running, self.now = trial, ""
-        self.launch = f"launch {trial.repeat}: {self.label_of(trial)} by itself, as it failed beside others"
+        self.launch = f"separate launch {trial.repeat}, as it failed beside others: {self.label_of(trial)}"
         self._redraw()
 
     def block_timed(self, trial: Trial, step_seconds: float) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from scaling_study import datasets
-from scaling_study.commands import doctor, options, profiling, progress
+from scaling_study.commands import doctor, dry_run, options, profiling, progress
 from scaling_study.commands import slurm as on_slurm
 from scaling_study.commands.options import INTERRUPTED, OK, SOME_FAILED, PlaceOptions, Selection, Trials, exit_code
 from scaling_study.errors import StudyError
@@ -80,7 +80,8 @@ def run(
     context: typer.Context,
     *,
     study: options.StudyIfAny = None,
-    dry_run: options.DryRun = False,
+    plan_only: options.DryRun = False,
+    commands: options.Commands = False,
     trials: Trials,
     how: How,
     place: PlaceOptions,
@@ -89,7 +90,11 @@ def run(
     output: Output,
     jobs: Slurm,
 ) -> int:
-    """Run every trial of STUDY that is not finished yet, then write tables and figures."""
+    """Run every trial of STUDY that is not finished yet, then write tables and figures.
+
+    Exit codes: 0 done; 1 a trial failed; 2 the study or the command line is wrong; 130 stopped: the same command
+    resumes.
+    """
     if instead.doctor:
         return doctor.main(output.as_json)
     if instead.print_environment:
@@ -100,11 +105,11 @@ def run(
         if jobs.job:
             return submit.run(jobs.job, cluster)
         if study is None:
-            raise StudyError(["which study? For example: python run_sweep.py sweeps.yaml"])
+            raise StudyError(["which study? For example: scaling-study run sweeps.yaml"])
         if instead.detach:
             raise StudyError(["--detach is gone: start the sweep with nohup, in tmux, or as a Slurm job with --slurm"])
-        if jobs.asked and (dry_run or how.profile):
-            raise StudyError(["--dry-run and --profile do not go with --slurm (see --slurm-print)"])
+        if jobs.asked and (plan_only or commands or how.profile):
+            raise StudyError(["--dry-run and --profile do not go with --slurm: --slurm-print shows its script"])
         selection = Selection(study, trials, results)
         if jobs.status:
             return on_slurm.show_status(selection, output.as_json)
@@ -114,22 +119,26 @@ def run(
             asked = {"text": jobs.slurm or "", "per_trial": jobs.per_trial, "print_only": jobs.slurm_print}
             words = options.words_again(context, NOT_IN_JOB)
             return on_slurm.submit(selection, cluster, words, output.as_json, **asked, machine=place.machine)
-        if dry_run:
-            return show_plan(selection, cluster, output.as_json)
+        if plan_only or commands:
+            return show_plan(selection, cluster, output.as_json, commands)
         if how.profile:
             return profiling.front(selection.planned(False, cluster), results, how.profile)
         script = os.path.relpath(CHECKOUT / "run_sweep.py")
-        again = shlex.join(["python", script, *options.words_again(context, NOT_AGAIN)])
+        door = ["python", script] if context.parent is None else ["scaling-study", "run"]
+        again = shlex.join([*door, *options.words_again(context, NOT_AGAIN)])
         return start_sweep(selection, cluster, again, how, output)
 
     return exit_code(command)
 
 
-def show_plan(selection: Selection, cluster: Cluster, as_json: bool) -> int:
+def show_plan(selection: Selection, cluster: Cluster, as_json: bool, commands: bool) -> int:
     """Show what a sweep of these trials would do. Raises StudyError."""
     run, selected = selection.select(selection.planned(True, cluster), prune=False)
     run.records = results_folder.finished(run.folder)
-    progress.plan(Console(stderr=as_json, highlight=False), run, selected, as_json)
+    if as_json:
+        print(json.dumps(dry_run.as_json(run, selected)))
+    else:
+        dry_run.show(Console(highlight=False), run, selected, commands)
     return OK
 
 

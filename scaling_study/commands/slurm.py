@@ -19,11 +19,15 @@ from scaling_study.study import study as study_files
 from scaling_study.study.plan import ONE_HOST
 from scaling_study.study.support import Cluster
 
-app = typer.Typer(help="Submit a study to Slurm, show its jobs, record their results.")
+app = typer.Typer(cls=options.Group, help="Submit a study to Slurm, show its jobs, record their results.")
 NOT_IN_JOB = ("sbatch", "per_trial", "print_only", "as_json")  # for the process that submits
+EXAMPLE = "Example: scaling-study slurm {}"
+SUBMIT = EXAMPLE.format("submit study.yaml --sbatch partition=gpu,time=2:00:00")
 
 
-@app.command("submit")
+@app.command(
+    "submit", cls=options.Command, short_help="Submit a study as one job, or as one job for each trial.", epilog=SUBMIT
+)
 @options.grouped
 def submit_command(
     context: typer.Context,
@@ -37,13 +41,13 @@ def submit_command(
     results: options.Results = Path("results"),
     as_json: options.Json = False,
 ) -> int:
-    """Submit one job that runs the whole study, or one for each trial."""
+    """Submit one job that runs the whole study, or with --per-trial one job for each trial."""
     selection, words = Selection(study, trials, results), options.words_again(context, NOT_IN_JOB)
     asked = {"text": sbatch, "per_trial": per_trial, "print_only": print_only, "machine": place.machine}
     return exit_code(lambda: submit(selection, place.cluster(), words, as_json, **asked))
 
 
-@app.command("status")
+@app.command("status", cls=options.Command, epilog=EXAMPLE.format("status study.yaml"))
 def status_command(
     study: options.Study,
     small: options.Small = False,
@@ -54,7 +58,12 @@ def status_command(
     return exit_code(lambda: show_status(Selection(study, Trials(small), results), as_json))
 
 
-@app.command("collect")
+@app.command(
+    "collect",
+    cls=options.Command,
+    short_help="Record the trials of jobs that have ended.",
+    epilog=EXAMPLE.format("collect study.yaml"),
+)
 def collect_command(
     study: options.Study, small: options.Small = False, results: options.Results = Path("results")
 ) -> int:
@@ -74,7 +83,7 @@ def submit(selection: Selection, cluster: Cluster, words: list[str], as_json: bo
         selection.select(planned, prune=False)
         nodes_asked = str(request.options.get("nodes", "1"))
         if nodes_asked != "1" and not any(each.trial.hosts for each in planned.trials()):
-            console.print(f"note: nodes={nodes_asked}: {ONE_HOST}", soft_wrap=True)
+            console.print(f"Note: nodes={nodes_asked}: {ONE_HOST}", soft_wrap=True)
         slurm_submit.submit_sweep(console, request, words, as_json)
         return OK
     node, nodes = request.nodes(this_machine())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -29,7 +30,7 @@ DOORS: dict[tuple[str, ...], tuple[Callable[[Sequence[str]], int], list[str]]] =
     ("tables",): (cli.analysis, []),
     **{(name,): (cli.analysis, [name]) for name in ("report", "compare", "predict", "export", "references")},
 }
-COMMANDS = [*DOORS, ("explain",), ("doctor",), ("maps",), ("slurm",)]
+COMMANDS = [*DOORS, *((name,) for name in cli.ENTRIES if (name,) not in DOORS)]
 COMMANDS += [("slurm", name) for name in ("submit", "status", "collect")]
 
 
@@ -45,6 +46,21 @@ def test_every_command_explains_itself(command, capsys):
     assert cli.main([*command, "--help"]) == 0
     shown = capsys.readouterr()
     assert f"scaling-study {' '.join(command)}" in shown.out and not shown.err
+    assert not re.search(r"<(bool|int|str|float|file|path|dir)", shown.out), "types of Python"
+    assert command == ("slurm",) or f"Example: scaling-study {' '.join(command)}" in " ".join(shown.out.split())
+
+
+def test_the_list_of_commands_fits_a_screen(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["--help"]) == cli.main(["help"]) == 0
+    shown = capsys.readouterr().out
+    first, again = shown[: len(shown) // 2], shown[len(shown) // 2 :]
+    assert first == again
+    lines = first.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) < 80 and lines[-1].startswith("Example: scaling-study ")
+    listed = [name for line in lines if line[:2] == "  " for name in line[2:].split("  ")[0].split(", ")]
+    assert sorted(listed) == sorted(name for name, entry in cli.ENTRIES.items() if not entry.hidden)
+    assert "maps" not in listed and "maps" in cli.ENTRIES, "it works, and is for those who know it"
 
 
 @pytest.mark.parametrize("command", DOORS, ids=" ".join)
@@ -74,6 +90,10 @@ def test_an_unknown_option_is_one_line_and_exit_code_2(command, capsys):
         (["run"], "which study?"),
         (["parity"], "which study?"),
         (["slurm"], "Missing command."),
+        (["slurm", "submitt"], "no command 'submitt'; did you mean 'submit'?"),
+        (["reprot", "results"], "no command 'reprot'; did you mean 'report'?"),
+        (["frobnicate"], "no command 'frobnicate', and no file or folder has this name; --help lists the commands"),
+        (["nothere.yaml"], "nothere.yaml: no such file"),
         (["report"], "Missing argument 'RESULTS'."),
         (["predict", "a"], "Missing option '--workers'."),
         (["run", "tiny.yaml", "--max-trials", "-1"], "Invalid value for '--max-trials': Input should be"),
