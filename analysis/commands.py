@@ -28,7 +28,7 @@ OK, INCOMPLETE, REFUSED = 0, 1, 2  # exit codes
 Value = TypeVar("Value")
 FOLDER = "A results folder, such as results/<study>, or a packed study, such as X.study.zip."
 ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help=FOLDER, show_default=False)]
-OUT = "Write there; default: into RESULTS, or into X/ beside X.study.zip."
+OUT = "Write to DIR; default: RESULTS, or X/ beside X.study.zip."
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help=OUT, show_default=False)]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Write the files, print no table.")]
 OWN = "Published figures of your own, a CSV file, beside those shipped (docs/guide/read-a-report.md#published-speeds)."
@@ -81,7 +81,7 @@ def files_written(paths: list[Path]) -> str:
 
 
 def tables(results: ResultsFolder, quiet: Quiet = False, references: OwnReferences = None, out: Out = None) -> int:
-    """Print the tables of a study; write its tables and figures."""
+    """Print the tables of a study, and write its tables and figures."""
 
     def command() -> int:
         from rich.console import Console
@@ -111,10 +111,12 @@ def report_command(results: ResultsFolder, references: OwnReferences = None, out
 
 def references_command(
     model: Annotated[str, typer.Option(metavar="NAME", help="Only of this model.", show_default=False)] = "",
-    device: Annotated[str, typer.Option(metavar="NAME", help="Only on it: H100, H200, A100.", show_default=False)] = "",
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="Only on this device, e.g. H100.", show_default=False)
+    ] = "",
     own: OwnReferences = None,
 ) -> int:
-    """List published speeds with their sources: a report sets them beside measured ones of the same class of device."""
+    """List published speeds with their sources. A report compares them with yours on the same class of device."""
 
     def command() -> int:
         from analysis.published import references
@@ -138,7 +140,7 @@ def references_command(
 NO_REGRESSION, REGRESSION, COMPARE_REFUSED, CANNOT_TELL = 0, 1, 2, 3
 # The differences that --expect names, for --help.
 EXPECTABLE = ("machine", "driver", "versions", "commit", "environment", "window", "backend", "data")
-EXPECT = f"Differences that are meant, no reason to refuse: {', '.join(EXPECTABLE)}, or a name such as torch."
+EXPECT = f"Differences that are intended: {', '.join(EXPECTABLE)}, or a library such as torch."
 
 
 def compare(
@@ -147,20 +149,19 @@ def compare(
     ],
     b: Annotated[Path, typer.Argument(metavar="B", help="A results folder or packed study: now.", show_default=False)],
     threshold: Annotated[
-        str, typer.Option(metavar="SHARE", help="Smallest change of interest: 2% or 0.02; 0: any.")
+        str, typer.Option(metavar="SHARE", help="Smallest change that counts: 2% or 0.02; 0: any.")
     ] = "1%",
     expect: Annotated[str, typer.Option(metavar="WHAT,…", help=EXPECT, show_default=False)] = "",
-    anyway: Annotated[bool, typer.Option("--anyway", help="Compare whatever differs; the table names it.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Compare whatever differs; the table lists it.")] = False,
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a comment for a pull request.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> int:
     """Compare two results of a study: which configurations became slower or faster from A to B.
 
-    Exit codes: 0 no regression; 1 a regression was found (slower, no longer runs, runs that fail now, or now fails
-    parity); 2 refused, or no results to compare; 3 nothing could be tested (no pair has 3 repeats on both sides), or a
-    configuration that A measured is missing in B: planned there without a record, or its records cannot be read.
+    Exit codes: 0 no regression; 1 a regression (slower, fails now, or fails parity now); 2 refused, or no results;
+    3 not tested: fewer than 3 repeats on a side, or a configuration of A is missing in B or cannot be read there.
     """
     from analysis.compare.report import NothingToCompare
 
@@ -217,7 +218,7 @@ def export(
     mlflow: Annotated[Path | None, _folder("Write an MLflow database there.")] = None,
     wandb: Annotated[Path | None, _folder("Write offline runs of W&B there.")] = None,
 ) -> int:
-    """Write configurations as runs and their repeats as points, for another tool. Nothing is sent."""
+    """Write results for another tool: a run for each configuration, a point for each repeat. Nothing is sent."""
     folders = zip(TOOLS, (tensorboard, mlflow, wandb), strict=True)
     chosen = [(tool, folder) for tool, folder in folders if folder is not None]
     if len(chosen) != 1:
@@ -235,7 +236,7 @@ def export(
             exported = runs(study)
             place = WRITERS[tool](exported, study.study.name, folder)
         except ImportError:
-            problem = f"--{tool} needs what is not installed here: pip install {NEEDS[tool]}"
+            problem = f"--{tool} needs a library that is not installed: pip install {NEEDS[tool]}"
         except AlreadyThere as error:
             problem = f"{error} is there already: remove it, or name another folder"
         else:
@@ -248,16 +249,16 @@ def export(
 
 
 WITHOUT_BRACKETS = "Intervals are in tables/prediction.md and .csv: 95 %"  # a terminal has no room for them
-NETWORK = "The network (default: what a network_probe in the study measured)"
-REDUCTION = "How gradients are reduced (default: as the study's frameworks did)"
-CROWDING = "How many times as long workers compute that share a host (default: as measured in the study, else 1)."
+NETWORK = "The network (default: as a network_probe of the study measured it)"
+REDUCTION = "The allreduce (default: as the study's frameworks did it)"
+CROWDING = "Factor by which workers that share a host compute more slowly (default: as measured in the study, else 1)."
 BETWEEN = {"min": 1, "max": quantities.MOST_WORKERS}
-RATE = "Between hosts: 400Gbit/host, 50GB/card; 25Gbit is of a host, whose workers share it."
-PER_HOST = "Workers on a host; default: 1, or as many as the probe had."
-MACHINE = "machines/NAME.yaml: hosts, links and cards by its `topology`."
-SHARE = "Of a GPU's computing, taken while a collective runs (default: 15%, 20 of an H800's 132 multiprocessors)."
-SPREAD = "How much hosts' speeds differ for good, as a deviation, e.g. 3% (default: as measured in the study, else 0)."
-CHECK = "Compare with what the study measured with several workers (always done where it measured its network too)."
+RATE = "Bandwidth between hosts: 400Gbit/host or 50GB/card; 25Gbit is of a host, and its workers share it."
+PER_HOST = "Workers on a host (default: 1, or as many as the probe had)."
+MACHINE = "Take the network from machines/NAME.yaml: its `topology`."
+SHARE = "Share of a GPU that a running collective takes (default: 15%, as 20 of an H800's 132 multiprocessors)."
+SPREAD = "Standard deviation of the hosts' lasting speeds, e.g. 3% (default: as measured in the study, else 0)."
+CHECK = "Compare predictions with the study's runs of several workers (default where it measured its network)."
 
 
 def _option(metavar: str, help: str, group: str | None = None, **more: Any) -> Any:
@@ -266,19 +267,19 @@ def _option(metavar: str, help: str, group: str | None = None, **more: Any) -> A
 
 def predict(
     results: ResultsFolder,
-    workers: Annotated[str, _option("N,N,…", "Up to 100,000.")],
+    workers: Annotated[str, _option("N,N,…", "Numbers of workers, e.g. 64,512; at most 100,000.")],
     bandwidth: Annotated[str | None, _option("RATE", RATE, NETWORK)] = None,
-    latency: Annotated[str | None, _option("TIME", "Of a message, e.g. 5us.", NETWORK)] = None,
-    cards_per_host: Annotated[int | None, _option("N", "Cards that a host has.", NETWORK, **BETWEEN)] = None,
+    latency: Annotated[str | None, _option("TIME", "Latency between hosts, e.g. 5us.", NETWORK)] = None,
+    cards_per_host: Annotated[int | None, _option("N", "Network cards of a host.", NETWORK, **BETWEEN)] = None,
     per_host: Annotated[int | None, _option("N", PER_HOST, NETWORK, **BETWEEN)] = None,
-    local_bandwidth: Annotated[str | None, _option("RATE", "Within a host.", NETWORK)] = None,
-    local_latency: Annotated[str | None, _option("TIME", "Within a host.", NETWORK)] = None,
+    local_bandwidth: Annotated[str | None, _option("RATE", "Bandwidth within a host.", NETWORK)] = None,
+    local_latency: Annotated[str | None, _option("TIME", "Latency within a host.", NETWORK)] = None,
     machine: Annotated[str | None, _option("NAME|FILE", MACHINE, NETWORK)] = None,
     gpu_share: Annotated[str | None, _option("SHARE", SHARE, NETWORK)] = None,
-    algorithm: Annotated[str | None, _option("NAME,…", f"{', '.join(ALGORITHMS)}.", REDUCTION)] = None,
+    algorithm: Annotated[str | None, _option("NAME,…", f"Algorithms: {', '.join(ALGORITHMS)}.", REDUCTION)] = None,
     allreduce: Annotated[str | None, _option("NAME,…", "Precision on the wire, e.g. fp32,fp16.", REDUCTION)] = None,
-    fusion_bytes: Annotated[str | None, _option("SIZE", "Of one call at most, e.g. 64MiB.", REDUCTION)] = None,
-    cycle: Annotated[str | None, _option("TIME", "Of Horovod, e.g. 1ms.", REDUCTION)] = None,
+    fusion_bytes: Annotated[str | None, _option("SIZE", "Largest call, e.g. 64MiB.", REDUCTION)] = None,
+    cycle: Annotated[str | None, _option("TIME", "Horovod's cycle time, e.g. 1ms.", REDUCTION)] = None,
     no_stragglers: Annotated[bool, typer.Option("--no-stragglers", help="Do not wait for the slowest worker.")] = False,
     host_spread: Annotated[str | None, _option("SHARE", SPREAD)] = None,
     crowding: Annotated[str | None, _option("FACTOR", CROWDING)] = None,
@@ -286,9 +287,9 @@ def predict(
     quiet: Quiet = False,
     out: Out = None,
 ) -> int:
-    """Predict throughput, efficiency and exposed communication of more workers.
+    """Predict throughput, efficiency and exposed communication of more workers than were measured.
 
-    From a study's runs with one worker, and a network that it measured or that is given.
+    Two inputs: a study's runs with one worker, and a network that the study measured or that options describe.
     """
     links = (
         parsed("--bandwidth", quantities.rate, bandwidth),
@@ -330,23 +331,23 @@ def predict(
     return exit_code(command, f"{out or results} cannot be written to", (CannotPredict,))
 
 
-GPU_MEMORY = "Of one GPU, e.g. 80GB (default: the machine file's)."
-HARDWARE = "machines/NAME.yaml: GPUs by its `hardware`, links by its `topology`."
+GPU_MEMORY = "Memory of a GPU, e.g. 80GB (default: the machine file's)."
+HARDWARE = "Take GPUs and network from machines/NAME.yaml: its `hardware` and `topology`."
 OWN_LENGTH = "Tokens of a sequence (default: the model's own)."
-MEASURED_STEP = "A study that ran the model with one worker: its step, in place of --utilisation."
-UTILISATION = "Of a GPU's peak, at which it multiplies matrices (assumed)."
-ESTIMATED_BATCH = "Sequences of a step (default: two for each worker)."
+MEASURED_STEP = "Take the step from a study that ran the model with one worker, in place of --utilisation."
+UTILISATION = "Assumed share of a GPU's peak."
+ESTIMATED_BATCH = "Sequences in a step (default: two for each worker)."
 EVERY_MESH = "Print all meshes, not one screen of those that fit and are fastest."
 
 
 def estimate(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A Llama: llama_3_1_8b, ….", show_default=False)],
-    workers: Annotated[str, _option("N,N,…", "GPUs, e.g. 8,64.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A Llama, e.g. llama_3_1_8b.", show_default=False)],
+    workers: Annotated[str, _option("N,N,…", "Numbers of GPUs, e.g. 8,64.")],
     machine: Annotated[str, typer.Option(metavar="NAME|FILE", help=HARDWARE)] = "dgx-h100",
     memory: Annotated[str | None, _option("SIZE", GPU_MEMORY)] = None,
     sequence_length: Annotated[int | None, _option("N", OWN_LENGTH, min=4)] = None,
-    global_batch: Annotated[int, typer.Option(min=0, help=ESTIMATED_BATCH, show_default=False)] = 0,
-    precision: Annotated[str, typer.Option(help="Of compute: bf16, fp16 or fp32.")] = "bf16",
+    global_batch: Annotated[int, typer.Option(metavar="N", min=0, help=ESTIMATED_BATCH, show_default=False)] = 0,
+    precision: Annotated[str, typer.Option(metavar="NAME", help="Precision of compute: bf16, fp16 or fp32.")] = "bf16",
     utilisation: Annotated[str, typer.Option(metavar="SHARE", help=UTILISATION)] = "40%",
     results: Annotated[Path | None, _option("RESULTS", MEASURED_STEP)] = None,
     whole: Annotated[bool, typer.Option("--all", help=EVERY_MESH)] = False,
@@ -355,7 +356,7 @@ def estimate(
         Path | None, typer.Option("--out", metavar="DIR", help="Write estimate.md and .csv there.", show_default=False)
     ] = None,
 ) -> int:
-    """Estimate what would fit, and how fast it would be: every mesh of so many GPUs, with nothing run."""
+    """Estimate memory and speed of every way to split a Llama over so many GPUs. Nothing is run."""
     counts = parsed("--workers", quantities.workers, workers) or ()
     room = parsed("--memory", quantities.size, memory)
     share = parsed("--utilisation", quantities.share, utilisation) or 0.0

@@ -204,7 +204,7 @@ SCHEDULES: Mapping[str, str] = {
     "dualpipev": "two",
 }
 
-DATA_PARALLEL_CANNOT_COMPILE = "every replica of DataParallel would run what was compiled for the first GPU's weights"
+DATA_PARALLEL_CANNOT_COMPILE = "each replica of DataParallel would run what was compiled for the first GPU's weights"
 DATA_PARALLEL_GATHERS = "DataParallel gathers the scores of all GPUs: cross_entropy=whole, as a chunked one makes none"
 HOROVOD_HAS_NO_BF16 = "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)"
 FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients in the precision of compute: gradients=fp16 needs precision=fp16"
@@ -216,10 +216,10 @@ DEEPSPEED_HAS_NO_FP64 = (
 SENT_BETWEEN_STAGES = {
     "channels_last": "stages send images to each other, and only contiguous tensors are sent: memory_format=contiguous"
 }
-FAIRSCALE_PIPE_HAS_NO_EXTRAS = "fairscale.nn.Pipe hands on one value, and ALBERT's layers all read the mask too"
+FAIRSCALE_PIPE_HAS_NO_EXTRAS = "fairscale.nn.Pipe passes on one tensor, and ALBERT's layers read a mask too"
 # Its gate could not tell: gates step with plain SGD.
 CLIPPING_NEEDS_ALL_GRADIENTS = {
-    name: "this model is trained under a clipped norm of all its gradients, and a rank knows only its shards of them"
+    name: "this model clips the norm of all gradients, and each rank of this framework has only shards of them"
     for name in ("transformer_lm", "transformer_lm_deep", "transformer_lm_unmasked")
 }
 FLATTENS_WEIGHTS = (
@@ -230,13 +230,13 @@ FUSED_SGD_OF_SHARDS = (
     "torch has no fused SGD of sharded tensors (DTensor): optimizer_kernels=default, or train.optimizer adam or adamw"
 )
 POWERSGD_HAS_NO_SCALER = (
-    "PowerSGD adds what a step left out to the next, and a scaler of fp16's losses has steps of infinite gradients: "
+    "PowerSGD carries the error of a step into the next, and fp16 has steps with infinite gradients: use "
     "precision=bf16 or fp32, or other gradients"
 )
 NO_MUON = ("sgd", "nesterov", "adam", "adamw")
 MUON_NEEDS_MATRICES = {
-    "muon": "Muon makes whole matrices orthogonal, and this library gives its optimiser flat shards, or makes "
-    "one of its own of it: train.optimizer adamw, or torch_fsdp2, whose matrices are gathered"
+    "muon": "Muon needs whole matrices, and this library gives its optimiser flat shards or replaces it: use "
+    "train.optimizer adamw, or framework torch_fsdp2"
 }
 ONE_RANK_HAS_NO_NETWORK = "a network probe needs two or more workers"
 
@@ -258,7 +258,7 @@ OURS: Mapping[str, Framework] = {
             "compile": {"True": DATA_PARALLEL_CANNOT_COMPILE},
             "cross_entropy": {"chunked": DATA_PARALLEL_GATHERS},
         },
-        needs_gpu="torch's DataParallel splits a batch over GPUs; without one it is a plain pass-through",
+        needs_gpu="torch's DataParallel splits a batch over GPUs; without a GPU it does nothing",
         one_process=True,
         communicates_in=("forward", "backward"),
     ),

@@ -81,9 +81,9 @@ def test_launches_are_shared_only_by_trials_that_are_launched_alike():
 @pytest.mark.parametrize(
     ("answers", "code", "next_command"),
     [
-        ([WORKS, NOT_HERE], 0, "python run_sweep.py sweeps.yaml"),
+        ([WORKS, NOT_HERE], 0, "scaling-study run sweeps.yaml"),
         ([WORKS, FAILS, NOT_HERE], 1, "look at log.txt:3"),
-        ([NOT_HERE], 1, "python run_sweep.py sweeps.yaml"),
+        ([NOT_HERE], 1, "scaling-study run sweeps.yaml"),
     ],
 )
 def test_exit_code_and_next_command(tmp_path, monkeypatch, capsys, answers, code, next_command):

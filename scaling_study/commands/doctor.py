@@ -66,8 +66,8 @@ def require_scripts() -> None:
     """Raises HostError where this package was installed without the scripts that trials run: as a wheel."""
     if not (CHECKOUT / FRAMEWORKS["single"].script).is_file():
         raise HostError(
-            "trials are run from a checkout: clone the project, `pip install -e .` there. What is installed here plans "
-            "(--dry-run) and analyses"
+            "trials are run from a checkout: clone the project and `pip install -e .` in it. This installation can "
+            "only plan (--dry-run) and analyse"
         )
 
 
@@ -198,14 +198,14 @@ def next_command(answers: Sequence[Answer], machine: Machine) -> str:
         return f"look at {failed.log}" if failed.log else failed.detail
     if absent := libraries(machine):
         return f"make setup, which installs {', '.join(absent)}"
-    return "python run_sweep.py sweeps.yaml"
+    return "scaling-study run sweeps.yaml"
 
 
 def examine(machine: Machine, supervisor: SupervisorClient, folder: Path, status: Status) -> Iterator[Answer]:
     """All answers: what needs no trial first. `folder`: for records and logs. Ends early once it is interrupted."""
     cluster = replace(ALONE, in_job=allocation.current() is not None)
     yield from _data(machine)
-    hosts = "only this machine is tried: run_sweep.py STUDY --hosts h1:2,h2:2 starts others"
+    hosts = "only this machine was tried; scaling-study run STUDY --hosts h1:2,h2:2 checks each host before it starts"
     yield Answer("several hosts", NOT_HERE, hosts)
     here: dict[object, list[Trial]] = {}
     for trial in cases(machine):
@@ -215,7 +215,7 @@ def examine(machine: Machine, supervisor: SupervisorClient, folder: Path, status
             here.setdefault(launchers.alike(trial), []).append(trial)
     if not machine.gpus:
         driver = "no GPU: NVIDIA's driver reports none (nvidia-smi, CUDA_VISIBLE_DEVICES)"
-        blind = "no GPU can be seen, as nvidia-ml-py is not installed: make setup"
+        blind = "GPUs cannot be seen without nvidia-ml-py: make setup"
         yield Answer("GPU", NOT_HERE, driver if installed("nvidia-ml-py") else blind)
     done, count = 0, sum(map(len, here.values()))
     gpus_work: list[bool] = []

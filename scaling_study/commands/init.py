@@ -15,22 +15,25 @@ from scaling_study.machine import Machine, this_machine
 from scaling_study.study import plan, study
 from scaling_study.study.defaults import YEAR
 
-FILE = "The study file to write; one that is there stays."
-MODEL = "What is trained; docs/reference/study-file.md lists the models."
-FRAMEWORKS = "The frameworks that are compared with one process."
-WORKERS = "Numbers of workers; default: 1, 2, 4, ... up to the GPUs, or 1 and 2 on a CPU."
+FILE = "The study file to write. A file that exists is not replaced."
+MODEL = "The model to train; of your own: my_model.py:load, a file beside the study and the function in it."
+FRAMEWORKS = "The frameworks to compare with one process."
+WORKERS = "Numbers of workers; default: 1, 2, 4, ... up to the number of GPUs, or 1 and 2 on a CPU."
 TEXT = """\
 # {model} on {machine}.
 #
-#     scaling-study run {file} --dry-run    show the plan, start nothing
-#     scaling-study run {file}              run what is not finished, then write tables, figures and a report
+#     scaling-study run {file} --dry-run    show the plan and its time, start nothing
+#     scaling-study run {file}              run it: tables, figures and a report; the same command resumes
 #
-# docs/reference/study-file.md has every key.
+# Remove the `#` before a key to use it; docs/reference/study-file.md has every key.
 study: {name}
-defaults: {year}                    # on a GPU: bf16, channels_last, compiled and more, where a sweep names nothing else
-scaling: weak                     # the batch of one worker stays the same
-baseline: {{framework: single}}     # speed-ups are over it
-sweeps:
+defaults: {year}                    # on a GPU: bf16, channels_last and torch.compile, where a sweep says nothing else
+scaling: weak                     # each worker keeps its batch; strong: the batch of all workers stays the same
+baseline: {{framework: single}}     # what a speed-up is relative to: one process
+# measure: {{launches: 6}}          # more launches give narrower intervals (default: 3)
+# parity: false                   # do not check first that each framework trains what one process trains
+# train: {{epochs: 1}}              # run to a result, in place of timing some steps
+sweeps:                           # a matrix is every combination of its values
   - framework: single
     matrix: {{model: [{model}], batch_per_worker: [32]}}
 """
@@ -46,7 +49,10 @@ def init(
     frameworks: Annotated[str, options.option("NAME,…", FRAMEWORKS, TRIALS)] = "torch_ddp",
     workers: Annotated[str, options.option("N,…", WORKERS, TRIALS)] = "",
 ) -> int:
-    """Write a first study for this machine, with comments. It asks nothing, and runs as it is."""
+    """Write a first study for this machine, with comments. It asks nothing, and the study runs as it is.
+
+    Exit codes: 0 written; 2 refused: the file exists, or no study has such a model or framework.
+    """
 
     def command() -> int:
         machine, path = this_machine(), shlex.quote(str(file))
@@ -57,13 +63,16 @@ def init(
             with file.open("x", encoding="utf-8") as written:
                 written.write(text)
         except FileExistsError:
-            raise StudyError([f"{file} is there already: name another file, or remove it"]) from None
+            raise StudyError([f"{file} exists: name another file, or remove it"]) from None
         try:
             planned = plan.make(study.load(file), machine)
         except StudyError:
             file.unlink()
             raise
-        print(f"{file}: {len(planned.configurations)} configurations; scaling-study run {path} --dry-run shows them")
+        print(f"{file}: {len(planned.configurations)} configurations of {model} on {machine}")
+        for why in dict.fromkeys(each.unsupported for each in planned.configurations if each.unsupported):
+            print(f"some of them cannot run here: {why}")
+        print(f"Next: scaling-study run {path} --dry-run")
         return OK
 
     return exit_code(command)

@@ -102,7 +102,7 @@ def in_words(reasons: Mapping[tuple[str, str], set[str]]) -> Iterator[str]:
     """A note for each (key, reason) by which `auto` stays as on a CPU; `reasons` maps these to frameworks."""
     for (key, why), frameworks in sorted(reasons.items()):
         stays = f"{key} stays {str(getattr(Trial, key)).lower()}"
-        yield f"{stays} where it follows the device ({', '.join(sorted(frameworks))}): {why}"
+        yield f"{stays} for {', '.join(sorted(frameworks))}: {why}"
 
 
 def older(asked: Iterable[tuple[Mapping[str, Any], str, Callable[[Keys], str]]], machine: Machine) -> list[str]:
@@ -117,6 +117,6 @@ def older(asked: Iterable[tuple[Mapping[str, Any], str, Callable[[Keys], str]]],
         return []
     told = ", ".join(key for key in KEYS if key in following)
     return [
-        f"this study has the defaults of before {YEAR}: with `defaults: {YEAR}` {told} would follow the GPU, and be "
-        "another configuration (docs/guide/gpu.md#defaults-that-follow-the-device)"
+        f"this study has the defaults from before {YEAR}: `defaults: {YEAR}` lets {told} follow the GPU, which makes "
+        "other configurations (docs/guide/gpu.md#defaults-that-follow-the-device)"
     ]

@@ -7,6 +7,7 @@ What a message quotes is short, as an alias may repeat a megabyte.
 
 from __future__ import annotations
 
+import difflib
 import re
 import stat
 from collections.abc import Mapping
@@ -76,7 +77,7 @@ def read(path: Path) -> Document:
         text = data.decode()
         node = yaml.SafeLoader(text).get_single_node()
     except FileNotFoundError as error:
-        raise StudyError([f"{path}: no such file"]) from error
+        raise StudyError([f"{path}: no such file{_beside(path)}"]) from error
     except OSError as error:
         raise StudyError([f"{path}: cannot be read: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
@@ -98,6 +99,13 @@ def read(path: Path) -> Document:
     if builder.problems:
         raise StudyError(builder.problems)
     return Document(path, text, value, builder.lines)
+
+
+def _beside(path: Path) -> str:
+    """`; did you mean 'sweeps.yaml'?`, where a file with a name like this one lies beside it."""
+    files = {each.stem: each for each in sorted(path.parent.glob("*.y*ml"))}
+    near = difflib.get_close_matches(path.stem, files, n=1)
+    return f"; did you mean {str(files[near[0]])!r}?" if near else ""
 
 
 class _Builder:

@@ -109,17 +109,17 @@ def side_by_side(groups: Sequence[Sequence[Trial]], gpu_memory_bytes: int) -> st
     """
     sizes = [group_bytes(group) for group in groups]
     if not gpu_memory_bytes or None in sizes:
-        return "which groups have room on the GPUs together is seen as they are built: no estimate knows all of them"
+        return "groups share the GPUs as long as they have room: the memory of some groups cannot be estimated"
     most = MOST_MEMORY * gpu_memory_bytes
     filled = list(accumulate(size or 0.0 for size in sizes))
     alive = max(1, sum(1 for total in filled if total <= most))
     text = (
-        f"by the estimate {alive} of {len(groups)} groups of processes stay alive together, in "
+        f"estimated: {alive} of {len(groups)} groups of processes fit on the GPUs together, in "
         f"{filled[alive - 1] / GIB:.0f} of {gpu_memory_bytes / GIB:.0f} GiB of the fullest GPU (contexts and NCCL's "
         "buffers counted)"
     )
     others = [f"{group[0].framework} with {group[0].workers} workers" for group in groups[alive:]]
-    return f"{text}; in launches of their own: {', '.join(others)}" if others else text
+    return f"{text}; in separate launches: {', '.join(others)}" if others else text
 
 
 def _activations(trial: Trial, sample: Sample) -> float:

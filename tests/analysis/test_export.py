@@ -140,7 +140,7 @@ def test_a_library_that_is_missing_is_named(
         monkeypatch.setitem(sys.modules, name, None)
     assert main(["export", str(study), f"--{tool}", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: --{tool} needs what is not installed here: pip install ") and tool in error
+    assert error.startswith(f"error: --{tool} needs a library that is not installed: pip install ") and tool in error
     assert not (tmp_path / "out").exists()
 
 

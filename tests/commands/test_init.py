@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ def test_the_first_study_of_a_gpu_computes_in_bf16_compiled(
 ) -> None:
     at(FOUR_H100)
     assert cli.main(["init"]) == 0
-    assert "4 configurations; scaling-study run study.yaml --dry-run" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "4 configurations" in said and said.endswith("scaling-study run study.yaml --dry-run\n")
     trials = dry_run(capsys, "study.yaml")
     assert {(t["framework"], t["workers"]) for t in trials} == {("single", 1), *(("torch_ddp", n) for n in (1, 2, 4))}
     seen = {(t["device"], t["precision"], t["memory_format"], t["compile"], t["unsupported"]) for t in trials}
@@ -58,6 +60,22 @@ def test_the_first_study_of_a_gpu_computes_in_bf16_compiled(
     assert all(word in shown for word in ("precision", "memory_format", "compile", "contiguous"))
 
 
+def test_a_line_that_is_commented_out_is_right_once_its_hash_is_gone(at: Any, capsys: Capture) -> None:
+    at(TWO)
+    assert cli.main(["init"]) == 0
+    text = Path("study.yaml").read_text()
+    choices = re.findall(r"^# (\w+): [^\n]*#", text, re.MULTILINE)
+    assert choices == ["measure", "parity", "train"]
+    capsys.readouterr()
+    for key in choices:
+        Path("changed.yaml").write_text(text.replace(f"\n# {key}: ", f"\n{key}: "))
+        plans = []
+        for name in ("study.yaml", "changed.yaml"):
+            assert cli.main(["run", name, "--dry-run", "--json"]) == 0
+            plans.append(json.loads(capsys.readouterr().out))
+        assert plans[0] != plans[1], key
+
+
 def test_options_choose_and_what_is_wrong_leaves_no_file(at: Any, capsys: Capture) -> None:
     at(this_machine())
     chosen = ["--model", "gpt2_tiny", "--frameworks", "torch_fsdp2, deepspeed_zero", "--workers", "2,3"]
@@ -69,7 +87,7 @@ def test_options_choose_and_what_is_wrong_leaves_no_file(at: Any, capsys: Captur
     }
     before = Path("mine.yaml").read_text()
     assert cli.main(["init", "mine.yaml"]) == 2 and Path("mine.yaml").read_text() == before
-    assert "mine.yaml is there already" in " ".join(capsys.readouterr().err.split())
+    assert "mine.yaml exists" in " ".join(capsys.readouterr().err.split())
     for words, said in (
         (["--model", "resnet88"], "did you mean 'resnet8'?"),
         (["--frameworks", "horovodd"], "did you mean 'horovod'?"),

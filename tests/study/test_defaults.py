@@ -123,14 +123,14 @@ def test_on_a_cpu_nothing_changes_and_on_a_gpu_one_note_says_what_would(plan_of:
     before, now = plan_of(study, H100), plan_of(dated, H100)
     assert not {p.trial.id for p in before.configurations} & {p.trial.id for p in now.configurations}
     (note,) = before.notes
-    assert "with `defaults: 2026` precision, memory_format, compile" in note and now.notes == ()
+    assert "`defaults: 2026` lets precision, memory_format, compile" in note and now.notes == ()
     named = study.replace("model:", "precision: fp32, memory_format: contiguous, compile: false, model:")
     for machine, followed in (
         (T4, "memory_format, compile"),
         (P100, "memory_format"),
         (BARE, "precision, memory_format"),
     ):
-        assert f"with `defaults: 2026` {followed}" in plan_of(study, machine).notes[0], (
+        assert f"`defaults: 2026` lets {followed}" in plan_of(study, machine).notes[0], (
             "what cannot follow is not named"
         )
     others = [key for key in defaults.KEYS if key not in defaults.FOLLOWING]
@@ -171,7 +171,7 @@ def test_the_plan_says_why_something_does_not_follow_the_gpu(plan_of: PlanOf) ->
     dated = text("single", "model: resnet8", "defaults: 2026\n")
     (unknown,) = plan_of(dated, UNKNOWN).notes
     stays, why = unknown.split(": ", 1)
-    assert stays == "precision stays fp32 where it follows the device (single)"
+    assert stays == "precision stays fp32 for single"
     assert why == "whether GPU computes in bf16 is not known; name a precision"
     assert any("compile stays false" in note and "apt install gcc" in note for note in plan_of(dated, BARE).notes)
     assert any("precision stays fp32" in note and "Tesla T4" in note for note in plan_of(dated, T4).notes)

@@ -147,6 +147,13 @@ def test_a_missing_file_a_folder_and_a_file_used_as_one_are_said_by_name(tmp_pat
         assert wrong.value.problems == [f"{path}: {said}"]
 
 
+def test_a_file_with_a_name_like_it_is_named(tmp_path):
+    (tmp_path / "sweeps.yaml").write_text("study: a\n")
+    with pytest.raises(StudyError) as wrong:
+        read(tmp_path / "sweep.yaml")
+    assert wrong.value.problems == [f"{tmp_path}/sweep.yaml: no such file; did you mean '{tmp_path}/sweeps.yaml'?"]
+
+
 def test_aliases_within_reason_are_fine(document):
     assert document("a: &models [resnet8]\nb: *models\n").value == {"a": ["resnet8"], "b": ["resnet8"]}
 

@@ -123,10 +123,13 @@ def test_groups_on_several_gpus_take_turns_where_the_study_says_so(
     turns = plan_of(TURNS % ", interleave_gpus: true", eight)
     assert {each.trial.warm for each in turns.configurations} == {True}
     assert groups.UNTESTED in turns.notes
-    start = "by the estimate {} of {} groups of processes stay alive together, in {} of {} GiB of the fullest GPU "
-    start = start.format(*said) if said else "which groups have room on the GPUs together is seen as they are built"
+    start = "estimated: {} of {} groups of processes fit on the GPUs together, in {} of {} GiB of the fullest GPU "
+    start = start.format(*said) if said else "groups share the GPUs as long as they have room"
     [note] = [note for note in turns.notes if note.startswith(start)]
-    own = {3: "torch_ddp with 8 workers", 1: "with 2 workers, torch_ddp with 4 workers, torch_ddp with 8 workers"}
+    own = {
+        3: "launches: torch_ddp with 8 workers",
+        1: "with 2 workers, torch_ddp with 4 workers, torch_ddp with 8 workers",
+    }
     alive = said[0] if said else 0
     assert note.endswith(own.get(alive, "" if not memory else "buffers counted)"))
     two = plan_of(TURNS % ", interleave_gpus: true", replace(eight, gpus=eight.gpus[:1]))

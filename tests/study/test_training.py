@@ -135,7 +135,7 @@ def test_deepspeeds_own_loop_clips_over_all_shards(plan_of, framework, clips):
         ("torch_dp, model: resnet8, workers: 2", "it can only be timed: it needs a GPU"),
         ("lightning_fsdp, model: resnet8, workers: 2", "lightning is not installed (pip install"),
         ("single, model: resnet8, data: synthetic", "there is no result to train to on synthetic data"),
-        ("deepspeed_zero, model: resnet8, workers: 2, train: {clip_norm: 1}", "knows only its shards"),
+        ("deepspeed_zero, model: resnet8, workers: 2, train: {clip_norm: 1}", "has only shards"),
         ("single, model: resnet8, train: {log: wandb}", "wandb is not installed (pip install 'scaling-study[export]')"),
     ],
 )
@@ -174,9 +174,9 @@ def test_what_cannot_train_a_part_by_itself_is_unsupported(plan_of):
 
 
 @pytest.mark.parametrize(("framework", "why"), [
-    ("torch_ddp", ""), ("torch_fsdp2", ""), ("torch_pipeline", ""), ("fairscale_oss", "Muon makes whole matrices"),
-    ("fairscale_fsdp", "Muon makes whole matrices"), ("deepspeed_zero", "Muon makes whole matrices"),
-    ("lightning_fsdp", "Muon makes whole matrices"), ("hivemind", "Muon makes whole matrices"),
+    ("torch_ddp", ""), ("torch_fsdp2", ""), ("torch_pipeline", ""), ("fairscale_oss", "Muon needs whole matrices"),
+    ("fairscale_fsdp", "Muon needs whole matrices"), ("deepspeed_zero", "Muon needs whole matrices"),
+    ("lightning_fsdp", "Muon needs whole matrices"), ("hivemind", "Muon needs whole matrices"),
 ])  # fmt: skip
 def test_muon_is_of_frameworks_whose_matrices_can_be_had_whole(plan_of, framework, why):
     sweep = f"sweeps:\n  - {{framework: {framework}, model: gpt2_tiny, workers: 2, learning_rate: 0.01}}\n"
