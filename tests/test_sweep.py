@@ -180,7 +180,11 @@ def test_a_dry_run_says_what_narrower_intervals_would_cost(plan_for, tmp_path):
     plant(job, plan, 0.1, 0.101, 0.099)
     dry_run.show(Console(file=screen, width=200), job, plan.trials())
     [said] = [line for line in screen.getvalue().splitlines() if line.startswith("Margins")]
-    for words in ("of 1 configurations: ±5%: at most 3 repeats", "±2%: at most 5 repeats", "±1%: at most 19 repeats"):
+    for words in (
+        "of 1 configurations: ±5%: at most 3 launches",
+        "±2%: at most 5 launches",
+        "±1%: at most 19 launches",
+    ):
         assert words in said
 
 

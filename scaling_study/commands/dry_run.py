@@ -5,7 +5,7 @@
     Estimated time: about 14 min 20 s for 72 trials
     Skipped here, 2 of 14 configurations:
       horovod (2): 4 workers need 4 cores, this machine has 2
-    Same in all: allreduce fp32, repeats 6
+    Same in all: gradients fp32, launches 6
 
     framework  model     batch  workers  estimate
     single     resnet8      32        1      48 s
@@ -36,7 +36,7 @@ from scaling_study.models import NO_MODEL
 from scaling_study.study import on_gpus
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.sweep import Run
-from scaling_study.trial import Trial
+from scaling_study.trial import RENAMED, Trial
 
 COLUMNS = ("framework", "model", "batch_per_worker", "workers", "allreduce")
 OF_TRAINING = ("model", "batch_per_worker", "allreduce")  # what one that trains nothing does not have
@@ -128,7 +128,7 @@ def _configurations(
     """Print the keys that `rows` have in common, and a table of the others.
 
     A table that is wider than the console becomes several: by framework, by model, then by the key with the fewest
-    values. `facts`: repeats and seconds of each configuration. `label`: the values by which rows were divided so far.
+    values. `facts`: launches and seconds of each configuration. `label`: the values by which rows were divided so far.
     """
     columns = _columns(rows, facts, follows)
     several = [column for column in columns if len({*column.cells}) > 1]
@@ -162,15 +162,15 @@ def _configurations(
 
 
 def _columns(rows: Wanted, facts: Mapping[str, tuple[int, float]], follows: Sequence[str]) -> list[Column]:
-    """The keys of the configurations that tell them apart, then repeats, estimates and memory."""
+    """The keys of the configurations that tell them apart, then launches, estimates and memory."""
     trials = [planned.trial for planned in rows]
     keys = [trial.to_dict() | (dict.fromkeys(OF_TRAINING) if trial.model == NO_MODEL else {}) for trial in trials]
     columns = []
     for name in dict.fromkeys([*_telling(trials), *follows]):
-        title = "batch" if name == "batch_per_worker" else name
+        title = "batch" if name == "batch_per_worker" else RENAMED.get(name, name)
         columns.append(Column(title, [_text(own[name]) for own in keys], f"{title} {{}}", divides=True))
     known = [facts[trial.configuration] for trial in trials]
-    columns.append(Column("repeats", [str(repeats) for repeats, _ in known], "repeats {}"))
+    columns.append(Column("launches", [str(launches) for launches, _ in known], "launches {}"))
     columns.append(Column("estimate", [clock(seconds) for _, seconds in known], "about {} each"))
     sizes = [_gpu_bytes(trial) for trial in trials]
     gib = [f"{size / 2**30:,.1f}" if size else "" for size in sizes]
@@ -226,5 +226,5 @@ def _certainty(run: Run, estimate: Estimate) -> str:
         if not (counts := run.wanted_for(target)):
             return ""
         seconds = sum(count * estimate(planned[name]) for name, count in counts.items())
-        costs.append(f"±{100 * target:g}%: at most {max(counts.values()):,} repeats, {clock(seconds)}")
+        costs.append(f"±{100 * target:g}%: at most {max(counts.values()):,} launches, {clock(seconds)}")
     return f"Margins, by the spread so far of {len(counts)} configurations: {'; '.join(costs)}."

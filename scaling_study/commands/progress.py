@@ -104,7 +104,7 @@ def cost(wanted: Sequence[Planned], estimate: Estimate) -> str:
     text = f"Estimated time: about {clock(seconds)} for {len(wanted)} trials"
     if most:
         target = min(p.measure.target_interval for p in widened)
-        text += f", up to {clock(most)} more for repeats while a margin is above ±{100 * target:g}%"
+        text += f", up to {clock(most)} more for launches while a margin is above ±{100 * target:g}%"
     return f"{text}."
 
 
@@ -243,7 +243,7 @@ class Progress(Watch):
     def render(self) -> RenderableType:
         """The live table. Configurations that do not fit the screen's height are counted in the last row."""
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for title in ("framework", "model", "batch", "workers", "allreduce", "repeats", "samples/s", ""):
+        for title in ("framework", "model", "batch", "workers", "gradients", "launches", "samples/s", ""):
             table.add_column(title, justify="right" if title in ("batch", "workers", "samples/s") else "left")
         room, every, start = max(3, self.console.height - 6), list(self.shown), 0
         if len(every) > room and self.running and self.running.configuration in self.shown:  # rows near it

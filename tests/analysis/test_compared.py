@@ -534,7 +534,9 @@ def test_many_differences_are_counted(tmp_path: Path) -> None:
 def test_help_names_the_exit_codes_and_what_can_be_expected(capsys: Capture) -> None:
     assert main(["compare", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "Exit codes: 0 no regression; 1 a regression (slower" in said and "3 not tested: fewer than 3 repeats" in said
+    assert (
+        "Exit codes: 0 no regression; 1 a regression (slower" in said and "3 not tested: fewer than 3 repeats" in said
+    )
     assert commands.EXPECTABLE == differences.EXPECTABLE
     assert commands._share("2%") == commands._share("0.02") == 0.02
 

@@ -47,7 +47,7 @@ def test_machine_time_and_what_is_skipped_come_before_configurations_and_three_c
     assert places == sorted(places) and said.startswith("tiny: 14 trials of 6 configurations")
     words = " ".join(said.split())
     assert "Skipped here, 2 of 6 configurations: torch_ddp (2): 4 workers need 4 cores, this machine has 2" in words
-    assert "Same in all: model resnet8, repeats 3" in words
+    assert "Same in all: model resnet8, launches 3" in words
     assert said.count("--model resnet8") == 3 and said.endswith("\n  1 more: --commands\n")
     assert not Path("results").exists()
 
