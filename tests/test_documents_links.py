@@ -63,6 +63,8 @@ def wrong(document: Path, target: str) -> str:
     path = (document.parent / name).resolve() if name else document
     if not path.exists():
         return f"{target}: no such file"
+    if name and path in MOVED:
+        return f"{target}: that page has moved"
     if anchor and (path.suffix != ".md" or anchor not in anchors(path)):
         return f"{target}: no such heading"
     return ""
@@ -99,7 +101,7 @@ def names_of_tests() -> frozenset[str]:
 def test_every_page_that_code_names_is_there() -> None:
     for name in SOURCES:
         for page, anchor in PAGE.findall((ROOT / name).read_text(encoding="utf-8")):
-            assert (ROOT / page).exists(), f"{name} names {page}"
+            assert (ROOT / page).exists() and ROOT / page not in MOVED, f"{name} names {page}"
             assert not anchor or anchor in anchors(ROOT / page), f"{name} names {page}#{anchor}"
 
 
@@ -117,6 +119,7 @@ def test_every_page_can_be_reached_from_the_first_one() -> None:
 def test_links_that_lead_nowhere_would_be_found() -> None:
     page = ROOT / "docs" / "methodology.md"
     assert wrong(page, "nothere.md") == "nothere.md: no such file"
+    assert wrong(page, "measurement.md#epochs") == "measurement.md#epochs: that page has moved"
     there = "internals/how-sure.md"
     assert wrong(page, f"{there}#nothere") == f"{there}#nothere: no such heading"
     assert not any(wrong(page, link) for link in (f"{there}#within-a-run", "#parity", "https://x.org"))
