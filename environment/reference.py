@@ -24,7 +24,6 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import typer
 from pydantic import BaseModel
@@ -32,7 +31,6 @@ from pydantic_core import PydanticUndefined
 
 from analysis.frames import columns
 from scaling_study import cli, models
-from scaling_study.commands import options
 from scaling_study.frameworks import COMMAND, FRAMEWORKS
 from scaling_study.records import manifest, schema
 from scaling_study.settings import CHECKOUT
@@ -371,10 +369,7 @@ def _columns() -> Iterator[str]:
 
 
 def _commands() -> Iterator[str]:
-    made: list[typer.Typer] = []
-    with mock.patch.object(options, "call", lambda app, *_: made.append(app())):  # which parses words with it
-        cli.main([])
-    group: Any = typer.main.get_command(made[0])
+    group: Any = typer.main.get_command(cli.program())
     for name, command in _flat(group, ""):
         about = (command.help or "").split("\n\n")[0].replace("\n", " ")
         rows = [row for each in command.params if not getattr(each, "hidden", False) for row in _option(each)]

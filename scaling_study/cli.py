@@ -80,31 +80,32 @@ TITLE = "Reproducible scaling studies of distributed training."
 FIRST = "Example: scaling-study init && scaling-study run study.yaml --dry-run"
 
 
+def program() -> typer.Typer:
+    """All commands of `scaling-study`."""
+    from scaling_study.commands import bench, explain, init, options, pack, parity, run, slurm
+
+    group = _group("run", TITLE, FIRST)
+    _add(group, "init", init.init)
+    _add(group, "run", run.run)
+    _add(group, "bench", bench.bench)
+    _add(group, "explain", explain.explain)
+    _add(group, "doctor", _doctor)
+    _add(group, "parity", parity.parity)
+    about = ENTRIES["slurm"]
+    group.add_typer(slurm.app, name="slurm", rich_help_panel=about.panel, short_help=about.summary)
+    _add(group, "evaluate", _evaluate)
+    _add(group, "maps", _maps)
+    for name, command in options.commands().items():
+        _add(group, name, command)
+    _add(group, "command", pack.command)
+    _add(group, "pack", pack.pack)
+    _add(group, "unpack", pack.unpack)
+    return group
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """`scaling-study COMMAND`; without a command, `run`."""
-
-    def app() -> typer.Typer:
-        from scaling_study.commands import bench, explain, init, options, pack, parity, run, slurm
-
-        group = _group("run", TITLE, FIRST)
-        _add(group, "init", init.init)
-        _add(group, "run", run.run)
-        _add(group, "bench", bench.bench)
-        _add(group, "explain", explain.explain)
-        _add(group, "doctor", _doctor)
-        _add(group, "parity", parity.parity)
-        about = ENTRIES["slurm"]
-        group.add_typer(slurm.app, name="slurm", rich_help_panel=about.panel, short_help=about.summary)
-        _add(group, "evaluate", _evaluate)
-        _add(group, "maps", _maps)
-        for name, command in options.commands().items():
-            _add(group, name, command)
-        _add(group, "command", pack.command)
-        _add(group, "pack", pack.pack)
-        _add(group, "unpack", pack.unpack)
-        return group
-
-    return options.call(app, "scaling-study", words)
+    return options.call(program, "scaling-study", words)
 
 
 def run_sweep(words: Sequence[str] | None = None) -> int:
