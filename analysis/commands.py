@@ -95,13 +95,18 @@ def tables(results: ResultsFolder, quiet: Quiet = False, references: OwnReferenc
     return exit_code(command, f"{out or results} cannot be written to", (StudyError,))
 
 
-def report_command(results: ResultsFolder, references: OwnReferences = None, out: Out = None) -> int:
+def report_command(
+    results: ResultsFolder,
+    full: Annotated[bool, typer.Option("--full", help="Every table in report.md too.")] = False,
+    references: OwnReferences = None,
+    out: Out = None,
+) -> int:
     """Write report.html, which needs no other file; report.md with the same text; tables, figures and samples.npz."""
 
     def command() -> int:
         import analysis
 
-        paths = analysis.write(results, out=out, page=True, references=references)
+        paths = analysis.write(results, out=out, page=True, references=references, full=full)
         page = next(path for path in paths if path.suffix == ".html")
         print(f"{page} ({page.stat().st_size / 1e6:.1f} MB), and {len(paths) - 1} files beside it")
         return OK

@@ -13,7 +13,8 @@ from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.text import first_few
 
-WRONG, DOUBT, NOTE = SEVERITIES = ("wrong", "doubt", "note")
+WRONG, DOUBT, NOTE = SEVERITIES = ("wrong", "doubt", "note")  # as they are stored
+WORDS = {WRONG: "error", DOUBT: "warning", NOTE: "info"}  # and as they are read
 MOST_NAMES = 3
 Row = ConfigurationRow
 

@@ -33,12 +33,13 @@ def write(
     page: bool | None = None,
     whole: tuple[Results, Origins] | None = None,
     named: str | None = None,
+    full: bool = False,
 ) -> list[Path]:
     """Write everything and return the paths. Raises NotResults or OSError; warns SkippedRecord and LostPart.
 
     `page`: whether to write the report too; None: where the study is small enough for that to take no time.
     `whole`: what read_folder returned, where it has been called already. `named`: what the user called these results,
-    where not `folder`.
+    where not `folder`. `full`: whether report.md has every table.
     """
     read, origins = read_folder(folder) if whole is None else whole
     salvage = Salvage()
@@ -51,7 +52,7 @@ def write(
     if page or (page is None and len(read.trials) <= MOST_TRIALS):
         from analysis.report import sections
 
-        paths += sections.write(read, origins, folder, drawn, salvage, named)
+        paths += sections.write(read, origins, folder, drawn, salvage, named, full)
     made_here = ours()
     for place in ("tables", "figures"):
         for path in (folder / place).glob("*"):

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from analysis.findings import DOUBT, NOTE, WRONG
+from analysis.findings import DOUBT, NOTE, WORDS, WRONG
 from analysis.frames import configurations
 from analysis.frames.results import Results
 from analysis.show.layout import ALIKE, ALIKE_SIGN, BEST, FAILED, Cell, Listing, Table
@@ -62,11 +62,11 @@ def _warn(results: Results, console: Console) -> None:
     for warning in warnings[:MOST_WARNINGS]:
         flaw = f" ({warning.flaw})" if warning.published else ""
         words = Text.assemble(
-            (warning.severity, STYLES[warning.severity]), ": ", (warning.title, "bold"), flaw, ". ", warning.text
+            (WORDS[warning.severity], STYLES[warning.severity]), ": ", (warning.title, "bold"), flaw, ". ", warning.text
         )
         console.print(Padding(words, (0, 0, 0, 2)))
     more = len(warnings) - MOST_WARNINGS
-    _say([*([f"and {more} more: see report.html"] if more > 0 else []), *noise.machine(results)], console)
+    _say([*([f"and {more} more on the page"] if more > 0 else []), *noise.machine(results)], console)
 
 
 def render(table: Table) -> RichTable:

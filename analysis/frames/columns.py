@@ -257,7 +257,7 @@ TRIALS: tuple[Column, ...] = (  # results.csv
         str,
         together=carrier,
         repeats=different,
-        listed=Listed("carried by", OF_CONFIGURATIONS),
+        listed=Listed("transport", OF_CONFIGURATIONS),
         doc="library of the collectives, and which way their bytes were seen to go: `MPI over shared memory`, "
         "`Gloo over TCP`. Empty where none were sent, or too few to tell",
     ),

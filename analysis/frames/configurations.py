@@ -224,7 +224,7 @@ def why_not(row: Mapping[Any, Any]) -> str:
     if failed({"parity": row["parity"], "not_comparable": ""}):
         return f"{FAULTY}: {' '.join(str(row['parity']).split())}"
     if own := own_algorithm(row):
-        return f"{OTHERWISE}: {UPDATES[own]} (updates={own}; its parity gate is one of synchronous rounds)"
+        return f"{OTHERWISE}: {UPDATES[own]} (updates={own}; its parity check is one of synchronous rounds)"
     if (name := LOCAL.get(str(row.get("outer")))) and row["workers"] > 1:
         alone = f"step by their own gradients and average weights every {row['sync_every']} steps"
         return f"{OTHERWISE}: {name}, whose workers {alone}"
@@ -278,7 +278,7 @@ def names(group: pd.DataFrame, rows: pd.DataFrame) -> str:
 
 UNKNOWN_OF_COMMANDS = (
     "Commands of your own: which data they read, and the precision of gradients on the wire where the study does not "
-    "say it, are not known; no parity gate can stand before them."
+    "say it, are not known; no parity check can run before them."
 )
 
 
@@ -293,7 +293,7 @@ def checked(rows: pd.DataFrame) -> list[str]:
         count = len({gate for gates in good.parity_gates for gate in str(gates).split(";")})
         others = names(good, measured) if len(unknown) else "all others"
         who = "all frameworks" if len(good) == len(measured) else others
-        lines.append(f"Parity: {who} passed ({count} gate{'s' * (count != 1)}).")
+        lines.append(f"Parity: {who} passed ({count} check{'s' * (count != 1)}).")
     if len(unknown):
         lines.append(
             "Parity: not checked" + ("." if len(unknown) == len(measured) else f": {names(unknown, measured)}.")
@@ -304,7 +304,7 @@ def checked(rows: pd.DataFrame) -> list[str]:
 def of_gates(gates: pd.DataFrame) -> list[str]:
     """The verdicts of gates (columns.TRIALS) in words, where there is no table yet to stand under."""
     bad = gates[~gates.parity.isin((PASSED, NOT_CHECKED))]
-    lines = [f"Parity: {(gates.parity == PASSED).sum()} of {len(gates)} gates passed."] if len(gates) else []
+    lines = [f"Parity: {(gates.parity == PASSED).sum()} of {len(gates)} checks passed."] if len(gates) else []
     return lines + [f"{FAILED_SIGN} {FAULTY}: {row.parity} ({row.trial})." for row in bad.itertuples()]
 
 

@@ -103,7 +103,36 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "part_learning_rates": lambda rates: f"learning rates {rates}",
     "stage_cut": lambda cut: f"cut {cut}",
     "train_loop": lambda whose: "its own loop" if whose == "native" else "",
-    "warm": lambda _: "in rounds",
+    "warm": lambda _: "interleaved",
+    "precision": lambda kind: f"{kind} compute",
+    "batch_per_worker": lambda samples: f"batch {samples}",
+    "hosts": lambda count: f"{count} host{'s' * (count != 1)}",
+    "workdir": lambda folder: f"in {folder}",
+    "cores_per_worker": lambda count: f"{count} core{'s' * (count != 1)} a worker",
+    "min_bytes": lambda size: f"from {size} bytes",
+    "max_bytes": lambda size: f"up to {size} bytes",
+    "size_factor": lambda factor: f"sizes by {factor}",
+    "train_epochs": lambda count: f"{count} epoch{'s' * (count != 1)} of training",
+    "train_steps": lambda count: f"{count} steps of training",
+    "train_max_seconds": lambda seconds: f"at most {seconds:g} s of training",
+    "train_target": lambda target: f"to {target}",
+    "train_evaluate_every": lambda count: f"evaluated every {count:g} epoch{'s' * (count != 1)}",
+    "train_validation": lambda share: f"{100 * share:g} % held out",
+    "train_patience": lambda count: f"patience {count}",
+    "train_optimizer": str,
+    "train_momentum": lambda value: f"momentum {value:g}",
+    "train_weight_decay": lambda value: f"weight decay {value:g}",
+    "train_clip_norm": lambda norm: f"gradients clipped at {norm:g}",
+    "train_label_smoothing": lambda value: f"label smoothing {value:g}",
+    "train_schedule": lambda name: f"{name.replace('_', ' ')} learning rate",
+    "train_start_learning_rate": lambda rate: f"learning rate from {rate:g}",
+    "train_cycle_steps": lambda count: f"cycle of {count} steps",
+    "train_warmup_steps": lambda count: f"warm-up of {count} steps",
+    "train_scale_learning_rate": lambda rule: f"{rule} scaling of the learning rate",
+    "train_reference_batch": lambda count: f"learning rate of batch {count}",
+    "train_augmentation": lambda kind: f"{kind.replace('_', ' ')} augmentation",
+    "train_log": lambda tools: f"logged to {tools}",
+    "train_keep": lambda which: f"{which} weights kept",
     "epochs": lambda count: f"{count} epoch{'s' * (count != 1)}",
     "warmup_epochs": lambda count: f"{count} warm-up epoch{'s' * (count != 1)}",
 }
@@ -174,15 +203,19 @@ def _told_apart(commands: Iterable[str]) -> dict[str, str]:
 
 def label(row: Mapping[Any, Any], names: Sequence[str], several_frameworks: bool) -> str:
     """`torch_fsdp2, 2 workers, fp16, ZeRO-3`; `2 workers, fp16` in a study of one framework."""
+    return ", ".join(filter(None, parts(row, names, several_frameworks).values()))
+
+
+def parts(row: Mapping[Any, Any], names: Sequence[str], several_frameworks: bool) -> dict[str, str]:
+    """Key -> its words in a label, in their order; empty where it has none, without keys that do not apply."""
     table = FRAMEWORKS.get(row["framework"])
     only_one = table is not None and table.axes.get("workers") == (1,)
-    parts = [str(row["framework"])] if several_frameworks or only_one else []
-    if not only_one:
-        parts.append(workers_text(int(row["workers"])))
-    if on_wire(row):
-        parts.append(on_wire(row))
-    marked = ["oversubscribed"] if row["oversubscribed"] else []
-    return ", ".join([*parts, *words(row, (name for name in names if name not in MAIN_KEYS)), *marked])
+    wire = on_wire(row)
+    said = {"framework": str(row["framework"])} if several_frameworks or only_one else {}
+    said |= {} if only_one else {"workers": workers_text(int(row["workers"]))}
+    said |= {"allreduce": f"{wire} allreduce" if "precision" in names else wire} if wire else {}
+    said |= {name: " ".join(words(row, [name])) for name in names if name not in MAIN_KEYS and known(row[name])}
+    return said | ({"oversubscribe": "oversubscribed"} if row["oversubscribed"] else {})
 
 
 def on_wire(row: Mapping[Any, Any]) -> str:
@@ -368,6 +401,41 @@ class Results:
         return keys(self.configurations)
 
     @cached_property
+    def _short(self) -> tuple[dict[str, str], list[str]]:
+        names = {str(row["series"]): str(row["series"]) for row in self.rows}
+        if any(row["framework"] == COMMAND for row in self.rows):  # whose words are not told apart by keys
+            return names, []
+        several, left, said = self.configurations.framework.nunique() > 1, dict[str, dict[str, str]](), list[str]()
+        for row in self.rows:
+            own = parts(row, self.series_keys, several)
+            rest = str(row["series"]).removeprefix(", ".join(filter(None, own.values()))).removeprefix(", ")
+            left[str(row["series"])] = own | {"": rest}
+        for key in ("workers", "allreduce"):  # any other key is in a label only if it varies
+            texts = {own[key] for own in left.values() if key in own}
+            without = {name: own | {key: ""} for name, own in left.items()}
+            shorter = {name: ", ".join(filter(None, own.values())) for name, own in without.items()}
+            if len(texts) == 1 and "" not in texts and all(shorter.values()) and len({*shorter.values()}) == len(names):
+                left, names = without, shorter
+                said += texts
+        return names, said
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Series -> those of its words that vary in this study."""
+        return self._short[0]
+
+    @cached_property
+    def constants(self) -> list[str]:
+        """What all configurations have in common: `fp32 compute`, `2 workers`, `fp32 allreduce`, `batch 32`."""
+        rows = [row for row in self.rows if row["framework"] != COMMAND]
+        wires = {on_wire(row) for row in rows} - {""}
+        said = [text for text in self._short[1] if text not in wires]
+        said = [f"{rows[0]['precision']} compute", *said] if len({row["precision"] for row in rows}) == 1 else said
+        said += [f"{wire} allreduce" for wire in wires] if len(wires) == 1 else []
+        batches = {row["batch"] for row in rows}
+        return said + [f"{self.study.batch_key.replace('_', ' ')} {batch}" for batch in batches if len(batches) == 1]
+
+    @cached_property
     def _by_model(self) -> dict[str, list[ConfigurationRow]]:
         by_model: dict[str, list[ConfigurationRow]] = {}
         for row in self.rows:
@@ -407,7 +475,7 @@ class Results:
         """The message where there is nothing to draw; empty if there is something."""
         if len(self.configurations):
             return ""
-        done = f": {len(self.gates)} parity gates, nothing to draw yet" if len(self.gates) else ""
+        done = f": {len(self.gates)} parity checks, nothing to draw yet" if len(self.gates) else ""
         if self.skipped and self.trials.empty:
             return f"none could be read of {len(self.skipped)} record{'s' * (len(self.skipped) != 1)}"
         return f"no finished trial yet{done}" if self.probes.empty else ""

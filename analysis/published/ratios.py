@@ -298,15 +298,16 @@ def listing(results: Results) -> Listing | None:
     if claims.empty:
         return None
     title = f"Published beside measured ({results.heading})"
+    shown = len(HEADER) - (not results.study.machine.get("gpus"))  # of another class of device no ratio need agree
     several = claims.duplicated("what", keep=False)
-    rows = tuple(_published_row(row, named) for row, named in zip(as_rows(claims), several, strict=True))
+    rows = tuple(_published_row(row, named)[:shown] for row, named in zip(as_rows(claims), several, strict=True))
     seen = sorted({flaw for flaws in claims.flaws for flaw in flaws}, key=lambda flaw: int(flaw[1:]))
     lines = [
         f"The published machines are not this one ({results.study.machine_text}): ratios are compared, not speeds. "
         "Published ratios are of single runs, without an interval.",
         f"Known flaws of the published measurements: {'; '.join(f'{flaw} {FLAWS[flaw]}' for flaw in seen)}.",
     ]
-    return Listing(title, HEADER, rows, (*lines, f"{notes.source(results)}."))
+    return Listing(title, HEADER[:shown], rows, (*lines, f"{notes.source(results)}."))
 
 
 def _published_row(row: Mapping[Any, Any], several: bool) -> tuple[str, ...]:

@@ -210,6 +210,11 @@ const mark = () => {
   }
 };
 addEventListener("scroll", () => requestAnimationFrame(mark), { passive: true });
+// Who goes to a section wants to see what is in it.
+for (const link of links.values()) link.addEventListener("click", () => {
+  const fold = document.querySelector(`${link.hash} > details`);
+  if (fold) fold.open = true;
+});
 mark();
 
 // On paper, nothing is folded.

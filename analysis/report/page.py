@@ -61,7 +61,7 @@ class Card:
     alike: tuple[str, ...] = ()
     note: str = ""
     untested: int = 0  # others with too few repeats for a test
-    tied: int = 0  # others that are tied with it, of which `alike` names the first
+    tied: int = 0  # others that are too close to it to call, of which `alike` names the first
 
 
 @dataclass(frozen=True)
@@ -112,20 +112,14 @@ class Files:
 
 @dataclass(frozen=True)
 class Fold:
-    """Parts that are shown when asked for."""
+    """Parts that are shown when asked for. `full`: in Markdown only with `--full`; the HTML page always has them."""
 
     summary: str
     parts: tuple[Part, ...]
+    full: bool = False
 
 
-@dataclass(frozen=True)
-class Heading:
-    """Begins a part of a section."""
-
-    text: str
-
-
-Part = Text | Bullets | Cards | Grid | LongListing | Picture | Code | Files | Fold | Heading
+Part = Text | Bullets | Cards | Grid | LongListing | Picture | Code | Files | Fold
 
 
 @dataclass(frozen=True)
@@ -148,14 +142,46 @@ class Report:
     lost: tuple[str, ...] = ()  # a sentence for each part that could not be made
 
 
+def tidied(part: Part, names: Callable[[str], str], said: tuple[str, ...]) -> Part:
+    """A part with configurations named by what varies, without notes that begin with what the page has `said`."""
+    match part:
+        case Text():
+            return replace(part, text=names(part.text))
+        case Bullets():
+            return Bullets(tuple(map(names, part.items)))
+        case Cards():
+            cards = (replace(card, name=names(card.name), alike=tuple(map(names, card.alike)), note=names(card.note))
+                     for card in part.cards)  # fmt: skip
+            return Cards(part.title, tuple(cards))
+        case Grid():
+            rows = tuple(tuple(replace(cell, text=names(cell.text)) for cell in row) for row in part.rows)
+            notes = tuple(names(note) for note in part.notes if not note.startswith(said))
+            return replace(part, header=tuple(map(names, part.header)), rows=rows, notes=notes)
+        case Fold():
+            return replace(part, parts=tuple(tidied(one, names, said) for one in part.parts))
+    return part
+
+
+MOST_NAMES = 60  # of a study; of more, names stay as they are in the tables
+
+
+def short_names(results: Results) -> Callable[[str], str]:
+    """A function that replaces names of configurations in a text by what of them varies in the study."""
+    short = {name: text for name, text in results.named.items() if name != text}
+    if not 0 < len(short) <= MOST_NAMES:
+        return str
+    longest_first = "|".join(re.escape(name) for name in sorted(short, key=len, reverse=True))
+    pattern = re.compile(rf"(?<!\w)(?:{longest_first})(?!\w)")
+
+    def shortened(text: str) -> str:
+        return pattern.sub(lambda found: short[found[0]], text)
+
+    return shortened
+
+
 def lost(what: str, why: str) -> Text:
     """Where a part would have stood that ought to have been there."""
     return Text(f"**{what}**: this part could not be made: {why}", WRONG, "lost")
-
-
-def missing(what: str, why: str) -> Text:
-    """`Not measured: ...`: a gap, said where something would have stood."""
-    return Text(f"{what}: {why}", NOTE)
 
 
 MOST_COLUMNS = 9  # of a table on a page; beyond, a row for each configuration
@@ -257,13 +283,14 @@ def _values(column: pd.Series[Any], factor: float) -> list[Any]:
 @dataclass(frozen=True)
 class Material:
     """`folder`: the results folder or packed study as it was named on the command line. `pictures`: those drawn of this
-    study, by the name of their files. `salvage`: what could not be made."""
+    study, by the name of their files. `salvage`: what could not be made. `gaps`: what the study does not have."""
 
     results: Results
     folder: str
     pictures: Mapping[str, Picture]
     origins: Origins = field(default_factory=Origins)
     salvage: Salvage = field(default=NOTHING)
+    gaps: list[str] = field(default_factory=list)
 
     def parts(self, what: str, make: Callable[[], Iterable[Part]]) -> list[Part]:
         """The parts that `make` returns; where it raises, one part that names the loss and its reason."""
@@ -294,15 +321,21 @@ def drawings_of(section: views.Section) -> list[Drawing]:
     return sorted(every, key=lambda drawing: drawing.rank)
 
 
-def figures_or_gaps(material: Material, section: views.Section) -> Iterator[Part]:
-    """The figures of a section, and for each that the study does not have what its view says of that."""
+def figures_of(material: Material, section: views.Section) -> Iterator[Part]:
+    """The figures of a section; what the study does not have is noted among the gaps."""
     for drawing in drawings_of(section):
         pictures = material.drawn(*drawing.beginnings)
         yield from pictures
         if not pictures:
-            yield from gap_part(drawing.gap, material)
+            note_gap(drawing.gap, material)
 
 
-def gap_part(gap: Gap | None, material: Material) -> Iterator[Part]:
+def note_gap(gap: Gap | None, material: Material) -> None:
     if gap is not None:
-        yield missing(gap.what, gap.reason(material.results))
+        material.gaps.append(f"{gap.what}: {gap.reason(material.results)}.")
+
+
+def folded(summary: str, parts: Iterable[Part], full: bool = False) -> list[Part]:
+    """One Fold of these parts; none where there are none."""
+    every = tuple(parts)
+    return [Fold(summary, every, full)] if every else []

@@ -22,14 +22,13 @@ from analysis.report.page import (
     Files,
     Fold,
     Grid,
-    Heading,
     LongListing,
     Part,
     Picture,
     Report,
     Text,
 )
-from analysis.show.layout import Cell, harmless, markdown_rows
+from analysis.show.layout import Cell, harmless, is_right, markdown_rows, to_right
 
 # An SVG of matplotlib's in half of its bytes, drawn the same: for a page that holds fifty of them.
 #
@@ -66,14 +65,13 @@ def slim(svg: bytes) -> bytes:
 # Whatever others wrote passes jinja2's escaping. The page's own content policy lets it load nothing, and run no script
 # but its own, which it knows by its hash.
 
-NUMBER = re.compile(r"[±+−-]?[\d.,]+(\s.{0,40})?")
 PLAIN = "/,;:=+*()[]|!$@"  # need no escaping in an address of data; commas are most of a CSV
 MOST_CSV = 100_000  # characters that a page holds of one table's numbers
 BESIDE = {f"{name}.csv" for name in ("attribution", "bottleneck", "remedies", "utilisation", "cost", "returns")}
 SIGNS = {"best": "▲", "alike": "≈", "worst": "▼", "failed": "✕", "aside": ""}
 SAID = {
     "best": "the fastest of its row",
-    "alike": "tied with the fastest (95 %)",
+    "alike": "too close to the fastest to call (95 %)",
     "worst": "the slowest of its row (p < 0.05)",
     "failed": "not measured",
     "aside": "not comparable",
@@ -134,17 +132,6 @@ def shown(cell: Cell) -> Markup:
     return text + before + Markup('<span class="sr">, {}</span>').format(SAID[cell.mark])
 
 
-def is_right(text: str) -> bool:
-    """True where a cell is set right: a number, possibly with unit, interval and sign; no sentence."""
-    return NUMBER.fullmatch(text) is not None
-
-
-def to_right(grid: Grid) -> list[bool]:
-    """For each column, True where most of its cells are numbers, so that its name stands above them."""
-    columns = [[row[place].text for row in grid.rows] for place in range(len(grid.header))]
-    return [2 * sum(map(is_right, filter(None, texts))) > len(list(filter(None, texts))) for texts in columns]
-
-
 def hint(grid: Grid) -> str:
     """A word by which a column can be named in a filter."""
     return next((name.split()[0] for name in grid.header[1:] if name.strip()), "word")
@@ -190,25 +177,28 @@ def _hash(script: str) -> str:
 MOST_ROWS = 400  # of one table; the rest are in its CSV
 
 
-def markdown(report: Report) -> str:
-    """GitHub's. Lines of others make no heading, no list, no link and no HTML."""
+def markdown(report: Report, full: bool = False) -> str:
+    """GitHub's. Lines of others make no heading, no list, no link and no HTML. `full`: with every table."""
     lines = [f"# {_line(report.title)}", "", *(f"- {_line(fact)}" for fact in report.facts), ""]
     if report.lost:
         lines += ["> **Parts of this page could not be made.**", "", *(f"- {_line(part)}" for part in report.lost), ""]
     for section in report.sections:
-        lines += [f"## {_line(section.title)}", "", _line(section.lead), "", *_parts(section.parts)]
+        lead = [_line(section.lead), ""] if section.lead else []
+        lines += [f"## {_line(section.title)}", "", *lead, *_parts(section.parts, full)]
+    left = [part.summary for each in report.sections for part in each.parts if isinstance(part, Fold) and part.full]
+    if left and not full:
+        lines += [f"Only with `--full`, and in the HTML page: {_line('; '.join(left))}.", ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _parts(parts: Iterable[Part]) -> Iterator[str]:
-    for part in parts:
-        yield from _part(part)
+def _parts(parts: Iterable[Part], full: bool, folded: bool = False) -> Iterator[str]:
+    """`folded`: under a summary, which the title of the first need not repeat."""
+    for place, part in enumerate(parts):
+        yield from _part(part, full, named=folded and not place)
 
 
-def _part(part: Part) -> Iterator[str]:
+def _part(part: Part, full: bool, named: bool) -> Iterator[str]:
     match part:
-        case Heading():
-            yield from (f"### {_line(part.text)}", "")
         case Text():
             label = f"**{_line(part.label)}**: " if part.label else ""
             yield from ((f"> {label}" if part.tone else label) + _line(part.text), "")
@@ -217,7 +207,7 @@ def _part(part: Part) -> Iterator[str]:
         case Cards():
             yield from (f"### {_line(part.title)}", "", *(_card(card) for card in part.cards), "")
         case Grid():
-            yield from _grid(part)
+            yield from _grid(part, named)
         case LongListing():
             yield from (f"**{_line(part.title)}**: {part.length:,} rows, in `{_line(part.file)}`.", "")
         case Picture():
@@ -226,26 +216,28 @@ def _part(part: Part) -> Iterator[str]:
             yield from (*(f"- [{harmless(path)}](<./{quote(path)}>)" for path in part.paths), "")
         case Code():
             yield from ("```", *part.text.replace("```", "'''").splitlines(), "```", "")
-        case Fold():
-            yield from (f"**{_line(part.summary)}**", "", *_parts(part.parts))
+        case Fold() if full or not part.full:
+            summary = harmless(part.summary.replace("**", "").replace("`", ""))
+            yield from (f"<details><summary>{summary}</summary>", "", *_parts(part.parts, full, folded=True))
+            yield from ("</details>", "")
 
 
 def _card(card: Card) -> str:
-    if not card.value:
-        return f"- **{_line(card.label)}**: not known: {_line(card.note)}"
-    alike = f"; tied (95 %): {'; '.join(card.alike)}" if card.alike else ""
+    alike = f"; too close to call: {'; '.join(card.alike)}" if card.alike else ""
     whose = "; ".join(filter(None, (card.interval, card.name)))
     note = f"; {card.note}" if card.note else ""
     return f"- **{_line(card.label)}**: **{_line(card.value)}** ({_line(whose)}){_line(alike)}{_line(note)}"
 
 
-def _grid(grid: Grid) -> Iterator[str]:
-    yield from (f"**{_line(grid.title)}**", "")
+def _grid(grid: Grid, named: bool) -> Iterator[str]:
+    if not named:
+        yield from (f"**{_line(grid.title)}**", "")
     if grid.rows:
         yield from (*markdown_rows(grid.header, grid.rows[:MOST_ROWS], grid.names), "")
     if len(grid.rows) > MOST_ROWS:
         yield from (f"{len(grid.rows) - MOST_ROWS} more rows.", "")
-    yield from (*(f"- {_line(note)}" for note in grid.notes), "")
+    if grid.notes:
+        yield from (*(f"- {_line(note)}" for note in grid.notes), "")
 
 
 def _line(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from analysis.report.page import (
     Files,
     Fold,
     Grid,
-    Heading,
     LongListing,
     Material,
     Part,
@@ -29,14 +29,16 @@ from analysis.report.page import (
     Section,
     Text,
     drawings_of,
-    gap_part,
+    figures_of,
+    folded,
     lost,
-    missing,
+    note_gap,
     of_listing,
     of_rows,
     of_table,
 )
 from analysis.report.rendering import html, markdown
+from analysis.show import notes
 from analysis.show.layout import Listing, Table
 from analysis.statistics.scaling_laws import comparisons
 from analysis.text import first_of
@@ -49,71 +51,67 @@ from scaling_study.errors import printable, shortened
 from scaling_study.records import pack
 from scaling_study.records.store import replaced
 
+LEFT_OUT = (  # tables that report.md has with --full only
+    *("communication", "remedies", "utilisation", "frontier", "returns", "cost", "scaling-laws"),
+    *("training", "network"),
+)
 
-def _tables(material: Material, section: view.Section, headings: bool = False) -> list[Part]:
-    """A section's tables of the whole study, each with the figures that it explains, or why there is none."""
+
+def _tables(material: Material, section: view.Section) -> list[Part]:
+    """A section's tables of the whole study, each folded with the figures that it explains."""
     parts: list[Part] = []
     for kind in (kind for each in catalog.VIEWS for kind in each.tables if kind.section == section):
         if isinstance(kind, StudyTable):
-            parts += material.parts(kind.title or f"table: {kind.name}", partial(_table, kind, material, headings))
+            parts += material.parts(kind.title or f"table: {kind.name}", partial(_table, kind, material))
     return parts
 
 
-def _table(kind: StudyTable, material: Material, headings: bool) -> Iterator[Part]:
+def _table(kind: StudyTable, material: Material) -> Iterator[Part]:
     shown = kind.of(material.results)
     if shown is None or not isinstance(shown.listing, Listing):
-        yield from gap_part(kind.gap, material)
+        note_gap(kind.gap, material)
         return
-    if headings:
-        yield Heading(shown.listing.title.split(" (")[0])
-    yield of_listing(shown.listing, shown.csv, shown.table)
-    for drawing in drawings_of(kind.section):
-        if drawing.beside == kind.name:
-            yield from material.drawn(*drawing.beginnings)
+    beside = [drawing for drawing in drawings_of(kind.section) if drawing.beside == kind.name]
+    pictures = [picture for drawing in beside for picture in material.drawn(*drawing.beginnings)]
+    grid = of_listing(shown.listing, shown.csv, shown.table)
+    yield Fold(_summary(grid.title), (grid, *pictures), kind.name in LEFT_OUT)
 
 
-def figures_section(material: Material) -> Section:
-    """The study as pictures, each also a file for a paper."""
-    drawings = drawings_of("figures")
-    pictures = [picture for drawing in drawings for picture in material.drawn(*drawing.beginnings)]
-    gaps: list[Part] = []
-    for drawing in drawings:
-        if not material.drawn(drawing.name):
-            gaps += gap_part(drawing.gap, material)
-    lead = (
-        "Intervals are 95 %, between repeats. Each figure is also in figures/, as PNG and SVG."
-        if pictures
-        else "No figures: nothing was measured."
-    )
-    return Section("figures", "Figures", lead, (*pictures, *gaps))
+def _summary(title: str) -> str:
+    """A table's title without the study that stands in brackets at its end."""
+    return title.rpartition(" (")[0] or title
 
 
-def why_section(material: Material) -> Section:
+def figures_section(material: Material) -> Section | None:
+    """The study as pictures, each also a file for a paper, but for the one beside the answer."""
+    first, pictures = answer.picture(material), list(figures_of(material, "figures"))
+    rest = [picture for picture in pictures if picture != first]
+    if not rest:
+        return None
+    lead = "Intervals are 95 %, between repeats unless a caption says otherwise."
+    return Section("figures", "Figures", lead, tuple(folded("More figures", rest)))
+
+
+def why_section(material: Material) -> Section | None:
     """The section of bottlenecks, with the evidence and the change that would help most."""
-    lead = material.text("the bottlenecks", lambda: _bottlenecks(material.results))
-    return Section("why", "Why", lead, tuple(_tables(material, "why")))
+    lead, parts = material.text("the bottlenecks", lambda: _bottlenecks(material.results)), _tables(material, "why")
+    return Section("why", "Why", lead, tuple(parts)) if lead or parts else None
 
 
 def _bottlenecks(results: Results) -> str:
-    """How many configurations are held back by what."""
+    """How many configurations are held back by what; empty where nothing is known."""
     kinds = Counter(bottleneck.kind for bottleneck in bottlenecks(results) if bottleneck.shares)
-    if not kinds:
-        return "Nothing can be said: no phases were measured."
     counted = [f"{kind}: {number}" for kind, number in kinds.most_common()]
-    return f"Bottlenecks, by number of configurations: {', '.join(counted)}."
+    return f"Bottlenecks, by number of configurations: {', '.join(counted)}." if counted else ""
 
 
-def next_section(material: Material) -> Section:
-    """Laws over worker counts, what they say of more workers, what that costs, what to measure."""
-    parts = material.parts("what is most worth measuring", lambda: _worth(material.results))
-    for drawing in drawings_of("next"):
-        parts += material.drawn(*drawing.beginnings)
-    parts += _tables(material, "next")
-    lead = (
-        "Scaling laws, fitted to at least 4 worker counts and compared by their held-out error; the knee; the "
-        "configurations most worth measuring next. `scaling-study predict` predicts worker counts that were not run."
-    )
-    return Section("next", "What next", lead, tuple(parts))
+def next_section(material: Material) -> Section | None:
+    """What to measure, what more workers would bring, and what that costs."""
+    worth = material.parts("what is most worth measuring", lambda: _worth(material.results))
+    pictures = [picture for drawing in drawings_of("next") for picture in material.drawn(*drawing.beginnings)]
+    parts = [*worth, *folded("Scaling laws, drawn", pictures), *_tables(material, "next")]
+    lead = "`scaling-study predict` predicts worker counts that were not run."
+    return Section("next", "What next", lead, tuple(parts)) if parts else None
 
 
 def _worth(results: Results) -> Iterator[Part]:
@@ -121,58 +119,55 @@ def _worth(results: Results) -> Iterator[Part]:
     if worth:
         yield Text("**Most worth measuring next**, in this order:")
         yield Bullets(tuple(worth))
-    else:
-        yield missing("Nothing to measure next", "no rule has a suggestion (docs/guide/read-a-report.md)")
 
 
-def published_section(material: Material) -> Section:
+def published_section(material: Material) -> Section | None:
     """Speeds that were published of such devices; the ratios and outcomes that five public studies claim; and the same
     ones here."""
     parts, results, leads = _tables(material, "published"), material.results, list[str]()
     if held := len(references.beside(results)):
         leads.append(f"Published speeds of the same class of device stand beside {count(held, 'configuration')}.")
-    if verdicts := Counter(ratios.claims_table(results).verdict):
-        counted = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
-        leads.append(f"Of the five studies ratios are compared, not speeds: the machines differ. {counted}.")
+    if ratios_here := len(ratios.claims_table(results)):
+        leads.append(f"{count(ratios_here, 'ratio')} of five public studies stand beside the same ratios here.")
     elif outcomes.of_study(results.study.name):
         leads.append("What the published trainings came to, beside those here: accuracies and losses, never seconds.")
-    lead = " ".join(leads) or "This study measured no published configuration."
-    return Section("published", "Published beside measured", lead, tuple(parts))
+    return Section("published", "Published beside measured", " ".join(leads), tuple(parts)) if parts else None
 
 
-def tables_section(material: Material) -> Section:
+def tables_section(material: Material) -> Section | None:
     """Tables in the published layout, model by model, with the numbers behind each; and two lists of everything."""
     results = material.results
     parts: list[Part] = []
     of_models = [kind for each in catalog.VIEWS for kind in each.tables if isinstance(kind, ModelTable)]
     for model in results.models:
-        parts += [Heading(model)]
         for kind in of_models:
             parts += material.parts(f"{kind.title} of {model}", partial(_model_table, kind, material, model))
-    parts += _tables(material, "tables", headings=True)
+    parts += _tables(material, "tables")
     if not parts:
-        parts.append(missing("No table", results.nothing_yet or "nothing was measured"))
-    parts += [Heading("Everything")]
-    parts += material.parts("all configurations", lambda: [page.configurations(results)])
-    parts += material.parts("all trials", lambda: [page.trials(results)])
+        return None
+    for what, make in (("All configurations", page.configurations), ("All trials", page.trials)):
+        parts += material.parts(what.lower(), partial(_list, what, make, results))
     lead = (
-        f"Means of {results.repeats}. ▲: the fastest of its row; ≈: tied with it (95 %); ▼: the slowest of its row, "
-        "slower than the fastest. What is not tied is slower (p < 0.05, corrected for all rows of the study) or, with "
-        "fewer than 3 repeats, not tested. ★: the row of the fastest of all. Bars: shares of the largest value of the "
-        "table. A failed configuration shows its status."
+        f"Means of {results.repeats}. **Bold**: the fastest of its row; ≈: too close to call; ▼: the slowest of its "
+        "row, and slower; unmarked: slower, probably slower, or not tested; ★: the row of the fastest of all."
     )
     return Section("tables", "Tables", lead, tuple(parts))
 
 
+def _list(what: str, make: Callable[[Results], LongListing], results: Results) -> list[Part]:
+    return [Fold(what, (make(results),), True)]
+
+
 def _model_table(kind: ModelTable, material: Material, model: str) -> Iterator[Part]:
-    """A table in the published layout, or a folded listing."""
     shown = kind.of(material.results, model)
-    if shown is None:
-        yield from gap_part(kind.gap, material)
-    elif isinstance(shown.listing, Table):
-        yield of_table(shown.listing, material.results, model, kind.bars, shown.table, shown.csv)
-    elif shown.listing is not None:
-        yield Fold(f"{kind.title.capitalize()} of {model}", (of_listing(shown.listing, shown.csv, shown.table),))
+    if shown is None or shown.listing is None:
+        note_gap(kind.gap, material)
+        return
+    if isinstance(shown.listing, Table):
+        grid = of_table(shown.listing, material.results, model, kind.bars, shown.table, shown.csv)
+    else:
+        grid = of_listing(shown.listing, shown.csv, shown.table)
+    yield Fold(_summary(grid.title), (grid,), kind.name in LEFT_OUT)
 
 
 MOST_VALUES, MOST_LETTERS = 8, 300
@@ -188,40 +183,36 @@ def provenance_section(material: Material) -> Section:
 
 
 def _parts(material: Material, origins: Origins) -> Iterator[Part]:
-    yield Heading("Reproduce")
     yield Bullets(
         (
-            f"This page, its tables and figures: `python -m analysis report {material.folder}`",
+            f"This page, all tables, figures and raw samples: `scaling-study report {material.folder}`; every table on "
+            "this page: `--full`",
             f"Every trial: {_again(material.folder)} (finished trials are skipped)",
-            "One trial by hand: its command line below, which is also `command` in its record",
         )
     )
-    yield Heading("Environment")
-    grid = _grid("Machine, code and data, as recorded", origins.about, "about.csv")
-    yield grid or missing("Not known", "no record could be read")
     for title, table, file in (
+        ("Machine, code and data, as recorded", origins.about, "about.csv"),
         ("Versions", origins.versions, "versions.csv"),
         ("Environment variables that affect speed", origins.environment, "environment.csv"),
     ):
-        grid_of = _grid(title, table, file)
-        yield Fold(title, (grid_of,)) if grid_of else missing(title, "none is recorded")
-    yield Heading("The study file")
-    yield Fold(STUDY_FILE, (Code(origins.study),)) if origins.study else missing(STUDY_FILE, "not in this folder")
-    yield Heading("Command lines")
+        grid = _grid(title, table, file)
+        yield from folded(title, [grid] if grid else [], full=True)
+    yield from folded(STUDY_FILE, [Code(origins.study)] if origins.study else [], full=True)
     lines = {str(name): origins.commands.get(str(name)) for name in material.results.configurations.configuration}
     if kept := [(name, line) for name, line in lines.items() if line]:
         columns = tuple(zip(*kept, strict=True))
-        yield LongListing("commands", "Command lines", ("configuration", "command"), columns, "trials/")
-    else:
-        yield missing("Command lines", "no record holds one")
+        listing = LongListing("commands", "Command lines", ("configuration", "command"), columns, "trials/")
+        yield Fold("Command lines, one of each configuration", (listing,), True)
     yield from _samples(origins)
+    gaps = tuple(dict.fromkeys(material.gaps))
+    yield from folded("Not shown, and why", [Bullets(gaps)] if gaps else [])
 
 
 def _again(named: str) -> str:
     """The commands that run a study again; of a packed one, once it is a folder."""
     if not named.endswith(".zip"):
-        return f"`python run_sweep.py {named}/{STUDY_FILE}`"
-    return f"`scaling-study unpack {named}`, then `python run_sweep.py {pack.folder_of(Path(named))}/{STUDY_FILE}`"
+        return f"`scaling-study run {named}/{STUDY_FILE}`"
+    return f"`scaling-study unpack {named}`, then `scaling-study run {pack.folder_of(Path(named))}/{STUDY_FILE}`"
 
 
 def _grid(title: str, table: Counts, file: str) -> Grid | None:
@@ -235,23 +226,19 @@ def _grid(title: str, table: Counts, file: str) -> Grid | None:
 
 
 def _samples(origins: Origins) -> Iterator[Part]:
-    yield Heading("Raw samples and traces")
     if origins.samples:
-        yield Text(
+        text = Text(
             f"{SAMPLES} beside this page has all {origins.samples:,} step times of every rank, in seconds: "
             f'`numpy.load("{SAMPLES}")["ID OF A TRIAL"]` is an array of (ranks, steps). Everything else of one is in '
             "trials/ID/record.json."
         )
-    else:
-        yield missing("Raw samples", "no trial is ok")
+        yield Fold("Raw samples", (text,), True)
     if origins.profiles:
-        yield Text("Traces of single trials, for chrome://tracing or ui.perfetto.dev:")
-        yield Files(origins.profiles)
-    else:
-        yield missing("Traces", "none; `python run_sweep.py STUDY --profile TRIAL` records one")
+        traces = Text("Traces of single trials, for chrome://tracing or ui.perfetto.dev:")
+        yield Fold("Traces", (traces, Files(origins.profiles)))
 
 
-SECTIONS: dict[str, Callable[[Material], Section]] = {
+SECTIONS: dict[str, Callable[[Material], Section | None]] = {
     "The answer": answer.section,
     "Can you trust it": trust.section,
     "Tables": tables_section,
@@ -264,18 +251,27 @@ SECTIONS: dict[str, Callable[[Material], Section]] = {
 
 
 def report(material: Material) -> Report:
+    """All sections that the study has, with configurations named by what varies in it."""
     results = material.results
     counted = results.configurations.n > 0
     planned = len(counted) + len(results.unseen)
+    same = f"Unless a name says otherwise: {', '.join(results.constants)}" if results.constants else ""
     facts = (
         results.study.machine_text,
         results.dates,
         f"{int(counted.sum())} of {planned} configurations measured, {len(results.runs):,} trials",
+        same,
         *results.marks,
     )
-    sections = tuple(
+    made = [
         material.salvage.or_else(title, partial(make, material), partial(_lost, title))
         for title, make in SECTIONS.items()
+    ]
+    names, said = page.short_names(results), (notes.source(results), "Parity: all frameworks passed", "**Bold**: ")
+    sections = tuple(
+        replace(each, lead=names(each.lead), parts=tuple(page.tidied(part, names, said) for part in each.parts))
+        for each in made
+        if each is not None
     )
     return Report(results.study.name, tuple(filter(None, facts)), sections, tuple(material.salvage.lost))
 
@@ -296,17 +292,18 @@ def write(
     drawn: Sequence[DrawnFigure],
     salvage: Salvage = NOTHING,
     named: str | None = None,
+    full: bool = False,
 ) -> list[Path]:
     """`origins`: collected while `results` were read; `drawn`: the figures whose files are in `folder`/figures;
-    `salvage`: what could not be made so far; `named`: the results on the command line. Returns the paths. Raises
-    OSError."""
+    `salvage`: what could not be made so far; `named`: the results on the command line; `full`: every table in report.md
+    too. Returns the paths. Raises OSError."""
     samples = replaced(folder / SAMPLES, origins.write_samples, durable=False)
     pictures = {figure.name: Picture(figure.name, figure.title, figure.text) for figure in drawn}
     material = Material(results, printable(named or str(folder)), pictures, origins, salvage)
     content = report(material)
     images = {name: image(folder / "figures", name) for name in pictures}
     page = execution.write_text(folder / PAGE, html(content, images))
-    return [samples, page, execution.write_text(folder / WORDS, markdown(content))]
+    return [samples, page, execution.write_text(folder / WORDS, markdown(content, full))]
 
 
 def image(folder: Path, name: str) -> bytes:

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
+from statistics import median
 
 import pandas as pd
 
-from analysis.findings import Evidence, Finding, count, name_of
+from analysis.findings import MOST_NAMES, Evidence, Finding, count, name_of
+from analysis.findings import WORDS as SEVERITIES
 from analysis.frames import configurations
 from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
 from analysis.frames.trials import NOT_CHECKED, PASSED
-from analysis.report import answer
 from analysis.report.page import (
     DOUBT,
-    GOOD,
     NOTE,
-    WRONG,
     Bullets,
     Fold,
-    Heading,
     Material,
     Part,
     Section,
     Text,
-    figures_or_gaps,
-    missing,
+    figures_of,
+    folded,
     of_rows,
 )
 from analysis.statistics import ranking
+from analysis.statistics.estimates import said_of, widths
 from analysis.text import first_few, first_of
 from analysis.views import catalog, noise
 from scaling_study.errors import shortened
 from scaling_study.frameworks import COMMAND
 from scaling_study.study import support
 
-MOST_NAMES, MOST_CONCERNED, MOST_SKIPPED, MOST_WORDS = 6, 40, 50, 600
+MOST_PLACES, MOST_CONCERNED, MOST_SKIPPED, MOST_WORDS = 6, 40, 50, 600
 
 
 def section(material: Material) -> Section:
@@ -44,12 +44,12 @@ def section(material: Material) -> Section:
     parts = []
     for what, make in (
         ("warnings", lambda: _warnings(material.findings, results)),
-        ("which flaws were looked for", lambda: _scope(results)),
+        ("records that could not be read", lambda: _skipped(material)),
         ("parity", lambda: _parity(results)),
         ("the machine's noise and drift", lambda: _machine(material)),
-        ("what failed", lambda: _failed(results)),
-        ("what is not compared", lambda: _compared(results)),
-        ("records that could not be read", lambda: _skipped(material)),
+        ("what failed", lambda: folded("What failed, and why", _failed(results))),
+        ("what is not compared", lambda: folded("Not compared", _compared(results))),
+        ("which flaws were looked for", lambda: folded("Published flaws that were looked for", _scope(results))),
     ):
         parts += material.parts(what, make)
     summary = material.text("what can be said of it in a line", lambda: lead(material.findings, results))
@@ -58,11 +58,10 @@ def section(material: Material) -> Section:
 
 def lead(findings: list[Finding], results: Results) -> str:
     counts = Counter(finding.severity for finding in findings)
-    counted = [f"{counts[WRONG]} wrong"] if counts[WRONG] else []
-    counted += [count(counts[kind], kind) for kind in (DOUBT, NOTE) if counts[kind]]
+    counted = ", ".join(count(counts[kind], word) for kind, word in SEVERITIES.items() if counts[kind])
     none = "No warnings." if (results.configurations.n > 0).any() else "Nothing was measured."
-    warnings = f"Warnings: {', '.join(counted)}." if findings else none
-    return f"{warnings} {parity_text(results)} {trials_text(results)}"
+    warnings = f"{counted.replace('infos', 'info')}." if findings else none
+    return " ".join(filter(None, (warnings, parity_text(results), trials_text(results), precision(results))))
 
 
 def trials_text(results: Results) -> str:
@@ -76,7 +75,8 @@ def trials_text(results: Results) -> str:
     return " ".join(sentences) or ("Every trial that could run is ok." if len(results.runs) else "No trial was run.")
 
 
-WITHOUT_GATES = "no gate can stand before a command of your own; what its processes do is observed instead"
+NO_GATES = "was not checked (`scaling-study parity STUDY` does)"
+WITHOUT_GATES = "no check can run before a command of your own; what its processes do is observed instead"
 
 
 def _only_commands(results: Results) -> bool:
@@ -87,31 +87,59 @@ def _only_commands(results: Results) -> bool:
 def parity_text(results: Results) -> str:
     gates = results.gates
     if gates.empty:
-        why = f"is not known: {WITHOUT_GATES}" if _only_commands(results) else "was not checked: no gate was run"
+        why = f"is not known: {WITHOUT_GATES}" if _only_commands(results) else NO_GATES
         return f"Parity {why}."
-    bad = gates[~gates.parity.isin((PASSED, NOT_CHECKED))]
-    good = int((gates.parity == PASSED).sum())
-    return f"Parity: {good} of {len(gates)} gates passed{f', {len(bad)} FAILED' if len(bad) else ''}."
+    bad, good = _gates(results)
+    return f"Parity: {good} of {len(gates)} checks passed{f', {bad} FAILED' if bad else ''}."
+
+
+def parity_words(results: Results) -> str:
+    """`parity passed (5 checks)`."""
+    if results.gates.empty:
+        return "parity not checked"
+    (bad, good), every = _gates(results), len(results.gates)
+    return f"parity FAILED in {bad} of {every} checks" if bad else f"parity passed ({count(good, 'check')})"
+
+
+def _gates(results: Results) -> tuple[int, int]:
+    """(how many failed, how many passed)."""
+    verdicts = results.gates.parity
+    return int((~verdicts.isin((PASSED, NOT_CHECKED))).sum()), int((verdicts == PASSED).sum())
+
+
+def precision(results: Results) -> str:
+    """A sentence about intervals that are too wide or not claimed; empty where each reaches the study's target."""
+    asked, target = widths(results), results.study.target_interval
+    claimed = [width.half for width in asked if not math.isnan(width.half)]
+    if not claimed:
+        return "No interval is claimed: every configuration has fewer than 3 repeats." if asked else ""
+    wide = sum(half > target for half in claimed)
+    if not wide:
+        return ""
+    return (
+        f"{wide} of {len(asked)} intervals{said_of(asked)} are wider than the target of "
+        f"±{100 * target:.2g} % (median ±{100 * median(claimed):.2g} %, widest ±{100 * max(claimed):.2g} %): smaller "
+        "differences are not resolved."
+    )
 
 
 def _warnings(findings: list[Finding], results: Results) -> Iterator[Part]:
-    """Each with whom it concerns; one that concerns many, by name of the first."""
-    yield Heading("Warnings")
-    if not findings:
-        none = not (results.configurations.n > 0).any()
-        wide = "" if none else answer.precision(results)
-        text = "Nothing was measured, so nothing was checked." if none else f"No warnings. {wide}".strip()
-        yield Text(text, GOOD if not none and not wide else "note")
+    """Errors and warnings, then what is only to be known, folded."""
     names = {str(row["configuration"]): name_of(row) for row in results.rows}
-    for finding in findings:
-        yield Text(
-            f"**{finding.title}.** {finding.text}",
-            finding.severity,
-            f"{finding.severity} {finding.flaw if finding.published else ''}".strip(),
-        )
-        if len(finding.configurations) > 1:
-            known = [names.get(name, name) for name in finding.configurations]
-            yield Fold(f"{count(len(known), 'configuration')} concerned", (Bullets(first_of(known, MOST_CONCERNED)),))
+    notes = [finding for finding in findings if finding.severity == NOTE]
+    for finding in (finding for finding in findings if finding.severity != NOTE):
+        yield from _warning(finding, names)
+    titles = "; ".join(dict.fromkeys(finding.title for finding in notes))
+    yield from folded(f"To be known: {titles}", (part for finding in notes for part in _warning(finding, names)))
+
+
+def _warning(finding: Finding, names: dict[str, str]) -> Iterator[Part]:
+    """What it says; with all that it concerns where its text names only the first."""
+    label = f"{SEVERITIES[finding.severity]} {finding.flaw if finding.published else ''}".strip()
+    yield Text(f"**{finding.title}.** {finding.text}", finding.severity, label)
+    if MOST_NAMES < len(finding.configurations) < len(names):
+        known = [names.get(name, name) for name in finding.configurations]
+        yield Fold(f"{count(len(known), 'configuration')} concerned", (Bullets(first_of(known, MOST_CONCERNED)),), True)
 
 
 def _scope(results: Results) -> Iterator[Part]:
@@ -121,11 +149,8 @@ def _scope(results: Results) -> Iterator[Part]:
 
 
 def _parity(results: Results) -> Iterator[Part]:
-    yield Heading("Parity: does each framework train the same as one process?")
     gates = results.gates
     if gates.empty:
-        how = "no parity gate was run; `python -m scaling_study.parity --study STUDY` runs them"
-        yield missing("Not known", WITHOUT_GATES) if _only_commands(results) else missing("Not checked", how)
         return
     against = [support.reference_of(gate) for gate in as_rows(gates)]
     told = any(each != support.ONE_PROCESS for each in against)  # else all are held against the same
@@ -133,30 +158,27 @@ def _parity(results: Results) -> Iterator[Part]:
     ordered = gates.assign(against=against).sort_values("parity", key=lambda said: said == PASSED, kind="stable")
     rows = [tuple(map(str, row.values())) for row in as_rows(ordered[columns])]
     header = (*columns[:5], "verdict", *["held against"] * told)
-    grid = of_rows("Parity gates", header, rows, tuple(configurations.checked(results.configurations)), "parity.csv")
-    yield Fold(parity_text(results), (grid,)) if len(rows) > MOST_NAMES else grid
+    grid = of_rows("Parity checks", header, rows, tuple(configurations.checked(results.configurations)), "parity.csv")
+    yield Fold("Parity: does each framework train the same as one process?", (grid,))
 
 
 def _machine(material: Material) -> Iterator[Part]:
     """The noise floor and drift; the picture where it was drawn."""
-    yield Heading("The machine: noise and drift")
-    yield Bullets(tuple(noise.machine(material.results)))
-    yield from figures_or_gaps(material, "trust")
+    lines = Bullets(tuple(noise.machine(material.results)))
+    yield Fold("The machine: noise and drift", (lines, *figures_of(material, "trust")))
 
 
 def _failed(results: Results) -> Iterator[Part]:
     """By cause: how many, where, and the message behind it."""
-    yield Heading("What failed, and why")
     bad = results.runs[results.runs.status != "ok"]
     if bad.empty:
-        yield Text("No trial failed.", GOOD)
         return
     names = {str(row["configuration"]): name_of(row) for row in results.rows}
     cause = configurations.words(bad) + bad.reason.fillna("").map(lambda reason: f": {reason}" if reason else "")
     rows, messages = [], []
     for why, group in bad.groupby(cause, sort=False):
         where = [names.get(str(name), str(name)) for name in group.configuration]
-        rows.append((str(why), str(len(group)), first_few(list(dict.fromkeys(where)), MOST_NAMES)))
+        rows.append((str(why), str(len(group)), first_few(list(dict.fromkeys(where)), MOST_PLACES)))
         first = next((str(text) for text in group.error if pd.notna(text) and text), "")
         if first:
             messages.append(f"{why}: {shortened(' '.join(first.split()), MOST_WORDS)}")
@@ -167,7 +189,6 @@ def _failed(results: Results) -> Iterator[Part]:
 
 def _compared(results: Results) -> Iterator[Part]:
     """Configurations whose speed is not comparable, and those without a speed-up."""
-    yield Heading("Not compared")
     rows = results.configurations
     lines = list(configurations.sentences(rows))
     plumbing = rows[rows.oversubscribed.fillna(False).astype(bool)]
@@ -186,17 +207,15 @@ def _compared(results: Results) -> Iterator[Part]:
             each = "; ".join(f"{ranking.name(ours[0])} ({len(ours)})" for ours in works)
             lines.append(f"{model} does different work: {each}. Each has a fastest of its own.")
     if results.older:
-        lines.append(
-            f"{count(results.older, 'configuration')} measured earlier and no longer in the study: in results.csv only."
-        )
+        lines.append(f"{count(results.older, 'configuration')} measured earlier and no longer in the study.")
     if not (rows.n > 0).any():
         lines.append("No comparable configuration was measured.")
-    yield Bullets(tuple(lines)) if lines else Text("All measured configurations are comparable.", GOOD)
+    if lines:
+        yield Bullets(tuple(lines))
 
 
 def _skipped(material: Material) -> Iterator[Part]:
     skipped = material.results.skipped
     if skipped:
-        yield Heading("Records that could not be read")
-        yield Text("They are not used on this page.", DOUBT)
-        yield Bullets(first_of(skipped, MOST_SKIPPED))
+        yield Text(f"{count(len(skipped), 'record')} could not be read and are not used on this page.", DOUBT)
+        yield Fold("Records that could not be read", (Bullets(first_of(skipped, MOST_SKIPPED)),))

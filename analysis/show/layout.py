@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-# The fastest of its row; tied with it (95 %); the slowest of its row, slower than the fastest (p < 0.05, corrected); a
+# The fastest of its row; too close to it to call; the slowest of its row, slower than the fastest (p < 0.05); a
 # status in place of a value; not comparable.
 BEST, ALIKE, WORST, FAILED, ASIDE = ("best", "alike", "worst", "failed", "aside")
 ALIKE_SIGN, WORST_SIGN = "≈", "▼"
@@ -110,9 +111,24 @@ def markdown(table: Table | Listing) -> str:
     return "\n".join([f"# {harmless(shown.title)}", "", *lines, "", *notes, ""])
 
 
-def markdown_rows(header: Sequence[str], rows: Iterable[Sequence[Cell]], names: int = 1) -> list[str]:
-    """The lines of a table whose first `names` columns are set left."""
-    rules = [":---"] * names + ["---:"] * (len(header) - names)
+NUMBER = re.compile(r"~?[±+−-]?[\d.,]+(\s.{0,40})?")
+
+
+def is_right(text: str) -> bool:
+    """True where a cell is set right: a number, possibly with unit, interval and sign; no sentence."""
+    return NUMBER.fullmatch(text) is not None
+
+
+def to_right(rows: Sequence[Sequence[Cell]]) -> list[bool]:
+    """For each column, True where most of its cells are numbers, so that its name stands above them."""
+    columns = [[cell.text for cell in column if cell.text] for column in zip(*rows, strict=True)]
+    return [2 * sum(map(is_right, texts)) > len(texts) for texts in columns]
+
+
+def markdown_rows(header: Sequence[str], rows: Sequence[Sequence[Cell]], names: int = 1) -> list[str]:
+    """The lines of a table; its first `names` columns, and those of words, are set left."""
+    right = to_right(rows) or [False] * len(header)
+    rules = ["---:" if number and place >= names else ":---" for place, number in enumerate(right)]
     body = [[*map(_marked, row)] for row in rows]
     return [f"| {' | '.join(cells)} |" for cells in ([*map(harmless, header)], rules, *body)]
 

@@ -131,11 +131,11 @@ def _span(values: pd.Series[Any], form: str) -> str:
 def legend(results: Results) -> list[str]:
     """How every throughput table of the study is to be read."""
     lines = [
-        f"Samples per second over all workers, mean of {results.repeats} ± half of the 95 % interval between "
+        f"Samples per second over all workers, mean of {results.repeats} ± margin: half of the 95 % interval between "
         "repeats (Student t); with fewer than 3 repeats no interval is claimed.",
-        "**Bold**: the fastest of its row, among those that do the same work; ≈: tied with it (95 %); others: slower "
-        "(p < 0.05, corrected for all rows of the study) or, with fewer than 3 repeats, not tested; ★: the row of the "
-        "fastest.",
+        "**Bold**: the fastest of its row, among those that do the same work; ≈: too close to call (95 %); others: "
+        "slower (p < 0.05, corrected for all rows of the study), probably slower, or with fewer than 3 repeats not "
+        "tested; ★: the row of the fastest.",
     ]
     if disturbed := busy(results):
         lines.append(
@@ -143,9 +143,7 @@ def legend(results: Results) -> list[str]:
             "on a quiet machine."
         )
     if results.older:
-        lines.append(
-            f"{results.older} measured configuration(s) are no longer in the study: they are in results.csv only."
-        )
+        lines.append(f"{results.older} measured configuration(s) are no longer in the study, and not in this table.")
     return [*lines, source(results)]
 
 
@@ -238,8 +236,8 @@ def _sure(ours: pd.DataFrame, results: Results) -> list[str]:
     by_itself = ours[ours.repeat_launches.fillna("") == ""]  # blocks of a shared launch are no series of steps
     if short := int(by_itself.too_short.sum()):
         lines.append(
-            f"{short} of {int(by_itself.n.sum())} runs are too short for a reliable interval within the run "
-            "(results.csv); the intervals above are between repeats and do not use it."
+            f"{short} of {int(by_itself.n.sum())} runs are too short for a reliable interval within the run; the "
+            "intervals above are between repeats and do not use it."
         )
     return lines
 
@@ -274,7 +272,7 @@ def _carried(ours: pd.DataFrame) -> list[str]:
     if len(by_way) < 2:
         return []
     ways = "; ".join(f"{way} ({configurations.names(group, ours)})" for way, group in by_way.items())
-    return [f"Gradients are carried by unlike means: {ways}."]
+    return [f"Gradients travel by different transports: {ways}."]
 
 
 def _failed(ours: pd.DataFrame, column: str) -> list[str]:
@@ -289,4 +287,4 @@ def _failed(ours: pd.DataFrame, column: str) -> list[str]:
         where = [f"{series}, batch {batch}" for series, batch in zip(group.series, group.batch, strict=True)]
         lines.append(f"{text}: {first_few(where, 4)}.")
     unsaid = len(lines) - MOST_REASONS
-    return lines[:MOST_REASONS] + ([f"{unsaid} more reasons: see configurations.csv."] if unsaid > 0 else [])
+    return lines[:MOST_REASONS] + ([f"{unsaid} more reasons."] if unsaid > 0 else [])

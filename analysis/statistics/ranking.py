@@ -1,4 +1,4 @@
-"""The best configuration of each model, and those that are tied with it (95 %)."""
+"""The best configuration of each model, those that are too close to it to call, and verdicts in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from analysis.frames import configurations, results
 from analysis.frames.configurations import known, values, values_of
 from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow, typed
+from analysis.text import two_figure_percentage
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 from scaling_study.stats.launches import total
 from scaling_study.stats.spread import Spread, Term, believed, moderated
@@ -258,6 +259,7 @@ def best(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
     return pd.DataFrame(winners, columns=list(BEST_COLUMNS), dtype=object)
 
 
+@once
 def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
     """A row of COLUMNS for each configuration that may be ranked, the highest value of each model and work first.
 
@@ -316,10 +318,31 @@ def _verdict(index: int, high: float | None) -> str:
 @once
 def verdicts_of_rows(results: Results) -> dict[str, str]:
     """row_verdicts() of all configurations of a study."""
-    return row_verdicts(results.rows)
+    return {name: standing.verdict for name, standing in standings(results).items()}
 
 
 def row_verdicts(rows: Sequence[ConfigurationRow]) -> dict[str, str]:
+    """Configuration -> the verdict of row_standings()."""
+    return {name: standing.verdict for name, standing in row_standings(rows).items()}
+
+
+class Standing(NamedTuple):
+    """A configuration beside the fastest of its row: `ratio` of their throughputs, with its corrected 95 % interval. Of
+    the fastest itself to the next; None with fewer than 3 repeats."""
+
+    verdict: str
+    ratio: float
+    low: float | None
+    high: float | None
+
+
+@once
+def standings(results: Results) -> dict[str, Standing]:
+    """row_standings() of all configurations of a study."""
+    return row_standings(results.rows)
+
+
+def row_standings(rows: Sequence[ConfigurationRow]) -> dict[str, Standing]:
     """Configuration -> BEST, ALIKE, WORSE, WORST or NO_INTERVAL by throughput among those of its model, batch size and
     work: a row of the tables. One alone in its row has none; WORST is the slowest of three or more if it is WORSE.
 
@@ -332,14 +355,51 @@ def row_verdicts(rows: Sequence[ConfigurationRow]) -> dict[str, str]:
     for row in competing:
         groups.setdefault((str(row["model"]), int(row["batch"])), []).append(row)
     alike = [ours for group in groups.values() for ours in by_work(group) if len(ours) > 1]
-    verdicts: dict[str, str] = {}
+    found: dict[str, Standing] = {}
     for ours in _in_order(alike, "samples_per_second", uncertainty):
-        for index, (row, _, high) in enumerate(ours):
-            name = str(row["configuration"])
-            verdicts[name] = NO_INTERVAL if index > 0 and high is None else _verdict(index, high)
-        if len(ours) > 2 and verdicts[name] == WORSE:
-            verdicts[name] = WORST
-    return verdicts
+        speeds = [float(row["samples_per_second"]) for row, *_ in ours]
+        for index, (row, low, high) in enumerate(ours):
+            name, ratio = str(row["configuration"]), speeds[index] / speeds[0 if index else 1]
+            verdict = NO_INTERVAL if index > 0 and high is None else _verdict(index, high)
+            found[name] = Standing(verdict, ratio, low, high)
+        if len(ours) > 2 and found[name].verdict == WORSE:
+            found[name] = found[name]._replace(verdict=WORST)
+    return found
+
+
+# Verdicts as people read them. A mean that is more than NEAR behind is probably slower, though that is not proven;
+# where the corrected interval also holds a gain of more than NEAR it is too close to call.
+
+NEAR = 0.10
+FASTEST, CLOSE, SLOWER, PROBABLY, UNTESTED = "fastest", "too close to call", "slower", "probably slower", "not tested"
+WORDS = {  # quantity -> how the best is called, and one that is better and worse than another
+    "samples_per_second": (FASTEST, "faster", "slower"),
+    "efficiency": ("most efficient", "more efficient", "less efficient"),
+    "samples_per_worker_second": ("cheapest", "cheaper", "dearer"),
+}
+
+
+def kind_of(verdict: str, ratio: float, high: float | None) -> str:
+    """FASTEST, CLOSE, SLOWER, PROBABLY or UNTESTED. `ratio`: to the best, `high`: its corrected upper bound."""
+    if verdict in (BEST, NO_INTERVAL) or high is None:
+        return FASTEST if verdict == BEST else UNTESTED
+    if verdict in (WORSE, WORST):
+        return SLOWER
+    return PROBABLY if 1 - ratio > NEAR >= high - 1 else CLOSE
+
+
+def in_words(verdict: str, ratio: float, high: float | None, repeats: int, by: str = "samples_per_second") -> str:
+    """`too close to call (up to 4.1 % faster)`, `probably slower (38 %), not proven with 3 repeats`. The best is called
+    so where others were tested against it."""
+    kind, (best, better, worse) = kind_of(verdict, ratio, high), WORDS[by]
+    less, count = f"{worse} ({two_figure_percentage(1 - ratio)} %)", f"{repeats} repeat{'s' * (repeats != 1)}"
+    return {
+        FASTEST: f"highest mean, {UNTESTED} ({count})" if high is None else best,
+        CLOSE: f"{CLOSE} (up to {two_figure_percentage((high or 1.0) - 1)} % {better})",
+        SLOWER: less,
+        PROBABLY: f"probably {less}, not proven with {count}",
+        UNTESTED: f"{UNTESTED} ({count})",
+    }[kind]
 
 
 def bounds(

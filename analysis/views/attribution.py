@@ -297,8 +297,8 @@ def listing(results: Results) -> Listing | None:
     ]
     if few := [each for each in steps.steps(results).values() if each.looked_at]:
         lines.append(
-            f"Of {len(few)} configurations in rounds one launch was looked at: its shares stand for all launches, and "
-            "have no interval."
+            f"Of {len(few)} interleaved configurations one launch was looked at: its shares stand for all launches, "
+            "and have no interval."
         )
     changes = [attributed.disturbance or 0.0 for attributed in every]
     disturbed = [change for change in changes if abs(change) > DISTURBED]

@@ -266,7 +266,7 @@ PREDICTED = (
 )
 BEYOND = (
     "Of worker counts and batch sizes that were not trained nothing is said here; with a network and timed runs of one "
-    "worker in the study, `python -m analysis predict` says what their throughput would be."
+    "worker in the study, `scaling-study predict` says what their throughput would be."
 )
 
 
@@ -420,10 +420,10 @@ def noise_and_critical_batch(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _best_in_words(best: BestBatch) -> str:
-    """`2 workers (batch 128; tied: 1 worker)`."""
+    """`2 workers (batch 128; too close to call: 1 worker)`."""
     tied, unsure = (" and ".join(map(workers_text, counts)) for counts in (best.tied, best.unsure))
     parts = [f"batch {best.of.batch}"]
-    parts += [f"tied: {tied}"] if tied else []
+    parts += [f"too close to call: {tied}"] if tied else []
     parts += [f"not told from {unsure}, for want of seeds"] if unsure else []
     return f"{workers_text(int(best.of.row['workers']))} ({'; '.join(parts)})"
 

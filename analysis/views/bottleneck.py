@@ -172,7 +172,8 @@ def _judged(ours: MeasuredSteps, parts: Mapping[str, float], used: Utilisation |
         if whole := sum(float(size) for size in state if known(size)):
             text += f"; {number(whole / 1e6)} MB of parameters, gradients and optimiser state go through memory for it"
     if kind == COMPUTE and used is not None and used.share is not None:
-        text += f"; {percent(used.share)} of the device's measured peak"
+        off = " (above 100 %: the microbenchmark reached less, or fewer FLOPs were needed than counted)"
+        text += f"; {percent(used.share)} of the device's measured peak{off * (used.share > 1)}"
         if used.under_memory:
             kind = MEMORY
             text += (
@@ -257,7 +258,7 @@ HALVED = {
     "bf16": "Halving the bytes of the allreduce again",
 }
 FIXED_SHARES = (COMMUNICATE, LAUNCH, MEMORY, OTHER)  # that a larger batch spreads over more samples
-HALVE, LARGER_BATCH = 0, 4  # places in ways()
+HALVE, LARGER_BATCH, HALF_THE_TIME = 0, 4, 5  # places in ways(); the last says nothing that the bottleneck does not
 
 
 def ways(row: ConfigurationRow, shares: Mapping[str, float], lag: float) -> list[tuple[str, float]]:
@@ -357,7 +358,7 @@ def remedies_listing(results: Results) -> Listing | None:
         return None
     rows = []
     for every in listed:
-        shown = [suggested.sentence for suggested in every[:MOST_REMEDIES]]
+        shown = [suggested.sentence for suggested in every if suggested.way != HALF_THE_TIME][:MOST_REMEDIES]
         halved = next((one for one in every if one.way == HALVE), None)
         bound = ""
         if halved is not None:

@@ -142,4 +142,4 @@ def looked_for_sentence(evidence: Evidence) -> str:
     counted = f"{len(PUBLISHED) - len(missing)} of the {len(PUBLISHED)} flaws of published studies were looked for"
     reasons = dict.fromkeys(missing.values())
     each = "; ".join(f"{', '.join(flaw for flaw in missing if missing[flaw] == why)} ({why})" for why in reasons)
-    return f"{counted} (docs/internals/flaws.md).{f' Not looked for: {each}.' if each else ''}"
+    return f"{counted}.{f' Not looked for: {each}.' if each else ''}"

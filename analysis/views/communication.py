@@ -88,7 +88,7 @@ def listing(results: Results, model: str) -> Listing | None:
             **({"by dimension of the mesh": text_of(row["communication_groups"])} if meshes else {}),
             "of fp32": f"{row['of_fp32']:.3f}" if known(row["of_fp32"]) else "",
             "bytes per parameter": f"{row['bytes_per_parameter']:.2f}" if known(row["bytes_per_parameter"]) else "",
-            "carried by": text_of(row["carrier"]),
+            "transport": text_of(row["carrier"]),
             "overlap": f"{100 * row['overlap']:.0f} %" if known(row["overlap"]) else "",
         }
         for row in as_rows(sent)
@@ -107,7 +107,7 @@ def listing(results: Results, model: str) -> Listing | None:
             "under torch's profiler; mean over workers. On GPUs the sharded are built to overlap; on a CPU few do."
         )
     if "communication_send_bytes" in kinds:
-        legend.append("Send: a pipeline's activations and their gradients, sent to the neighbouring stage.")
+        legend.append("Send: a pipeline's activations and their gradients, sent to the next stage.")
     if sent.allreduce.isin(list(POWERSGD)).any():
         legend.append("PowerSGD of rank r: r (rows + columns) numbers of each matrix of gradients, and vectors whole.")
     if sent.framework.isin([name for name, table in FRAMEWORKS.items() if "sync_every" in table.axes]).any():
@@ -169,10 +169,10 @@ def _unlike_carriers(evidence: Evidence) -> Iterator[Finding]:
         for way, by in grouped(rows, lambda row: str(row["carrier"])).items()
     )
     text = (
-        f"Gradients of compared frameworks are carried by unlike means: {ways}. A difference between them is one of "
-        "carriers too: compare like with like (controller: gloo makes Horovod use Gloo)."
+        f"Gradients of compared frameworks travel by different transports: {ways}. A difference between them is one of "
+        "transports too: compare like with like (controller: gloo makes Horovod use Gloo)."
     )
-    yield findings.about("carriers", "Unlike carriers", text, DOUBT, rows)
+    yield findings.about("carriers", "Different transports", text, DOUBT, rows)
 
 
 def _unlike_overlap(evidence: Evidence) -> Iterator[Finding]:

@@ -109,7 +109,7 @@ def cheapest(among: list[Cost]) -> Cost | None:
 
 
 # One is beaten by another that is neither slower nor dearer, and better in one. Means decide who is on the front; who
-# is beaten only by such as are tied with it (the 95 % interval of their ratio of throughputs holds 1) may be on it too.
+# is beaten only by such as are too close to call (the 95 % interval of their ratio of throughputs holds 1) may be too.
 
 ON, PERHAPS, BEATEN = "on the front", "perhaps on the front", "beaten"
 
@@ -195,22 +195,23 @@ def listing(results: Results) -> Listing | None:
     every = [point for model in results.models for point in points(results, model)]
     if not every:
         return None
+    priced = any(point.of.price is not None for point in every)
     rows = [
         {
             "configuration": (f"{point.row['model']}, " if len(results.models) > 1 else "") + str(point.row["series"]),
             "batch": str(point.row["batch"]),
             "time": f"{number(point.of.seconds)} s",
             "worker-hours": with_interval(point.of.worker_hours, point.of.low, point.of.high),
-            "money": point.of.why if point.of.money is None else number(point.of.money),
+            **({"money": point.of.why if point.of.money is None else number(point.of.money)} if priced else {}),
             "cost against time": f"{point.place} by {point.by}" if point.place == BEATEN else point.place,
         }
         for point in every
     ]
     lines = [
         "For a million samples. Worker-hours: workers x time, with the 95 % interval between repeats. Beaten: another "
-        "is faster and cheaper (p < 0.05); perhaps on the front: what beats it is tied with it (95 %).",
+        "is faster and cheaper (p < 0.05); perhaps on the front: what beats it is too close to call (95 %).",
     ]
-    if all(point.of.price is None for point in every):
+    if not priced:
         lines.append(
             "No price is set (price_per_worker_hour in a machine file): every worker is assumed to cost the same."
         )

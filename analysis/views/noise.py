@@ -279,7 +279,7 @@ def disturbances(evidence: Evidence) -> Iterator[Finding]:
     on_gpus = [row for row in evidence.rows if row["device"] == "cuda" and int(row["workers"]) > 1]
     if in_turns := [row for row in on_gpus if row["warm"] is True]:
         text = f"{UNTESTED[0].upper()}{UNTESTED[1:]}. Quote no figure of it before some agree with `interleave: false`."
-        yield findings.about("untested rounds", "Rounds over several GPUs", text, DOUBT, in_turns)
+        yield findings.about("untested rounds", "Interleaved over several GPUs", text, DOUBT, in_turns)
     throttled = runs[runs.throttled_seconds > MOST_THROTTLED * runs.steps * runs.step_seconds_mean]
     if len(throttled):
         text = (
@@ -320,7 +320,7 @@ def _apart(evidence: Evidence) -> Iterator[Finding]:
     if apart:
         seconds, row, other = max(apart, key=lambda pair: pair[0])
         text = (
-            f"{findings.count(len(apart), 'comparison')} of configurations that were not measured in turns, up to "
+            f"{findings.count(len(apart), 'comparison')} of configurations that were not interleaved, up to "
             f"{seconds / 60:.0f} minutes apart ({findings.named([row, other])}): a machine that changed in between is "
             "in the ratio. Measure them together: --retry ok."
         )
@@ -501,8 +501,8 @@ def machine(results: Results) -> list[str]:
 
 
 def floor_text(least: Floor) -> str:
-    """`Noise floor: ±1.2 %, one standard deviation between repeats of the sentinel (95 % interval 0.9 to 1.8 %).`"""
-    whose = "the sentinel" if least.sentinel else f"{least.configurations} configurations, pooled"
+    """`Noise floor: ±1.2 %, one standard deviation between repeats of the drift check (95 % interval 0.9 to 1.8 %).`"""
+    whose = "the drift check" if least.sentinel else f"{least.configurations} configurations, pooled"
     return (
         f"Noise floor: ±{two_figure_percentage(least.spread)} %, one standard deviation between repeats of {whose} "
         f"(95 % interval {two_figure_percentage(least.low)} to {two_figure_percentage(least.high)} %)."
@@ -533,7 +533,7 @@ def levels_text(levels: Levels) -> str:
         f"{levels.round_seconds:.1f} s a round; here there were {levels.rounds_a_launch:.3g}."
     )
     return (
-        f"Levels of noise (one standard deviation, {levels.launches} launches in rounds): {each}; what came over all "
+        f"Levels of noise (one standard deviation, {levels.launches} interleaved launches): {each}; what came over all "
         f"at once, ±{two_figure_percentage(levels.together)} %, cancels in ratios.{largest}{cheapest * bool(best)}"
     )
 

@@ -260,7 +260,7 @@ def _cells(used: Utilisation, results: Results, on_gpus: bool) -> dict[str, str]
         "batch": batch,
         "GFLOP/s": giga(used.flops_per_second or 0.0),
         "peak": "not measured" if peak is None else giga(peak),
-        "utilisation": percent(used.share) if used.share is not None else "",
+        "utilisation": "above its peak" if (used.share or 0.0) > 1 else percent(used.share),
         **({"data sheet": sheet, "representative": said} if on_gpus else {}),
         "FLOP/byte": "not counted" if used.intensity is None else about + number(used.intensity),
         "roof": "" if roof is None else giga(roof) + " (memory)" * used.under_memory,

@@ -1,4 +1,4 @@
-"""Scaling laws over worker counts, the return of each further worker with the knee, and what to measure next."""
+"""Scaling laws over worker counts, the return of each further worker with its limit, and what to measure next."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def laws_listing(results: Results) -> Listing | None:
     for comparison in (comparison for comparison in every if isinstance(comparison, LawComparison)):
         for place, fit in enumerate(comparison.fits):
             name = comparison.family.name if place == 0 else ""
-            verdict = "best" if place == 0 else "tied (95 %)" if place < comparison.alike else ""
+            verdict = "best" if place == 0 else "too close to call" if place < comparison.alike else ""
             errors = (f"{100 * fit.error:.1f} %", f"{100 * fit.held_out[-1]:+.1f} %", f"{100 * fit.misfit:.1f} %")
             counts = ", ".join(f"{count:.0f}" for count in comparison.family.workers) if place == 0 else ""
             rows.append((name, counts, fit.law.name, verdict, *errors, fit.formula))
@@ -112,7 +112,7 @@ def laws_listing(results: Results) -> Listing | None:
         "Worker-seconds of a sample as a sum of terms in the worker count n, fitted to relative errors with no "
         "coefficient below zero. Held-out error: each count in turn predicted from the others (mean of its size; that "
         "of the largest count, which is an extrapolation). Misfit: what residuals have beyond the noise.",
-        "Tied: a held-out error larger by no more than the noise of a measured mean (95 %). alpha-beta: "
+        "Too close to call: a held-out error larger by no more than the noise of a measured mean (95 %). alpha-beta: "
         "compute, and an allreduce of latency and bytes. USL: universal scalability law. Extra-P: one term "
         "n^i log2(n)^j, chosen anew for each fit.",
         *ended(results),
@@ -143,12 +143,12 @@ def returns_listing(results: Results) -> Listing | None:
         return None
     lines = [
         "Marginal efficiency: the throughput that each worker between two measured counts added, as a share of that of "
-        f"one worker, with its 95 % interval. Knee: the last count with a marginal efficiency of at least "
-        f"{100 * SHARE:.0f} %, by the tied laws.",
+        f"one worker, with its 95 % interval. Scaling limit: the last count with a marginal efficiency of at least "
+        f"{100 * SHARE:.0f} %, by all laws that are too close to call.",
         *ended(results),
         *declined(results),
     ]
-    header = ("family", "marginal efficiency", f"knee at {100 * SHARE:.0f} %")
+    header = ("family", "marginal efficiency", f"scaling limit at {100 * SHARE:.0f} %")
     return notes.listing(results, "Marginal efficiency of workers", header, rows, lines)
 
 
@@ -281,7 +281,7 @@ def _footnote(
 
 # The measurement that is most worth making next, by three rules, in this order:
 #
-# 1. the winner    Where the fastest configuration of a model is tied with the next (95 %), and at most MOST_REPEATS
+# 1. the winner    Where the fastest configuration of a model is too close to the next to call, and at most MOST_REPEATS
 #                  repeats of both would tell them apart if their means stay: those repeats.
 # 2. the law       Of counts not run, up to twice the largest: the one that takes most off the doubt about four times
 #                  the largest. The doubt is the spread of all draws of all tied laws; a measurement at one count, as
@@ -318,13 +318,15 @@ def suggestions(results: Results, compared: Sequence[LawComparison | Declined]) 
 
 
 def _winner(results: Results, model: str) -> Suggestion | None:
-    """Repeats that would separate the fastest configuration from the nearest one that is tied with it (95 %)."""
+    """Repeats that would separate the fastest configuration from the nearest one that is too close to it to call."""
     rows = next(iter(ranking.by_work(results.rows_of(model))), [])
     fit = [row for row in rows if row["n"] >= 2 and not row["oversubscribed"] and not row["not_comparable"]]
     if len(fit) < 2:
         return None
     best = max(fit, key=lambda row: row["samples_per_second"])
-    rivals = [row for row in fit if row is not best and (over(best, row).low or 0.0) <= 1]  # tied, or not known
+    rivals = [
+        row for row in fit if row is not best and (over(best, row).low or 0.0) <= 1
+    ]  # too close to call, or not known
     other = max(rivals, key=lambda row: row["samples_per_second"], default=None)
     count = None if other is None else repeats_apart(best, other)
     if other is None or count is None or count > MOST_REPEATS:

@@ -1,4 +1,4 @@
-"""Training to a target: who reached it, how soon, at what cost, and who is tied."""
+"""Training to a target: what reached it, how soon, at what cost, and what is too close to call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from analysis.show import dots, notes, style
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
 from analysis.statistics.estimates import censored_mean, log_bounds
-from analysis.text import file_name, megabytes, number, with_interval
+from analysis.text import bracketed, file_name, megabytes, number, with_interval
 from analysis.views import cost
 from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
@@ -45,8 +45,9 @@ def trained_configurations(results: Results) -> pd.DataFrame:
     before, 0 where there was none; geometric means of the seeds that reached it. Test metrics are arithmetic means of
     all seeds, seconds of whole trainings geometric ones.
 
-    `soonest`, `cheapest`: the verdict among those of its model, input (each augments in its way) and target. The
-    cheapest has the least money where every one of these has a price, else the fewest worker-hours.
+    `soonest`, `cheapest`: the verdict among those of its model, input (each augments in its way) and target, with the
+    bounds that decide it (bounds_of_times). The cheapest has the least money where every one of these has a price, else
+    the fewest worker-hours.
     """
     trained, prices = results.details.trained, cost.prices(results)
     rows = []
@@ -59,14 +60,14 @@ def trained_configurations(results: Results) -> pd.DataFrame:
 
 
 def _judge(rows: list[dict[str, Any]], results: Results) -> None:
-    """Enter who is the soonest and the cheapest, and what is tied with it."""
+    """Enter what is the soonest and the cheapest, and the corrected bounds by which the others are judged."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         if row["target"]:
             of = results.by_name[row["configuration"]]
             groups.setdefault((*map(str, values_of(of, SAME_TASK)), own_algorithm(of)), []).append(row)
     trained = {str(name): ours for name, ours in results.details.trained.groupby("configuration", sort=False)}
-    for verdict in ("soonest", "cheapest"):
+    for verdict in SAID:
         times = [
             {
                 row["configuration"]: _times(trained[row["configuration"]], row, verdict == "cheapest" and group)
@@ -74,9 +75,10 @@ def _judge(rows: list[dict[str, Any]], results: Results) -> None:
             }
             for group in groups.values()
         ]
-        verdicts = verdicts_of_times(times)
+        verdicts, ends = verdicts_of_times(times), bounds_of_times(times)
         for row in rows:
-            row[verdict] = verdicts.get(row["configuration"], "")
+            low, high = ends.get(row["configuration"], (None, None))
+            row |= {verdict: verdicts.get(row["configuration"], ""), f"{verdict}_low": low, f"{verdict}_high": high}
 
 
 def _times(ours: pd.DataFrame, row: dict[str, Any], priced_among: list[dict[str, Any]] | bool) -> Times:
@@ -110,8 +112,7 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None) -> dict[str, Any]:
     columns |= bounded("money_to_target", *(None if h is None or price is None else h * price for h in hours))
     columns |= {
         "price_per_worker_hour": price,
-        "soonest": "",
-        "cheapest": "",
+        **{f"{verdict}{end}": value for verdict in SAID for end, value in (("", ""), ("_low", None), ("_high", None))},
         "samples_per_second": float(ours.samples.sum() / ours.train_seconds.sum()),
         "evaluate_share": float((ours.evaluate_seconds / (ours.train_seconds + ours.evaluate_seconds)).mean()),
     }
@@ -129,7 +130,7 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None) -> dict[str, Any]:
     return columns
 
 
-# The configuration that reaches the target soonest, or at least cost, and those tied with it (95 %).
+# The configuration that reaches the target soonest, or at least cost, and those too close to it to call (95 %).
 #
 # As of throughput (statistics/ranking.py) the lowest mean of many is partly luck, so the best is a set: what is not
 # shown to be slower than another. Compared are logarithms of geometric means over the seeds, all pairs of a study at
@@ -144,6 +145,10 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None) -> dict[str, Any]:
 
 FALSE_ALARMS = 0.05  # of studies of equal configurations, in which any is called slower than another
 BEST, TIED, SLOWER, NOT_RESOLVED, TOO_FEW = "best", "tied", "slower", "not resolved", "too few seeds"
+SAID = {  # verdict -> how it is called in a table
+    "soonest": {BEST: "fastest", SLOWER: "slower"},
+    "cheapest": {BEST: "cheapest", SLOWER: "dearer"},
+}
 
 
 @dataclass(frozen=True)
@@ -188,20 +193,39 @@ def verdicts_of_times(groups: Sequence[Mapping[str, Times]]) -> dict[str, str]:
 
     What is cheapest is asked likewise, with worker-hours or money in place of seconds.
     """
+    bounds, result = bounds_of_times(groups), dict[str, str]()
+    for group in groups:
+        whole = [name for name in group if group[name].whole and len(group[name].logs) >= FEWEST_REPEATS]
+        best = min(whole, key=lambda name: group[name].middle, default=None)
+        for name, times in group.items():
+            slower = name in bounds and bounds[name][0] > 1
+            told = SLOWER if slower else TIED if name in whole else NOT_RESOLVED
+            result[name] = BEST if name == best else told if len(times.logs) >= FEWEST_REPEATS else TOO_FEW
+    return result
+
+
+def bounds_of_times(groups: Sequence[Mapping[str, Times]]) -> dict[str, tuple[float, float]]:
+    """Configuration -> bounds of the ratio of its time to that of another of its group that reached the target with
+    every seed, corrected for all pairs of all groups: the other with the highest lower bound, which says slower above
+    1. None of one without such others, or with fewer than 3 seeds."""
     sure = {name: of for group in groups for name, of in group.items() if len(of.logs) >= FEWEST_REPEATS}
     whole = {name: of for name, of in sure.items() if of.whole}
     pairs = sum(math.comb(sum(name in sure for name in group), 2) for group in groups)
-    result = {name: TOO_FEW for group in groups for name in group}
     if not whole:
-        return result | dict.fromkeys(sure, NOT_RESOLVED)
-    spread, place = _spread(sure, whole)
+        return {}
+    (spread, place), found = _spread(sure, whole), dict[str, tuple[float, float]]()
     for group in groups:
-        rivals = sorted((name for name in group if name in whole), key=lambda name: whole[name].middle)
         for name in (name for name in group if name in sure):
-            slower = any(_slower(sure, name, rival, spread, place, pairs) for rival in rivals if rival != name)
-            best = name in rivals[:1]
-            result[name] = BEST if best else SLOWER if slower else TIED if name in whole else NOT_RESOLVED
-    return result
+            ends = []
+            for rival in (rival for rival in group if rival in whole and rival != name):
+                terms = [(np.array([place[who]]), 1 / len(sure[who].logs)) for who in (name, rival)]
+                half = float(spread.half_widths(1 - FALSE_ALARMS / pairs, *terms)[0])
+                late = float(sure[name].logs.mean()) - sure[rival].earliest if name in whole else math.inf
+                ends.append((sure[name].earliest - float(sure[rival].logs.mean()) - half, late + half))
+            if ends:
+                low, high = max(ends)
+                found[name] = (math.exp(low), math.exp(high))
+    return found
 
 
 def _spread(sure: Mapping[str, Times], whole: Mapping[str, Times]) -> tuple[Spread, dict[str, int]]:
@@ -216,14 +240,6 @@ def _spread(sure: Mapping[str, Times], whole: Mapping[str, Times]) -> tuple[Spre
             variance = np.append(variance, max(variance[: len(whole)].max(), of.variance))
             freedom = np.append(freedom, freedom[: len(whole)].min())
     return Spread(variance, freedom, wary=0.5), place
-
-
-def _slower(
-    sure: Mapping[str, Times], name: str, rival: str, spread: Spread, place: Mapping[str, int], pairs: int
-) -> bool:
-    terms = [(np.array([place[who]]), 1 / len(sure[who].logs)) for who in (name, rival)]
-    apart = sure[name].earliest - float(sure[rival].logs.mean())
-    return bool(apart > spread.half_widths(1 - FALSE_ALARMS / pairs, *terms)[0])
 
 
 def listing(results: Results) -> Listing | None:
@@ -241,15 +257,22 @@ def listing(results: Results) -> Listing | None:
             "reached": f"{row['reached']} of {row['seeds']}",
             "met at step": _met(row),
             **{unit: _to_target(row, unit) for unit in UNITS},
-            "soonest": row["soonest"],
+            **_verdict(row, "soonest"),
             "worker-hours": interval(row, "worker_hours_to_target"),
             **({"money": interval(row, "money_to_target")} if priced else {}),
-            "cheapest": row["cheapest"],
+            **_verdict(row, "cheapest"),
             **_tested(row, metrics),
         }
         for row, name in zip(made, notes.signed_names(results, made), strict=True)
     ]
     return Listing.from_rows(f"Training to a result ({results.heading})", cells, _lines(results, rows))
+
+
+def _verdict(row: Mapping[Any, Any], verdict: str) -> dict[str, str]:
+    """`too close to call [0.71, 1.32]`: with the corrected bounds that decide."""
+    text, low, high = str(row[verdict]), row[f"{verdict}_low"], row[f"{verdict}_high"]
+    said = SAID[verdict].get(text, "too close to call" if text == TIED else text)
+    return {verdict: said if text == BEST else said + bracketed(low, high, "{:.2f}".format)}
 
 
 def _tested(row: Mapping[Any, Any], metrics: Sequence[str]) -> dict[str, str]:
@@ -286,9 +309,10 @@ def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
         "means over all seeds [95 % interval, log-normal], of which each reached it between those two. A training that "
         "was stopped before counts as one that takes longer. Seconds are of training steps alone; evaluation and "
         "checkpoints are apart.",
-        "Soonest and cheapest: tied is what is not shown to be slower, or dearer, than another (95 %, corrected for "
-        "all pairs of the study), wherever between two evaluations each reached the target. One with a training that "
-        "was stopped before is never the best, and not resolved unless it is slower all the same. "
+        "Soonest and cheapest [ratio to the one that decides, 95 %, corrected for all pairs of the study]: too close "
+        "to call is what is not shown to be slower, or dearer, than another, wherever between two evaluations each "
+        "reached the target. One with a training that was stopped before is never the best, and not resolved unless it "
+        "is slower. "
         f"{_cost(rows)}",
         "Test: the model at the end of each training, on the published test set, once; mean over the seeds [95 %].",
         f"Learning rates: {_rates(results)}.",
@@ -323,7 +347,7 @@ def _unlike_inputs(results: Results) -> list[str]:
 def _cost(rows: pd.DataFrame) -> str:
     prices = rows.price_per_worker_hour
     if prices.isna().all():
-        return "No price is set (price_per_worker_hour in a machine file): the fewest worker-hours are the cheapest."
+        return "Cheapest: the fewest worker-hours."
     some = "" if prices.notna().all() else ", but not of all: the fewest worker-hours are the cheapest"
     return f"Money: worker-hours x the price of a machine file{some}."
 

@@ -19,16 +19,16 @@ from analysis.frames.configurations import known, values
 from analysis.frames.results import Results, once, unit
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import dots, notes, style
-from analysis.show.layout import ALIKE, BEST, FAILED, Cell, Table
+from analysis.show.layout import ALIKE, BEST, FAILED, Cell, Listing, Table
 from analysis.show.style import MEAN, EndLabel, Failure, SeriesLook
 from analysis.statistics import ranking
-from analysis.text import number
-from analysis.views.view import Drawing, ModelTable, View
+from analysis.text import number, with_interval
+from analysis.views.view import Drawing, ModelTable, StudyTable, View
 from scaling_study.frameworks import POWERSGD
 
 # Tables in the published layout: one a model, a row for each batch size, a column for workers x allreduce precision.
 
-SHOWN = {ranking.BEST: BEST, ranking.ALIKE: ALIKE}
+SHOWN = {ranking.FASTEST: BEST, ranking.CLOSE: ALIKE}
 
 
 @once
@@ -74,10 +74,12 @@ def published_layout(
     says what that is."""
     ours = sorted(results.rows_of(model), key=lambda row: (row["batch"], row["series_order"]))
     cells: dict[tuple[int, str], Cell] = {}
-    verdicts = ranking.verdicts_of_rows(results)
+    standings = ranking.standings(results)
     for row in ours:
         place = (int(row["batch"]), str(row["series"]))
-        mark = SHOWN.get(verdicts.get(row["configuration"], ""), "") if row["status"] == "ok" else FAILED
+        standing = standings.get(row["configuration"])
+        kind = ranking.kind_of(standing.verdict, standing.ratio, standing.high) if standing else ""
+        mark = SHOWN.get(kind, "") if row["status"] == "ok" else FAILED
         cell = Cell(text(row), mark, configurations.sign(row))
         # Two configurations that differ only in how they were measured share a cell and are both shown.
         both = cells.get(place)
@@ -108,6 +110,30 @@ def throughput_text(row: ConfigurationRow) -> str:
     failed = f" ({row['failures']})" if row["failures"] else ""
     tokens = f"; {number(row['tokens_per_second'])} tokens/s" if known(row["tokens_per_second"]) else ""
     return number(row["samples_per_second"], half) + lone + tokens + failed
+
+
+def verdicts_listing(results: Results) -> Listing | None:
+    """Every configuration beside the fastest of its row, with the corrected interval that its verdict is by; None where
+    no row has two."""
+    standings, rows = ranking.standings(results), []
+    for model in results.models:
+        ours = [row for row in results.rows_of(model) if row["configuration"] in standings]
+        for row in sorted(ours, key=lambda row: (row["batch"], -row["samples_per_second"])):
+            verdict, ratio, low, high = standings[row["configuration"]]
+            name, batch = notes.series_and_batch(row, results)
+            beside = "" if verdict == ranking.BEST else with_interval(ratio, low, high, "{:.2f}".format)
+            said = ranking.in_words(verdict, ratio, high, int(row["n"]))
+            rows.append((name, batch, throughput_text(row), beside, said))
+    if not rows:
+        return None
+    lines = [
+        "Ratio: of throughputs, to the fastest of the same model, batch and work, with its 95 % interval, corrected "
+        "for all rows of the study; an upper end of exactly 1 says slower. Too close to call: the interval holds 1; in "
+        f"brackets how much faster it could be. Probably slower: more than {100 * ranking.NEAR:.0f} % behind, and the "
+        "interval holds 1, but no such gain.",
+    ]
+    header = ("configuration", "batch", "samples/s", "ratio [corrected]", "verdict")
+    return notes.listing(results, "Beside the fastest of each row", header, rows, lines)
 
 
 # Throughput against batch size: a panel for each model, a line for each worker count and allreduce precision. With one
@@ -346,6 +372,9 @@ def _half(row: ConfigurationRow) -> float | None:
 
 VIEW = View(
     "How fast is each configuration?",
-    (ModelTable("throughput", listing, table, "throughput", bars="samples_per_second"),),
+    (
+        ModelTable("throughput", listing, table, "throughput", bars="samples_per_second"),
+        StudyTable("verdicts", verdicts_listing, title="Beside the fastest", files=("md",)),
+    ),
     (Drawing("throughput", draw), Drawing("frameworks", draw_frameworks)),
 )

@@ -113,7 +113,7 @@ def _parity(evidence: Evidence) -> Iterator[Finding]:
     if unknown := [row for row in evidence.rows if row["parity"] == NOT_CHECKED]:
         text = (
             f"Nobody has shown that these train what one process would: {findings.named(unknown, evidence.rows)}. "
-            "Run python -m scaling_study.parity --study FILE."
+            "Run scaling-study parity STUDY."
         )
         yield findings.about("parity", "Parity not checked", text, DOUBT, unknown)
 

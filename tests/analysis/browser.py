@@ -49,6 +49,11 @@ def show(browser: Any, page: Path, size: tuple[int, int] = DESKTOP, dark: bool =
     browser.get(page.as_uri())
 
 
+def unfold(browser: Any) -> None:
+    """Show everything."""
+    browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
+
+
 def complaints(browser: Any) -> list[str]:
     """What the console was told, since it was last asked."""
     return [f"{entry['level']}: {entry['message']}" for entry in browser.get_log("browser")]
@@ -58,8 +63,7 @@ def unsuitable(browser: Any) -> list[str]:
     """Each rule for accessible pages that axe finds broken, and where."""
     from axe_core_python.selenium import Axe
 
-    unfold = "for (const one of document.querySelectorAll('details')) one.open = true"
-    browser.execute_script(unfold)
+    unfold(browser)
     found = Axe().run(browser, options={"resultTypes": ["violations"]})["violations"]
     nodes = {rule["id"]: [node["html"][:160] for node in rule["nodes"][:3]] for rule in found}
     return [f"{rule['id']}: {rule['help']}: {json.dumps(nodes[rule['id']])}" for rule in found]

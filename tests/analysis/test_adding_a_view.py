@@ -58,7 +58,7 @@ def test_a_view_of_one_file_is_in_tables_figures_page_and_terminal(
     assert "Counted." in (tmp_path / "tables" / "letters.md").read_text()
     assert pd.read_csv(tmp_path / "tables" / "letters.csv").letters.min() > 10
     assert "longest: " in (tmp_path / "figures" / "letters.svg").read_text()
-    assert "doubt: A long name. 1 names are long." in said.getvalue()
+    assert "warning: A long name. 1 names are long." in said.getvalue()
     for page in ((tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()):
         for text in ("Letters of names", "longest: ", "1 names are long.", "No figure of words: names have none"):
             assert text in page, text

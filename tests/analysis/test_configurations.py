@@ -164,12 +164,12 @@ def test_under_tables_stands_what_follows_the_gpu_where_no_label_says_it(tmp_pat
     gpu = (("device", "cuda"), ("precision", "bf16"), ("compile", True))
     images = [replace(each, keys=(*gpu, ("memory_format", "channels_last"))) for each in (SINGLE, TWO)]
     machine = {**MACHINE, "gpus": ["NVIDIA H100"] * 2}
-    assert "precision bf16, channels_last, compiled" in notes.source(read(tmp_path / "a", images, machine=machine))
+    assert "bf16 compute, channels_last, compiled" in notes.source(read(tmp_path / "a", images, machine=machine))
     both = read(tmp_path / "b", [*images, replace(SINGLE, model="albert_tiny", keys=gpu)], machine=machine)
-    assert "precision bf16, channels_last (resnet18), compiled" in notes.source(both)
+    assert "bf16 compute, channels_last (resnet18), compiled" in notes.source(both)
     eager = replace(images[1], keys=(*images[1].keys, ("compile", False)))
     said = notes.source(read(tmp_path / "c", [*images, eager], machine=machine))
-    assert "compiled" not in said and "precision bf16" in said  # the labels say which is compiled
+    assert "compiled" not in said and "bf16 compute" in said  # the labels say which is compiled
     assert "precision" not in notes.source(read(tmp_path / "d", [SINGLE, TWO]))
 
 
@@ -190,7 +190,7 @@ def test_series_say_what_varies_and_no_more(tmp_path: Path) -> None:
     assert labels == ["single", "horovod, 1 worker", "horovod, 2 workers, fp32", "horovod, 2 workers, fp16"]
     planted = [TWO, replace(TWO, keys=(("controller", "mpi"),)), replace(TWO, keys=(("precision", "bf16"),))]
     labels = list(read(tmp_path / "more", planted).configurations.series)
-    assert "2 workers, fp32, precision fp32, controller gloo" in labels
+    assert "2 workers, fp32 allreduce, fp32 compute, controller gloo" in labels
     assert len(set(labels)) == 3
 
 

@@ -566,7 +566,7 @@ def printed(done: Results) -> str:
 def test_the_terminal_prints_every_finding_the_worst_first_and_the_machine(tmp_path: Path) -> None:
     text = printed(plant_flawed(tmp_path, [Flawed(replace(ONE, repeats=1), {"warmup_seconds": []}), TWO]))
     warned = text[text.index("\nWarnings") :]
-    assert warned.index("wrong: No warm-up (F1). Timed from") < warned.index("doubt: Too few repeats (F2)")
+    assert warned.index("error: No warm-up (F1). Timed from") < warned.index("warning: Too few repeats (F2)")
     assert "Noise floor: not known, too few repeats." in warned and "Drift: not known, too few repeats" in warned
 
 

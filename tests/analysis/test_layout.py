@@ -38,3 +38,9 @@ def test_a_sign_stands_beside_its_number() -> None:
     assert Cell("71", sign="†").signed == "71 †"
     assert Cell("71").signed == "71"
     assert layout._marked(Cell("oom", FAILED, "†")) == "*oom* †"
+
+
+def test_columns_of_words_are_set_left_and_of_numbers_right() -> None:
+    rows = (("a", "1,208 ± 17", "slower (12 %)", "0.99 [0.96, 1.02], 99 %"), ("b", "oom", "fastest", "~22.5"))
+    rule = layout.markdown(Listing("T", ("name", "speed", "verdict", "ratio"), (*rows, rows[0]), ())).splitlines()[3]
+    assert rule == "| :--- | ---: | :--- | ---: |"

@@ -52,8 +52,8 @@ def test_a_packed_study_gives_the_same_tables_figures_and_page(results: Path, pa
     pages = {"report.md", "report.html"}
     assert {name for name in of_file if of_file[name] != of_folder[name]} == pages, "which name what they are made of"
     lines = of_file["report.md"].decode().splitlines()
-    assert f"- This page, its tables and figures: `python -m analysis report {packed}`" in lines
-    again = f"`scaling-study unpack {packed}`, then `python run_sweep.py {packed.parent / 'X'}/study.yaml`"
+    assert any(line.startswith("- This page") and f"`scaling-study report {packed}`" in line for line in lines)
+    again = f"`scaling-study unpack {packed}`, then `scaling-study run {packed.parent / 'X'}/study.yaml`"
     assert f"- Every trial: {again} (finished trials are skipped)" in lines
     assert not list((packed.parents[1] / "temporary").iterdir())
 

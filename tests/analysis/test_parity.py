@@ -87,7 +87,7 @@ def test_a_missing_gate_is_not_a_passed_one(tmp_path: Path) -> None:
     done = results.read(tmp_path)
     assert [row_of(done, one).parity for one in ALL] == ["passed", "passed", "not checked", "not checked"]
     text = layout.markdown(throughput.listing(done, "resnet18"))
-    assert "Parity: single; torch_ddp, 2 workers, fp32 passed (2 gates)." in text
+    assert "Parity: single; torch_ddp, 2 workers, fp32 passed (2 checks)." in text
     assert "Parity: not checked: horovod; torch_ddp, 2 workers, fp16." in text
 
 
@@ -153,7 +153,7 @@ def test_a_framework_that_failed_claims_nothing_and_says_so_everywhere(tmp_path:
     assert not any("no speed-up: NOT" in note for note in shown.notes), "said once"
     shown = terminal(tmp_path)
     assert "not comparable †" in shown and FAULT in shown
-    assert "Parity: all others passed (3 gates)." in shown
+    assert "Parity: all others passed (3 checks)." in shown
 
 
 def test_a_fault_of_one_precision_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -206,8 +206,8 @@ def test_a_folder_of_gates_alone_renders(tmp_path: Path, faults: dict[str, str])
         "results.csv", "configurations.csv", "throughput.png", "throughput.svg"
     }  # fmt: skip
     shown = terminal(tmp_path)
-    assert f"no finished trial yet: {count} parity gates, nothing to draw yet" in shown
-    assert f"Parity: {count - len(faults)} of {count} gates passed." in shown
+    assert f"no finished trial yet: {count} parity checks, nothing to draw yet" in shown
+    assert f"Parity: {count - len(faults)} of {count} checks passed." in shown
     assert ("† NOT COMPARABLE: parity failed: loss" in shown) == bool(faults)
 
 
@@ -225,9 +225,9 @@ def test_of_commands_parity_data_and_the_wire_are_empty_and_the_reason_is_said(t
     assert {row["parity"] for row in done.rows} == {""} and not any(row["not_comparable"] for row in done.rows)
     assert sorted(row["series"] for row in done.rows) == ["1 worker", "2 workers", "2 workers, fp16"]
     text = layout.markdown(throughput.listing(done, "script:t.py"))
-    assert "no parity gate can stand before them" in text
+    assert "no parity check can run before them" in text
     assert not [words for words in ("not checked", "SYNTHETIC", " data;") if words in text]
-    assert trust.parity_text(done).startswith("Parity is not known: no gate can stand before a command of your own")
+    assert trust.parity_text(done).startswith("Parity is not known: no check can run before a command of your own")
     assert "parity" not in flaws(done)
 
 
@@ -237,4 +237,4 @@ def test_commands_beside_frameworks_take_nothing_from_what_is_said_of_these(tmp_
     done = results.read(tmp_path)
     text = layout.markdown(throughput.listing(done, "resnet18"))
     assert "Parity: all frameworks passed" in text and "Commands of your own: " in text
-    assert trust.parity_text(done) == "Parity: 2 of 2 gates passed."
+    assert trust.parity_text(done) == "Parity: 2 of 2 checks passed."

@@ -13,7 +13,7 @@ from planted import Planted, plant
 
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.report import answer
+from analysis.report import trust
 from analysis.show import notes
 from analysis.statistics.estimates import said_of, widths
 
@@ -38,7 +38,7 @@ def test_in_rounds_it_is_that_of_ratios_which_a_drift_leaves_alone(tmp_path: Pat
         assert width.half == pytest.approx(log_half, rel=0.01) and 4 * width.half < row["relative_half_width"]
         assert width.repeats_needed and row["repeats_needed"] and 4 * width.repeats_needed < row["repeats_needed"]
     said = "4 of 4 intervals of ratios to the baseline are wider than the target of ±0.1 %"
-    assert said in answer.precision(study) and said in text
+    assert said in trust.precision(study) and said in text
     assert re.search(r"this would need \d+ launches", text)
     assert "too short for a reliable interval" not in text, "blocks are no series"
 

@@ -192,3 +192,28 @@ def test_the_true_best_is_among_what_may_be_the_best(noises: tuple[float, ...], 
     seen = [Seen(int(count), studies) for count in (kept if apart == 0 else kept[:1])]
     print(f"\n{noises[:2]}, {apart} apart: a true best is kept in {' and '.join(map(str, seen))}")
     assert all(one.keeps(least=0.95) for one in seen)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ratio", "high", "words"),
+    [
+        (BEST, 1.2, 1.4, "fastest"),
+        (BEST, 1.2, None, "highest mean, not tested (3 repeats)"),
+        (ALIKE, 0.98, 1.041, "too close to call (up to 4.1 % faster)"),
+        (ALIKE, 0.62, 1.09, "probably slower (38 %), not proven with 3 repeats"),
+        (ALIKE, 0.62, 1.11, "too close to call (up to 11 % faster)"),  # a gain of more than 10 % is not excluded
+        (ALIKE, 0.905, 1.01, "too close to call (up to 1 % faster)"),
+        (WORSE, 0.88, 1.0, "slower (12 %)"),
+        (WORST, 0.5, 1.0, "slower (50 %)"),
+        (NO_INTERVAL, 0.5, None, "not tested (3 repeats)"),
+    ],
+)
+def test_verdicts_are_said_as_people_read_them(verdict: str, ratio: float, high: float | None, words: str) -> None:
+    assert ranking.in_words(verdict, ratio, high, 3) == words
+
+
+def test_the_interval_that_decides_stands_beside_its_verdict() -> None:
+    speeds = {"a": [100.0, 101, 99], "b": [100.5, 99, 100], "c": [80.0, 81, 80.5]}
+    found = ranking.row_standings([simulated_row(name, 32, np.array(one)) for name, one in speeds.items()])
+    assert found["b"].low < found["b"].ratio < found["b"].high and found["b"].high > 1
+    assert found["c"].verdict == WORST and found["c"].high == 1 and found["c"].low < 0.805 == found["c"].ratio

@@ -134,6 +134,7 @@ CONFIGURATIONS, TRIALS = ('.listing[data-name="configurations"]', '.listing[data
 
 def test_a_table_is_sorted_by_a_click_and_back(pages: dict[str, Path], browser: Any) -> None:
     chromium.show(browser, pages["default"])
+    chromium.unfold(browser)
     grid = "#tables .grid:not(.listing)"
     before = column(browser, 0, grid)
     cell, place = header(browser, grid, "horovod, 2 workers, fp32")
@@ -149,6 +150,7 @@ def test_a_table_is_sorted_by_a_click_and_back(pages: dict[str, Path], browser: 
 
 def test_a_list_is_filtered_by_words_and_by_columns(pages: dict[str, Path], browser: Any) -> None:
     chromium.show(browser, pages["default"])
+    chromium.unfold(browser)
     every = int(str(find(browser, f"{CONFIGURATIONS} .count").text).split()[0])
     assert every == 9
     assert typed(browser, CONFIGURATIONS, "resnet8 fp16") == "2 of 9 rows"
@@ -160,6 +162,7 @@ def test_a_list_is_filtered_by_words_and_by_columns(pages: dict[str, Path], brow
 
 def test_of_a_long_list_only_what_is_in_sight_is_there(pages: dict[str, Path], browser: Any) -> None:
     chromium.show(browser, pages["many"])
+    chromium.unfold(browser)
     rows = "return arguments[0].querySelectorAll('tbody tr').length"
     view = find(browser, f"{TRIALS} .view")
     assert find(browser, f"{TRIALS} .count").text == "300 rows"
@@ -182,6 +185,7 @@ def test_of_a_long_list_only_what_is_in_sight_is_there(pages: dict[str, Path], b
 
 def test_what_is_shown_can_be_saved_as_csv(pages: dict[str, Path], browser: Any) -> None:
     chromium.show(browser, pages["default"])
+    chromium.unfold(browser)
     typed(browser, CONFIGURATIONS, "status=oom")
     saved = (
         "const [button, done] = arguments; const make = URL.createObjectURL;"
@@ -216,6 +220,8 @@ def test_without_its_script_it_can_still_be_read(pages: dict[str, Path], browser
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         chromium.show(browser, pages["default"])
+        for fold in browser.find_elements("css selector", "#tables > details > summary"):
+            fold.click()
         assert find(browser, "#tables table caption").is_displayed()
         assert not find(browser, "#tables .tools input").is_displayed(), "nothing that would do nothing"
         assert find(browser, ".listing .paper").is_displayed()

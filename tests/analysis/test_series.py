@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from planted import Planted, plant, ten_frameworks
 
 from analysis.frames import results
+from scaling_study.trial import Trial
 
 DDP = Planted("torch_ddp", workers=2, allreduce="fp32")
 FSDP = replace(DDP, framework="torch_fsdp2", allreduce="fp16", keys=(("zero_stage", 3),))
@@ -78,7 +79,7 @@ def test_what_is_trained_and_what_is_only_timed_lack_each_others_keys(tmp_path: 
     plant(tmp_path / "one", [timed, planted])
     plant(tmp_path / "two", [timed, planted, other])
     assert set(results.read(tmp_path / "one").configurations.series) == {"single", "single, trained"}
-    both = {"single", "single, trained", "single, train_schedule cosine, trained"}
+    both = {"single", "single, trained", "single, cosine learning rate, trained"}
     assert set(results.read(tmp_path / "two").configurations.series) == both
 
 
@@ -86,3 +87,26 @@ def test_a_frozen_backbone_that_is_trained_upon_is_not_called_trained_alone(tmp_
     frozen = Planted("single", keys=(("train_epochs", 3), ("freeze", "backbone")))
     plant(tmp_path, [Planted("single"), frozen])
     assert set(results.read(tmp_path).configurations.series) == {"single", "single, backbone frozen, trained"}
+
+
+def test_no_key_is_named_as_it_is_spelled_in_a_study_file() -> None:
+    values = {"bool": True, "int": 2, "float": 0.5, "str": "some_kind"}
+    spelled = {}
+    for field in fields(Trial):
+        kind = next((kind for kind in values if kind in str(field.type)), None)
+        if kind and "_" in field.name:
+            spelled[field.name] = " ".join(results.words({field.name: values[kind]}, [field.name]))
+    assert len(spelled) > 40 and not [text for name, text in spelled.items() if name in text]
+
+
+def test_names_hold_what_varies_and_the_page_says_the_rest_once(tmp_path: Path) -> None:
+    one, two = Planted("single"), Planted("torch_ddp", workers=2, allreduce="fp32")
+    alike = results.read(plant(tmp_path / "alike", [one, two, replace(two, framework="horovod")]))
+    assert set(alike.named.values()) == {"single", "torch_ddp", "horovod"}
+    assert alike.constants == ["fp32 compute", "2 workers", "fp32 allreduce", "batch per worker 32"]
+    half = replace(two, allreduce="fp16", batch_per_worker=64, keys=(("precision", "bf16"),))
+    apart = results.read(plant(tmp_path / "apart", [one, two, half]))
+    assert {"torch_ddp, fp32 allreduce, fp32 compute", "torch_ddp, fp16 allreduce, bf16 compute"} <= {
+        *apart.named.values()
+    }
+    assert apart.constants == ["2 workers"]

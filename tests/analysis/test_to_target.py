@@ -174,7 +174,19 @@ def test_the_page_answers_who_is_soonest(tmp_path: Path) -> None:
     assert card.value == "58.5 s of training" and card.tied == 0
     (none,) = answer.soonest(plant_trained(tmp_path / "stopped", [MPI]), "resnet8")
     assert not none.value and none.note == "no configuration reached it with three seeds or more"
-    assert answer.answer_soonest({"resnet8": (none,)}) == []
+    assert "tied" not in markdown(target.listing(plant_trained(tmp_path / "both", [ONE, DDP, SLOW_DDP])))
+
+
+def test_the_bounds_that_decide_stand_beside_the_verdict(tmp_path: Path) -> None:
+    quick, slow, near = exact(10.0, 11.0, 9.5), exact(20.0, 21.0, 19.0), exact(10.2, 10.8, 9.6)
+    bounds = target.bounds_of_times([{"a": quick, "b": slow, "c": near}])
+    assert 1 < bounds["b"][0] < 2 < bounds["b"][1] and bounds["c"][0] < 1 < bounds["c"][1]
+    assert "d" not in target.bounds_of_times([{"a": quick, "d": exact(5.0)}])
+    rows = target.trained_configurations(plant_trained(tmp_path, [ONE, SLOW_DDP])).set_index("framework")
+    low, high = rows.soonest_low["single"], rows.soonest_high["single"]
+    assert 1 < low < 1 / 0.7 < high
+    text = markdown(target.listing(plant_trained(tmp_path / "text", [ONE, SLOW_DDP])))
+    assert f"slower [{low:.2f}, {high:.2f}]" in text and "| fastest |" in text
 
 
 # --- figures ---

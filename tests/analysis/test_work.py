@@ -44,7 +44,7 @@ def test_what_was_measured_in_rounds_is_held_against_its_like_alone(tmp_path: Pa
     speedups = {row["series"]: row["speedup"] for row in read.rows if row["framework"] == "horovod"}
     assert speedups == {
         "horovod, 2 workers, fp32": pytest.approx(1.6, rel=0.02),
-        "horovod, 2 workers, fp32, in rounds": pytest.approx(1.8, rel=0.02),
+        "horovod, 2 workers, fp32, interleaved": pytest.approx(1.8, rel=0.02),
     }
     alone = results.read(plant(tmp_path / "mixed", planted[1:3], baseline={"framework": "single"}))
     assert next(row["speedup_reason"] for row in alone.rows if row["framework"] == "horovod").startswith("no baseline")

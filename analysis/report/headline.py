@@ -1,0 +1,445 @@
+"""The answer in a few sentences, made of what a study varies.
+
+    targets            the configuration that reaches each target first
+    workers            the speed-up of a second worker, and of the most workers
+    three ways or more the best and the worst split of the same workers, what fits, and where efficiency goes
+    any other axis     what each value gains over the first one, all else equal
+    models             the fastest configuration of each
+
+`facts` gathers plain values of a study; `sentences` is a pure function of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from analysis.frames import configurations
+from analysis.frames.configurations import BATCH_KEYS, KEYS, MESH_KEYS, PIPELINE_KEYS, known, over, values_of
+from analysis.frames.results import MAIN_KEYS, Results, carried, once, unit, words
+from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.frames.study import workers_text
+from analysis.frames.training import SHOWN
+from analysis.statistics import ranking
+from analysis.statistics.estimates import widths
+from analysis.statistics.ranking import FALSE_ALARMS, Uncertainty, steps
+from analysis.text import bracketed, first_few, megabytes, number, percent, two_figure_percentage, with_interval
+from analysis.views import attribution, roofline
+from analysis.views.pipelines import pipelines_table
+from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, trained_configurations
+from scaling_study.models import MODELS
+from scaling_study.targets import METRICS
+from scaling_study.trial import Trial
+
+MOST_MODELS, MOST_CHANGES, MOST_NAMES = 3, 4, 3  # in the sentences
+FEWEST_WAYS = 3  # to use the same workers, from which on they are compared with each other
+OF_WAYS = ("framework", *PIPELINE_KEYS, *MESH_KEYS)
+NO_AXIS = ("seed", "warm", "learning_rate", "epochs", "warmup_epochs", "hosts", "command", "workdir")  # of speed
+Row = Mapping[Any, Any]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A configuration against its baseline, whose workers are `base`. `loss`: its largest, in words."""
+
+    model: str
+    name: str
+    workers: int
+    base: int
+    speedup: float
+    low: float | None
+    high: float | None
+    memory_bytes: float | None = None
+    loss: str = ""
+
+    @property
+    def text(self) -> str:
+        """`0.94x [0.78, 1.14]`."""
+        return f"{self.speedup:.2f}x{bracketed(self.low, self.high, '{:.2f}'.format)}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One key at another value, all else equal: the ratio of throughputs. `clear`: more than chance (95 %, corrected
+    for all changes of the study)."""
+
+    model: str
+    what: str
+    ratio: float
+    clear: bool
+
+
+@dataclass(frozen=True)
+class Fastest:
+    """The highest mean of a model. `others`: too close to call, the best of them faster by `room` at most."""
+
+    model: str
+    value: str
+    name: str
+    repeats: int
+    among: int
+    others: int = 0
+    room: float = 0.0
+    probably: int = 0  # slower, which is not proven
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The configuration that reaches a target first; `name` is empty where none is shown to."""
+
+    model: str
+    target: str
+    name: str
+    seconds: str = ""
+    seeds: int = 0
+    verdicts: Mapping[str, int] = field(default_factory=dict)  # of the others: how many have each
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that sentences() says of a study."""
+
+    baseline: str = ""
+    ways: Sequence[Way] = ()
+    several: bool = False  # whether they are ways to use the same workers
+    changes: Sequence[Change] = ()
+    fastest: Sequence[Fastest] = ()
+    reached: Sequence[Reached] = ()
+    ended: Sequence[str] = ()  # of trainings without a target
+    bubble: str = ""
+    out_of_memory: Sequence[str] = ()
+
+
+def sentences(facts: Facts) -> list[str]:
+    """What the study shows, the most important first, which is bold."""
+    every = [
+        *itertools.chain(*map(_reached, facts.reached[:MOST_MODELS])),
+        *facts.ended[:MOST_MODELS],
+        *(_ways(facts) if facts.several else [_scaling(facts)]),
+        *_changes(facts.changes),
+        _memory(facts),
+        facts.bubble,
+        _fastest(facts.fastest),
+    ]
+    said = [text for text in every if text]
+    return [f"**{said[0]}**", *said[1:]] if said else []
+
+
+def _reached(one: Reached) -> Iterator[str]:
+    if not one.name:
+        yield f"{one.model}: no configuration is shown to reach {one.target} with three seeds or more."
+        return
+    yield f"{one.model} reaches {one.target} soonest with {one.name}: {one.seconds} s of training, {one.seeds} seeds."
+    said = {TIED: "too close to call", SLOWER: "slower", NOT_RESOLVED: "not resolved"}
+    others = [f"{text}: {one.verdicts[verdict]}" for verdict, text in said.items() if one.verdicts.get(verdict)]
+    if others:
+        yield f"Of the others, {', '.join(others)}."
+
+
+def _scaling(facts: Facts) -> str:
+    """Ranges of the speed-ups; of one worker count, each configuration against the baseline."""
+    more = [way for way in facts.ways if way.workers > way.base]
+    counts = sorted({way.workers for way in more})
+    said = []
+    for count in dict.fromkeys([*counts[:1], *counts[-1:]]):
+        ours = [way for way in more if way.workers == count]
+        second = count == 2 and {way.base for way in ours} == {1}
+        who = "A second worker gives" if second else f"{count} workers give"
+        said.append(f"{who} {_of_models(ours)}")
+    said = said or [f"{way.name}: {way.text} the throughput of {facts.baseline}" for way in facts.ways[:MOST_NAMES]]
+    return f"{'; '.join(said)}." if said else ""
+
+
+def _of_models(ways: Sequence[Way]) -> str:
+    """`1.7 to 1.8x (resnet8) and 1.5 to 1.6x (resnet18)`."""
+    by_model: dict[str, list[float]] = {}
+    for way in ways:
+        by_model.setdefault(way.model, []).append(way.speedup)
+    said = [f"{_span(f'{min(own):.2g}', f'{max(own):.2g}')}x ({model})" for model, own in by_model.items()]
+    more = [f"{len(said) - MOST_MODELS} more models"] if len(said) > MOST_MODELS else []
+    *before, last = [*said[:MOST_MODELS], *more]
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def _ways(facts: Facts) -> Iterator[str]:
+    """For each model the best and the worst of the ways to use the same workers, and where they lose."""
+    models = list(dict.fromkeys(way.model for way in facts.ways))
+    for model in models[:MOST_MODELS]:
+        every = [way for way in facts.ways if way.model == model]
+        counts = Counter(way.workers for way in every)
+        workers = max(counts, key=lambda count: (counts[count], count))
+        ours = sorted((way for way in every if way.workers == workers), key=lambda way: -way.speedup)
+        best, last = ours[0], ours[-1]
+        whose = f" ({model})" if len(models) > 1 else ""
+        verdict = f"it is faster than {facts.baseline}" if (best.low or 0.0) > 1 else "no way is shown to be faster"
+        yield (
+            f"Of {len(ours)} ways to use {workers_text(workers)}{whose} the best is {best.name}: {best.text} the "
+            f"throughput of {facts.baseline}; {verdict} (95 %, corrected for all ways)."
+        )
+        if best is not last:
+            yield f"The slowest is {last.name}: {last.text}."
+        losses = [f"{way.name} loses most to {way.loss}" for way in dict.fromkeys((best, last)) if way.loss]
+        yield f"{'; '.join(losses)}." if losses else ""
+
+
+def _changes(changes: Sequence[Change]) -> list[str]:
+    """A sentence for each key and value: `fp16 gradients: no clear effect (-4 to +4 %).`"""
+    said = []
+    for what in list(dict.fromkeys(change.what for change in changes))[:MOST_CHANGES]:
+        by_model: dict[str, list[Change]] = {}
+        for change in changes:
+            if change.what == what:
+                by_model.setdefault(change.model, []).append(change)
+        if not any(change.clear for own in by_model.values() for change in own):
+            by_model = {"": [change for own in by_model.values() for change in own]}
+        several = len(by_model) > 1
+        each = [_effect(own) + f" with {model}" * several for model, own in list(by_model.items())[:MOST_MODELS]]
+        said.append(f"{what}: {'; '.join(each)}.")
+    return said
+
+
+def _effect(own: Sequence[Change]) -> str:
+    """`no clear effect (-4 to +4 %)`, `+24 to +36 %`, or `-1 to +7 %, clear in 2 of 4 comparisons`."""
+    gains = [round(100 * (change.ratio - 1)) for change in own]
+    span = f"{_span(*(f'{end:+d}' if end else '0' for end in (min(gains), max(gains))))} %"
+    clear = sum(change.clear for change in own)
+    if not clear:
+        return f"no clear effect ({span})"
+    return span if clear == len(own) else f"{span}, clear in {clear} of {len(own)} comparisons"
+
+
+def _memory(facts: Facts) -> str:
+    """What fits, where that was asked: something did not, or the same workers were used in several ways."""
+    if facts.out_of_memory:
+        return f"Out of memory: {first_few(list(facts.out_of_memory), MOST_NAMES)}."
+    held = sorted((way for way in facts.ways if way.memory_bytes), key=lambda way: way.memory_bytes or 0.0)
+    if not facts.several or len(held) < 2:
+        return ""
+    least, most = held[0], held[-1]
+    return (
+        f"All fit: {megabytes(least.memory_bytes)} MB a worker ({least.name}) to {megabytes(most.memory_bytes)} MB "
+        f"({most.name})."
+    )
+
+
+def _fastest(fastest: Sequence[Fastest]) -> str:
+    each = []
+    for one in fastest[:MOST_MODELS]:
+        about = [one.name]
+        if one.repeats < ranking.FEWEST_REPEATS:
+            about.append(f"too few repeats ({one.repeats}) to call it the fastest")
+        if one.others:
+            room = two_figure_percentage(one.room)
+            about.append(f"too close to call: {one.others} of {one.among - 1} others, up to +{room} %")
+        if one.probably:
+            about.append(f"probably slower: {one.probably}")
+        each.append(f"{one.model} {one.value} ({'; '.join(filter(None, (*about, one.more)))})")
+    if not each:
+        return ""
+    more = f"; {len(fastest) - MOST_MODELS} more models below" if len(fastest) > MOST_MODELS else ""
+    return f"{'Fastest' if any(one.among > 1 for one in fastest) else 'Measured'}: {'; '.join(each)}{more}."
+
+
+# Facts of a study.
+
+
+@once
+def facts(results: Results) -> Facts:
+    """Of the configurations that may be compared."""
+    rows = [row for row in results.rows if row["n"] and not row["oversubscribed"] and not row["not_comparable"]]
+    order = {model: at for at, model in enumerate(results.models)}
+    rows.sort(key=lambda row: order[str(row["model"])])
+    compared = [row for row in rows if known(row["speedup"]) and row["baseline"] != row["configuration"]]
+    several = len({values_of(row, OF_WAYS) for row in compared}) >= FEWEST_WAYS
+    return Facts(
+        baseline=results.study.baseline_text,
+        ways=tuple(_against_baselines(compared, results, len(compared) if several else 1)),
+        several=several,
+        changes=tuple(changes(rows, results, MESH_KEYS + PIPELINE_KEYS if several else ())),
+        fastest=tuple(_fastest_of(results)),
+        reached=tuple(_soonest(results)),
+        ended=tuple(_ended(results)),
+        bubble=_bubble(results),
+        out_of_memory=tuple(named(row, results) for row in results.rows if row["status"] == "oom"),
+    )
+
+
+def named(row: Row, results: Results, key: str = "batch") -> str:
+    """`horovod, fp16, batch 64`: what varies in this study, and the batch where its model has several."""
+    several = len({other[key] for other in results.rows_of(str(row["model"]))}) > 1
+    name = results.named.get(str(row["series"]), str(row["series"]))
+    return name + f", {key.replace('_', ' ')} {row[key]}" * several
+
+
+def _against_baselines(rows: Sequence[ConfigurationRow], results: Results, tests: int) -> Iterator[Way]:
+    """`tests`: how many are compared at once, for which intervals are corrected."""
+    lost = {str(one.row["configuration"]): one for one in attribution.attributions(results)}
+    for row in rows:
+        base = results.by_name[str(row["baseline"])]
+        gain, memory = over(row, base, 1 - FALSE_ALARMS / tests), row["peak_memory_bytes"]
+        yield Way(
+            str(row["model"]),
+            named(row, results),
+            int(row["workers"]),
+            int(base["workers"]),
+            gain.mean,
+            gain.low,
+            gain.high,
+            float(memory) if known(memory) else None,
+            _loss(lost.get(str(row["configuration"]))),
+        )
+
+
+def _loss(of: attribution.Attribution | None) -> str:
+    """`exposed communication (23 % of linear speed-up)`; empty where nothing is attributed."""
+    parts = [part for part in of.parts if part.name != "unattributed" and part.lost >= 0.01] if of else []
+    if not parts:
+        return ""
+    most = max(parts, key=lambda part: part.lost)
+    return f"{attribution.NAMES[most.name]} ({percent(most.lost)} of linear speed-up)"
+
+
+def changes(rows: Sequence[ConfigurationRow], results: Results, but: Sequence[str] = ()) -> Iterator[Change]:
+    """Of every pair that differs in one key alone, but for these keys; a batch is held against the smallest."""
+    keys = [key for key in results.series_keys if key not in (*MAIN_KEYS, *NO_AXIS, *but)]
+    keys = ["allreduce", *(key for key in keys if not key.startswith("train_")), results.study.batch_key]
+    sure = Uncertainty.of_rows([row for row in results.rows if row["n"]], over_baselines=False)
+    fit = [row for row in rows if sure.knows(row)]
+    pairs = [pair for key in keys for pair in _pairs(fit, key)]
+    if not pairs:
+        return
+    both = [(row, other) for row, other, _ in pairs]
+    shared = [configurations.p_value(row, other) for row, other in both]
+    p_values = [p if own is None else own for p, own in zip(sure.p_values(both), shared, strict=True)]
+    clear, _ = steps(p_values, FALSE_ALARMS)
+    order = {model: at for at, model in enumerate(results.models)}
+    for at in sorted(range(len(pairs)), key=lambda at: order[str(pairs[at][0]["model"])]):
+        row, other, what = pairs[at]
+        yield Change(str(row["model"]), what, over(row, other).mean, bool(clear[at]))
+
+
+def _pairs(rows: Sequence[ConfigurationRow], key: str) -> Iterator[tuple[ConfigurationRow, ConfigurationRow, str]]:
+    """(a row, the one that differs from it in `key` alone and has the first value, the change in words)."""
+    batch = key in BATCH_KEYS
+    alike = [name for name in KEYS if name != key and not (batch and name in BATCH_KEYS)]
+    usual = "fp32" if key == "allreduce" else getattr(Trial, key, None)
+    groups: dict[tuple[Any, ...], dict[Any, ConfigurationRow]] = {}
+    for row in rows:
+        if known(row[key]) and not (key == "allreduce" and row[key] == "none"):
+            groups.setdefault(values_of(row, alike), {})[row[key]] = row
+    for of_values in groups.values():
+        first, *others = sorted(of_values, key=lambda value: (value != usual and not batch, value))
+        if key == "allreduce" and first != usual:
+            continue
+        for value in others[-1:] if batch else others:
+            yield of_values[value], of_values[first], _in_words(of_values[value], of_values[first], key)
+
+
+def _in_words(row: ConfigurationRow, other: ConfigurationRow, key: str) -> str:
+    if key in BATCH_KEYS:
+        return f"Batch {row[key]} instead of {other[key]}"
+    if key == "allreduce":
+        text = carried(row[key])
+        return f"{row[key]} gradients" if text.startswith("in ") else f"Gradients {text}"
+    mine, its = (" ".join(words(side, [key])) for side in (row, other))
+    return f"{mine} instead of {its}" if mine and its else mine or f"Without {its}"
+
+
+def _fastest_of(results: Results) -> Iterator[Fastest]:
+    """Of each model, among the configurations that do the work that most of them do."""
+    every = as_rows(ranking.ranking(results, "samples_per_second"))
+    for model in results.models:
+        ours = [row for row in every if row["model"] == model]
+        ours = [row for row in ours if row["work"] == ours[0]["work"]]
+        if not ours:
+            continue
+        row = results.by_name[str(ours[0]["configuration"])]
+        judged = [ranking.kind_of(other["verdict"], other["ratio"], other["ratio_high"]) for other in ours[1:]]
+        close = [other["ratio_high"] - 1 for other, kind in zip(ours[1:], judged, strict=True) if kind == ranking.CLOSE]
+        speed = f"{number(row['samples_per_second'])} {samples(results, model)}/s"
+        peak = roofline.sentence(results, str(row["configuration"])).partition(",")[0].partition(":")[0]
+        yield Fastest(
+            model,
+            speed + bracketed(row["interval_low"], row["interval_high"]),
+            named(row, results),
+            int(row["n"]),
+            len(ours),
+            len(close),
+            max(close, default=0.0),
+            judged.count(ranking.PROBABLY),
+            peak,
+        )
+
+
+def samples(results: Results, model: str) -> str:
+    """`images`, `sequences` or `samples`: the unit of a model's throughput."""
+    kind = unit(results.frame_of(model))
+    return "images" if kind == "samples" and model in MODELS and MODELS[model].data == "cifar10" else kind
+
+
+def _soonest(results: Results) -> Iterator[Reached]:
+    trained = trained_configurations(results)
+    for (model, target), group in trained[trained.target != ""].groupby(["model", "target"], sort=False):
+        best = as_rows(group[group.soonest == BEST])
+        if not best:
+            yield Reached(str(model), str(target), "")
+            continue
+        first, others = best[0], group[group.configuration != best[0]["configuration"]]
+        seconds = with_interval(*(first[f"seconds_to_target{end}"] for end in ("", "_low", "_high")))
+        name = named(first, results, "global_batch")
+        yield Reached(str(model), str(target), name, seconds, int(first["reached"]), Counter(others.soonest))
+
+
+def _ended(results: Results) -> Iterator[str]:
+    """Where trainings have no target: whose result on the test set is best."""
+    trained = trained_configurations(results)
+    for model, group in trained[trained.target == ""].groupby("model", sort=False):
+        metric = next((name for name in SHOWN if group[f"test_{name}"].notna().any()), None)
+        if metric is None:
+            continue
+        ordered = group.dropna(subset=f"test_{metric}").sort_values(f"test_{metric}", ascending=not METRICS[metric][0])
+        best = as_rows(ordered)[0]
+        mean, low, high = (best[f"test_{metric}{end}"] for end in ("", "_low", "_high"))
+        value = with_interval(mean, low, high, "{:.3f}".format)
+        among = f", the best of {len(ordered)}" if len(ordered) > 1 else ""
+        yield (
+            f"{model} ends at test {metric.replace('_', ' ')} {value} with {named(best, results, 'global_batch')}"
+            f"{among}, after {number(best['train_seconds'])} s of training."
+        )
+
+
+def _bubble(results: Results) -> str:
+    """The bubble of the fastest pipeline that has one, beside theory and what its cut allows."""
+    table = pipelines_table(results)
+    measured = [] if table.empty else [row for row in as_rows(table[table.bubble.notna()]) if not row["not_comparable"]]
+    measured = [row for row in measured if known(row["samples_per_second"])]
+    if not measured:
+        return ""
+    row = max(measured, key=lambda row: float(row["speedup"]) if known(row["speedup"]) else 0.0)
+    theory = f" ({percent(row['theory'])} in theory)" if known(row["theory"]) else ""
+    cap = f"; its cut allows {row['cap']:.2f}x at most" if known(row["cap"]) else ""
+    name = named(results.by_name[str(row["configuration"])], results)
+    return f"Stages of {name} are idle for {percent(row['bubble'])} of a step{theory}{cap}."
+
+
+def margin(results: Results) -> str:
+    """`Margin ±3.5 %, 6 launches`: the median of the intervals that the study's target is asked of."""
+    halves = [width.half for width in widths(results) if not math.isnan(width.half)]
+    counts = sorted({int(row["n"]) for row in results.rows if row["n"]})
+    shared = any(configurations.launches_names(row) for row in results.rows if row["n"])
+    span = _span(*map(str, (counts[0], counts[-1]))) if counts else "0"
+    what = f"{span} {'launch' if shared else 'repeat'}{('es' if shared else 's') * (span != '1')}"
+    if not halves:
+        return f"No margin: {what}"
+    widest = f" (up to ±{two_figure_percentage(max(halves))} %)" if max(halves) > 1.5 * median(halves) else ""
+    return f"Margin ±{two_figure_percentage(median(halves))} %{widest}, {what}"

@@ -1,0 +1,124 @@
+"""The first sentences of a page: what each kind of study was made to find out, from facts and from planted studies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from planted import Planted, plant, ten_frameworks
+from planted_phases import STEP, Phased, grown, plant_phased
+from planted_pipelines import Pipeline, plant_pipelines
+from planted_trainings import TrainedIn, plant_trained
+
+from analysis.frames import results
+from analysis.report import headline
+from analysis.report.headline import Change, Facts, Fastest, Reached, Way
+from analysis.views.target import SLOWER, TIED
+
+ONE = Planted("single", noise=0.002)
+TWO = Planted("horovod", workers=2, allreduce="fp32", speed=175.0, noise=0.002)
+HALF = replace(TWO, allreduce="fp16")
+
+
+def said(folder: Path, *planted: Planted, **about: object) -> list[str]:
+    about = {"baseline": {"framework": "single"}} | about
+    return headline.sentences(headline.facts(results.read(plant(folder, planted, **about))))
+
+
+def test_workers_a_two_valued_axis_and_the_fastest_of_each_model() -> None:
+    ways = [Way(model, "w", 2, 1, gain, None, None) for model, gain in
+            (("resnet8", 1.74), ("resnet8", 1.79), ("resnet18", 1.44), ("resnet18", 1.62))]  # fmt: skip
+    small = [Change("resnet8", "fp16 gradients", ratio, False) for ratio in (0.96, 1.04)]
+    fastest = Fastest("resnet18", "910 images/s [879, 940]", "horovod, fp16, batch 64", 6, 8, others=1, room=0.06)
+    facts = Facts("single", ways, changes=small, fastest=[fastest])
+    assert headline.sentences(facts) == [
+        "**A second worker gives 1.7 to 1.8x (resnet8) and 1.4 to 1.6x (resnet18).**",
+        "fp16 gradients: no clear effect (-4 to +4 %).",
+        "Fastest: resnet18 910 images/s [879, 940] (horovod, fp16, batch 64; too close to call: 1 of 7 others, up to "
+        "+6 %).",
+    ]  # fmt: skip
+    clear = [*small, Change("resnet18", "fp16 gradients", 1.12, True)]
+    (_, effect, _) = headline.sentences(replace(facts, changes=clear))
+    assert effect == "fp16 gradients: no clear effect (-4 to +4 %) with resnet8; +12 % with resnet18."
+    four = [*ways, Way("resnet8", "w", 8, 1, 6.2, None, None)]
+    assert "**A second worker gives" in (first := headline.sentences(replace(facts, ways=four))[0])
+    assert first.endswith("; 8 workers give 6.2x (resnet8).**")
+
+
+def test_a_few_repeats_make_no_fastest() -> None:
+    few = Fastest("resnet18", "100 images/s", "single", 1, 2)
+    assert "too few repeats (1) to call it the fastest" in headline.sentences(Facts(fastest=[few]))[0]
+    assert headline.sentences(Facts()) == []
+
+
+def test_ways_to_use_the_same_workers_are_held_against_each_other() -> None:
+    best = Way("llama", "torch_ddp", 2, 1, 0.94, 0.74, 1.2, 10e6, "slower kernels (23 % of linear speed-up)")
+    last = Way("llama", "torch_tp", 2, 1, 0.18, 0.14, 0.23, 5e6, "exposed communication (70 % of linear speed-up)")
+    facts = Facts("single", [best, replace(last, name="torch_fsdp2", speedup=0.4), last], several=True)
+    first, slowest, losses, memory = headline.sentences(facts)
+    assert first.startswith("**Of 3 ways to use 2 workers the best is torch_ddp: 0.94x [0.74, 1.20] the throughput of")
+    assert "no way is shown to be faster" in first and slowest == "The slowest is torch_tp: 0.18x [0.14, 0.23]."
+    assert losses.startswith("torch_ddp loses most to slower kernels") and "torch_tp loses most to exposed" in losses
+    assert memory.startswith("All fit: 5.00 MB a worker (") and memory.endswith("to 10.0 MB (torch_ddp).")
+    faster = headline.sentences(replace(facts, ways=[replace(best, low=1.1), *facts.ways[1:]]))[0]
+    assert "it is faster than single" in faster
+    assert "Out of memory: torch_dp." in headline.sentences(replace(facts, out_of_memory=["torch_dp"]))
+
+
+def test_a_target_says_what_reached_it_first_and_how_the_others_did() -> None:
+    reached = Reached("resnet8", "accuracy=0.6", "torch_ddp", "58.5 [50.0, 67.0]", 3, {TIED: 2, SLOWER: 1})
+    none = Reached("resnet18", "accuracy=0.9", "")
+    first, others, second = headline.sentences(Facts(reached=[reached, none]))
+    assert first == "**resnet8 reaches accuracy=0.6 soonest with torch_ddp: 58.5 [50.0, 67.0] s of training, 3 seeds.**"
+    assert others == "Of the others, too close to call: 2, slower: 1."
+    assert second == "resnet18: no configuration is shown to reach accuracy=0.9 with three seeds or more."
+
+
+def test_a_planted_study_of_workers_and_16_bits(tmp_path: Path) -> None:
+    first, *others = said(tmp_path, ONE, TWO, HALF)
+    assert re.fullmatch(r"\*\*A second worker gives 1\.[78](x| to 1\.8x) \(resnet18\)\.\*\*", first)
+    assert "fp16 gradients: no clear effect" in " ".join(others)
+    assert re.search(r"Fastest: resnet18 17\d images/s \[17\d, 17\d\] \(horovod, fp(16|32); too close to call: 1 of 2",
+                     others[-1])  # fmt: skip
+    gained = said(tmp_path / "gained", ONE, TWO, replace(HALF, speed=210.0))
+    assert "fp16 gradients: +20 %." in gained
+
+
+def test_a_planted_study_of_one_gpu_says_what_its_batch_brings(tmp_path: Path) -> None:
+    gpu = replace(ONE, keys=(("device", "cuda"),))
+    sentences = said(tmp_path, gpu, replace(gpu, batch_per_worker=128, speed=150.0), baseline=None)
+    assert sentences[0] == "**Batch 128 instead of 32: +50 %.**"
+    assert sentences[1].startswith("Fastest: resnet18 150 images/s [") and "batch 128" in sentences[1]
+
+
+def test_a_planted_study_of_a_target(tmp_path: Path) -> None:
+    single = TrainedIn(Planted("single", "resnet8", 128), [1000, 1050, 950], step_seconds=0.10)
+    ddp = TrainedIn(Planted("torch_ddp", "resnet8", 64, 2, "fp32"), [1000, 1050, 950], step_seconds=0.06)
+    first, others, *_ = headline.sentences(headline.facts(plant_trained(tmp_path, [single, ddp])))
+    assert first.startswith("**resnet8 reaches accuracy=0.6 soonest with torch_ddp") and "slower: 1" in others
+
+
+def test_a_planted_study_of_pipelines_says_how_long_stages_idle(tmp_path: Path) -> None:
+    single = Planted("single", "transformer_lm", 16, speed=80.0, tokens=35)
+    folder = plant_pipelines(tmp_path, [Pipeline("gpipe", p=2, m=4)], [single], baseline={"framework": "single"})
+    text = " ".join(headline.sentences(headline.facts(results.read(folder))))
+    assert re.search(r"Stages of .* are idle for \d+ % of a step \(20 % in theory\); its cut allows 1\.\d\dx", text)
+
+
+def test_a_planted_study_of_frameworks_names_the_best_and_where_the_last_loses(tmp_path: Path) -> None:
+    frameworks = said(tmp_path / "ten", *ten_frameworks(batches=(32,), precisions=("fp32",)))
+    assert frameworks[0].startswith("**Of ") and "ways to use 2 workers the best is torch_ddp" in frameworks[0]
+    base = Phased(Planted("single"), STEP)
+    others = [
+        Phased(Planted(name, workers=2, allreduce="fp32"), grown(communication=0.01 * place))
+        for place, name in enumerate(("torch_ddp", "horovod", "mpi_allreduce"), start=1)
+    ]
+    text = " ".join(headline.sentences(headline.facts(results.read(plant_phased(tmp_path / "lost", [base, *others])))))
+    assert "mpi_allreduce loses most to exposed communication (" in text
+
+
+@pytest.mark.parametrize(("repeats", "margin"), [(3, r"Margin ±\S+ %.*, 3 repeats"), (1, "No margin: 1 repeat")])
+def test_the_margin_is_that_of_repeats(tmp_path: Path, repeats: int, margin: str) -> None:
+    assert re.fullmatch(margin, headline.margin(results.read(plant(tmp_path, [replace(ONE, repeats=repeats)]))))
