@@ -401,7 +401,8 @@ def estimate(
             raise CannotPredict(f"--global-batch {global_batch} divides among the groups of no mesh")
         table = meshes.listing(asked, every, whole)
         if not quiet:
-            show_listing(table, left=3)
+            several = ["workers"] * (len(counts) > 1)
+            show_listing(table, [*several, *meshes.NARROW], left=2 + len(several))
         if out:
             text = execution.write_text(out / "estimate.md", layout.markdown(table))
             print(files_written([text, execution.write_csv(out / "estimate.csv", meshes.table(every))]))
@@ -470,8 +471,9 @@ def show_listing(listing: Listing, names: Sequence[str] = (), left: int = 1) -> 
     from rich.table import Table
     from rich.text import Text
 
-    terminal = Table(title=Text(listing.title), title_justify="left", title_style="bold")
-    for place, name in enumerate(shown := names or listing.header):
+    bare: dict[str, Any] = {"box": None, "padding": (0, 2, 0, 0)} if names else {}  # of 80 columns
+    terminal = Table(title=Text(listing.title), title_justify="left", title_style="bold", **bare)
+    for place, name in enumerate(shown := [name for name in names or listing.header if name in listing.header]):
         terminal.add_column(name, justify="left" if place < left else "right")
     for row in listing.rows:
         cells = dict(zip(listing.header, row, strict=True))

@@ -18,7 +18,8 @@ from scaling_study.study.meshes import SHAPES, STATE, Mesh, Work
 from scaling_study.study.on_gpus import CONTEXT_BYTES, GIB, NCCL_BYTES, UTILISATION
 
 CHECKPOINTS = ("none", "selective", "block")  # from what is fastest to what keeps least
-ROWS, FEWEST_ROWS = 20, 6  # of a table on one screen; of one number of workers
+ROWS, FEWEST_ROWS = 16, 6  # of a table on one screen; of one number of workers
+NARROW = ("framework", "mesh", "fits", "GiB", "tokens/s a GPU")  # columns of a screen; estimate.md has all
 
 
 @dataclass(frozen=True)

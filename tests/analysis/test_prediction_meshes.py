@@ -297,6 +297,16 @@ def test_an_estimate_is_one_screen_of_what_fits_and_is_fastest_unless_all_is_ask
     assert "| stages 4, shard_group 8 |" in every
 
 
+def test_an_estimate_fits_a_terminal_of_80_columns_and_40_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["estimate", "llama_3_1_8b", "--workers", "64"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 80
+    assert "torch_fsdp2     shard_group 32" in "\n".join(lines) and "…" not in "\n".join(lines)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
