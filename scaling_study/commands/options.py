@@ -81,24 +81,30 @@ def show_errors(problems: Sequence[str], code: int = WRONG) -> int:
     return code
 
 
-class _Options:
-    """A command or a group of them, whose --help names no types of Python."""
+class Command(TyperCommand):
+    """A command whose `--help` is plain text: its options by group, without types of Python, and an example."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for each in params:
-            if each.param_type_name == "argument":
-                each.display_type_rich = lambda ctx: ""  # typer's own is `<path>`
-            elif each.is_flag:
-                each.metavar = ""  # typer's own is `<bool>`
-        return params
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            argument = parameter.param_type_name == "argument"
+            named = getattr(parameter, "rich_help_panel", None) or ("Arguments" if argument else "Options")
+            if parameter.name != "help" and (record := parameter.get_help_record(ctx)):
+                name = str(parameter.metavar) if argument else record[0]  # typer's own has `<path>`
+                groups.setdefault(named, []).append((name, record[1]))
+        pieces = (piece.replace("...}...", "...").strip("{}") for piece in self.collect_usage_pieces(ctx))  # {RESULTS}
+        formatter.write_usage(ctx.command_path, " ".join(pieces))
+        for paragraph in (self.help or "").split("\n\n"):
+            formatter.write_paragraph()
+            formatter.write_text(" ".join(paragraph.split()))
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        formatter.write_paragraph()
+        formatter.write(self.epilog or "")
 
 
-class Command(_Options, TyperCommand):
-    """One command."""
-
-
-class Group(_Options, TyperGroup):
+class Group(TyperGroup):
     """Commands, listed with one line each, so that `--help` fits a screen."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

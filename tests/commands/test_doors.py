@@ -47,6 +47,7 @@ def test_every_command_explains_itself(command, capsys):
     shown = capsys.readouterr()
     assert f"scaling-study {' '.join(command)}" in shown.out and not shown.err
     assert not re.search(r"<(bool|int|str|float|file|path|dir)", shown.out), "types of Python"
+    assert len(shown.out.splitlines()) < 50
     assert command == ("slurm",) or f"Example: scaling-study {' '.join(command)}" in " ".join(shown.out.split())
 
 

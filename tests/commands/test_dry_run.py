@@ -75,7 +75,7 @@ def test_many_keys_fit_80_columns_with_each_configuration_on_one_line(
     said = shown("--dry-run", "--machine", "dgx-h100", study=str(CHECKOUT / "studies" / f"{study}.yaml"))
     before, _, commands = said.partition("\nCommands, one per")
     assert max(map(len, before.splitlines())) <= 80
-    rows = re.findall(r"\d s +[\d.]+ *$", before, re.MULTILINE)  # estimate and memory end each
-    alone = re.findall(r"\bs\s+each\b", before)  # a table of one row is none
+    rows = re.findall(r"\d\.\d *$", before, re.MULTILINE)  # memory ends each
+    alone = re.findall(r"\d GiB\s+a\s+GPU", before)  # one row has no table
     [more] = re.findall(r"^  (\d+) more", commands, re.MULTILINE)
     assert len(rows) + len(alone) == 3 + int(more) > 30
