@@ -297,7 +297,7 @@ def judged(pairs: Sequence[Pair]) -> Iterator[Finding]:
         seconds = between_repeats([pair.seconds or 0.0 for pair in sharp])
         yield Finding("seconds of these", seconds, Bar(high=SHARP_SECONDS), "s", control=NOT_COMPARED)
         widths = between_repeats([half_width(pair) for pair in sharp])
-        yield Finding("half-width of their intervals", widths, Bar(high=0.03), "%", control=NOT_COMPARED)
+        yield Finding("margin of their intervals", widths, Bar(high=0.03), "%", control=NOT_COMPARED)
     if known:
         claim = f"pairs whose first losses are {EQUAL_LOSSES} as bench says, and nothing else of their work"
         yield Finding(claim, rate(known, works_alike), unit="%", control=NOT_COMPARED)

@@ -40,8 +40,8 @@ SHARE = 0.9  # of the runs, that are to be within a bar
 BARS = {"seconds": Bar(high=300.0), "median_margin": Bar(high=0.04), "largest_margin": Bar(high=0.08)}
 WORDS = {
     "seconds": "seconds of run_sweep.py sweeps.yaml",
-    "median_margin": "half-width of its speed-ups, median",
-    "largest_margin": "half-width of its speed-ups, the widest",
+    "median_margin": "margin of its speed-ups, median",
+    "largest_margin": "margin of its speed-ups, the widest",
 }
 Row = Mapping[str, Any]
 

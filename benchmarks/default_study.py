@@ -96,8 +96,8 @@ def _widths(said: results.Results) -> Iterator[Finding]:
     of_gains = ((gains.gain_high - gains.gain_low) / 2 / gains.gain).dropna()
     for what, widths in (("speed-ups", margins_of_speedups(said)), ("gains of fp16", of_gains)):
         if len(widths):
-            yield _finding(f"half-width of {what}, median of {len(widths)}", widths.median(), Bar(high=0.04), "%")
-            yield _finding(f"half-width of {what}, the widest", widths.max(), Bar(high=0.08), "%")
+            yield _finding(f"margin of {what}, median of {len(widths)}", widths.median(), Bar(high=0.04), "%")
+            yield _finding(f"margin of {what}, the widest", widths.max(), Bar(high=0.08), "%")
 
 
 def _agreement(said: Sequence[Row], truth: Sequence[Row]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@
     checks    the tests marked gpu: copies, memory, energy, peaks, clocks                         DIR/checks.txt
     study-N   studies/one_gpu.yaml part by part (PARTS): eager beside compiled, three launches    DIR/one-gpu/
               of each in turn, with peaks, the bytes that operators move, phases, and memory
-    rounds    python -m benchmarks warm: is what is measured in rounds as fast as alone?          DIR/rounds/
+    rounds    python -m benchmarks warm: are interleaved configurations as fast as separate?      DIR/rounds/
     doctor    every framework by every launcher trains one step                                   DIR/doctor.txt
     page      targets, what works, what does not, the figures                                     DIR/README.md
 
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=12.0, help="for all of it, the page included (default: 12)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: all of it at toy size")
     parser.add_argument("--carried", type=Path, help="what `python -m environment.offline fetch` made, to set up from")
-    parser.add_argument("--pairs", type=int, default=3, help="of launches in rounds and alone (default: 3)")
+    parser.add_argument("--pairs", type=int, default=3, help="of interleaved and separate launches (default: 3)")
     parser.add_argument("--skip", action="append", default=[], choices=STEPS, help="leave this step out")
     asked = parser.parse_args(argv)
     if not asked.minutes > 0:

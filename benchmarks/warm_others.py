@@ -36,7 +36,7 @@ def run(options: Options) -> list[Finding]:
     findings = warm.compared(options, *((ON_A_GPU, KEPT_OF_A_GPU) if this_machine().gpus else (SWEEPS, KEPT)))
     pairs = of_all(findings)
     control = warm.control_of(range(1, len(pairs) + 1), pairs)
-    return [*findings, Finding(f"all of these: {WHAT}, warm over cold", ratio(pairs), warm.BAR, control=control)]
+    return [*findings, Finding(f"all of these: {WHAT}, {warm.RATIO}", ratio(pairs), warm.BAR, control=control)]
 
 
 def of_all(findings: Sequence[Finding]) -> list[tuple[float, float]]:

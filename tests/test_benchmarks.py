@@ -184,7 +184,7 @@ def test_warm_speed_ups_are_held_against_cold_ones_and_neighbouring_cold_launche
 
     def finding(name: str, ratio: float) -> Finding:
         taken = [(ratio * draw.gauss(100, 0.5), draw.gauss(100, 0.5)) for _ in numbers]
-        claim = f"{name}: images/s, warm over cold"
+        claim = f"{name}: images/s, interleaved over separate launches"
         return Finding(claim, paired.ratio(taken), warm.BAR, evidence={"samples/s": taken, "launches": numbers})
 
     of_ddp, of_horovod = warm.speedups(
