@@ -14,6 +14,7 @@ from rich.text import Text
 from analysis.findings import DOUBT, NOTE, WORDS, WRONG
 from analysis.frames import configurations
 from analysis.frames.results import Results
+from analysis.report import headline
 from analysis.show.layout import ALIKE, ALIKE_SIGN, BEST, FAILED, Cell, Listing, Table
 from analysis.views import catalog, noise
 from analysis.views.view import ModelTable, StudyTable
@@ -48,6 +49,7 @@ def show(results: Results, console: Console) -> None:
         _say(listing.notes, console)
     if (results.configurations.n > 0).any():
         _warn(results, console)
+        _answer(results, console)
 
 
 def _say(sentences: Iterable[str], console: Console) -> None:
@@ -67,6 +69,14 @@ def _warn(results: Results, console: Console) -> None:
         console.print(Padding(words, (0, 0, 0, 2)))
     more = len(warnings) - MOST_WARNINGS
     _say([*([f"and {more} more on the page"] if more > 0 else []), *noise.machine(results)], console)
+
+
+def _answer(results: Results, console: Console) -> None:
+    """The sentences that the report begins with, last, where they are seen."""
+    first, *others = [*headline.sentences(headline.facts(results)), f"{headline.margin(results)}."]
+    console.print(Text(f"\n{first.replace('**', '')}", style="bold"))
+    for sentence in others:
+        console.print(Text(sentence))
 
 
 def render(table: Table) -> RichTable:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+import analysis
 from analysis.frames import results
 from analysis.show import layout
 from analysis.views import batch_efficiency
@@ -33,19 +36,23 @@ def test_what_it_counts_is_as_many() -> None:
     assert f"[{len(studies())} examples](examples/results/README.md)" in README
 
 
-@pytest.mark.parametrize("batch", ["32", "64"])
-def test_the_result_shown_first_is_that_of_the_example(batch: str) -> None:
-    """Throughput with half of its interval of each configuration in the row; speed-ups of the larger batch."""
-    (line,) = [line for line in README.splitlines() if line.startswith("    ") and line.split()[:2] == [batch, "|"]]
+def test_the_lines_of_the_first_command_are_those_that_it_prints() -> None:
+    """Between the first and the last, which a sweep prints, those that its tables end with."""
+    shown = README.partition("make sweep\n")[2].partition("![")[0]
+    first, _estimate, dots, *answer, last = [line.strip() for line in shown.splitlines() if line.startswith("    ")]
+    screen = io.StringIO()
+    analysis.print_tables(example("cifar10-scaling"), Console(file=screen, width=1_000))
+    printed = [line.strip() for line in screen.getvalue().splitlines()]
+    assert len(answer) == 4 and not {*answer} - {*printed} and printed[-1] == answer[-1]
+    name = results.read(example("cifar10-scaling")).study.name
+    assert first.startswith(f"{name} on ") and dots == "..." and last.endswith(f": results/{name}/")
+
+
+def test_the_speed_ups_below_the_first_figure_are_those_of_the_example() -> None:
     rows = results.read(example("cifar10-scaling")).rows
-    ours = [one for one in rows if (one["model"], one["batch_per_worker"]) == ("resnet18", int(batch))]
-    for framework, workers, allreduce in (("single", 1, "none"), ("horovod", 2, "fp32"), ("horovod", 2, "fp16")):
-        key = (framework, workers, allreduce)
-        (one,) = [one for one in ours if (one["framework"], one["workers"], one["allreduce"]) == key]
-        half = (one["interval_high"] - one["interval_low"]) / 2
-        assert f"{one['samples_per_second']:.0f} ± {half:.0f}" in line
-        if framework != "single" and batch == "64":
-            assert f"{one['speedup']:.2f} [{one['speedup_low']:.2f}, {one['speedup_high']:.2f}]" in README
+    two = [one for one in rows if (one["model"], one["batch_per_worker"], one["workers"]) == ("resnet18", 64, 2)]
+    said = [f"{one['speedup']:.2f} [{one['speedup_low']:.2f}, {one['speedup_high']:.2f}]" for one in two]
+    assert len(said) == 2 and all(words in README for words in said)
 
 
 def test_what_is_said_of_training_to_a_target_is_that_of_the_examples() -> None:
