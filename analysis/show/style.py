@@ -478,11 +478,16 @@ def value_axis(
     """An axis of numbers, `4,657`, with about so many ticks and none between them."""
     axis.set(**{f"{which}scale": "log" if logarithmic else "linear", f"{which}lim": limits})
     each = axis.xaxis if which == "x" else axis.yaxis
-    each.set_major_locator(
-        LogLocator(subs=(1, 2, 5), numticks=ticks) if logarithmic else MaxNLocator(ticks, steps=STEPS)
-    )
+    each.set_major_locator(_decades(limits, ticks) if logarithmic else MaxNLocator(ticks, steps=STEPS))
     each.set_minor_locator(NullLocator())
     each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def _decades(limits: tuple[float, float], ticks: int) -> LogLocator:
+    """Ticks at 1, 2 and 5 times the powers of ten, or at fewer places where those would be more than `ticks`."""
+    decades = math.log10(limits[1] / limits[0])
+    subs = next((each for each in ((1, 2, 5), (1, 3), (1,)) if len(each) * decades <= ticks), (1,))
+    return LogLocator(subs=subs, numticks=max(ticks, 3))
 
 
 def ticks_through(at: float, limits: tuple[float, float], most: int = 6) -> list[float]:

@@ -428,13 +428,14 @@ def _figure(model: str, every: Sequence[Bottleneck], results: Results) -> Figure
     seconds = [samples_of_step(one.row) / float(one.row["samples_per_second"]) for one in shown]
     texts = [f"{three_digits(1000 * each)} ms" for each in seconds]
     key = [NAMES[kind] for kind in present]
-    columns = max(1, int(WIDTH / (0.4 + max(style.inches(name, style.SMALL) for name in key))))
+    left, gutter = 0.25 + max(style.inches(name, style.SMALL) for name in names), style.gutter(texts)
+    columns = max(1, int((left + WIDTH + gutter) / (0.5 + max(style.inches(name, style.SMALL) for name in key))))
     below = 0.5 + -(-len(key) // columns) * KEY_ROW
     layout = style.Layout(
         panel_width=WIDTH,
         panel_height=len(shown) * ROW + 0.1,
-        left=0.25 + max(style.inches(name, style.SMALL) for name in names),
-        gutters=(style.gutter(texts),),
+        left=left,
+        gutters=(gutter,),
         below=below,
         above=0.2,
     )
@@ -453,7 +454,7 @@ def _figure(model: str, every: Sequence[Bottleneck], results: Results) -> Figure
     axis.legend(
         handles=[Patch(color=COLOURS[kind], label=NAMES[kind]) for kind in present],
         loc="upper left",
-        bbox_to_anchor=(-0.02, -0.45 / layout.panel_height),
+        bbox_to_anchor=(0.05 - left / WIDTH, -0.45 / layout.panel_height),
         ncols=columns,
         frameon=False,
         fontsize=style.SMALL,
@@ -488,7 +489,7 @@ def _panel(axis: Axes, shown: Sequence[Bottleneck], seconds: Sequence[float]) ->
                 )
             at += part
     axis.set_xlim(0, longest)
-    axis.xaxis.set_major_locator(MaxNLocator(5))
+    axis.xaxis.set_major_locator(MaxNLocator(5, steps=style.STEPS))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_xlabel("milliseconds of a step")
     axis.grid(False)

@@ -487,7 +487,7 @@ def _dot(results: Results, row: Mapping[Any, Any], key: str, name: str) -> dots.
 # biased.
 
 MOST_PANELS = 12
-LOGARITHMIC_FROM = 8  # last evaluations, the latest over the earliest; losses, the largest over the smallest
+LOGARITHMIC_FROM = 5  # last evaluations, the latest over the earliest; losses, the largest over the smallest
 OTHERS = "#dcdcdc"
 
 
