@@ -110,6 +110,13 @@ def _section(heading: str, header: Row, rows: Iterable[Row], level: str = "##") 
     return f"{level} {heading}\n\n{_table(header, rows)}"
 
 
+def data(name: str) -> list[dict[str, str]]:
+    """The rows of a CSV file of docs/reference. Raises ValueError for one with other columns than the header."""
+    with (FOLDER / name).open(encoding="utf-8", newline="") as stream:
+        header, *rows = csv.reader(stream)
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
 # --- what declarations say
 
 
@@ -347,9 +354,8 @@ def _records() -> Iterator[str]:
 
 def _columns() -> Iterator[str]:
     other: dict[str, list[Row]] = {}
-    with (FOLDER / "tables.csv").open(encoding="utf-8", newline="") as stream:
-        for line in csv.DictReader(stream):
-            other.setdefault(line["table"], []).append((" ".join(map(_code, line["columns"].split())), line["meaning"]))
+    for line in data("tables.csv"):
+        other.setdefault(line["table"], []).append((" ".join(map(_code, line["columns"].split())), line["meaning"]))
     own = [column for column in columns.TRIALS if column not in columns.TRIAL_KEYS]
     rows = [(_code(c.name), columns.TYPES[c.type], c.unit, columns.fold_in_words(c.ranks), c.doc) for c in own]
     keys = ("every trial key", "", "", "", "as in the [study file](study-file.md#trial-keys), by its older name")
@@ -398,8 +404,7 @@ def _option(option: Any) -> Iterator[Row]:
 
 
 def _settings() -> Iterator[str]:
-    with (FOLDER / "settings.csv").open(encoding="utf-8", newline="") as stream:
-        lines = list(csv.DictReader(stream))
+    lines = data("settings.csv")
     for heading, left in (("Set here", False), ("Recommended by the library, and left as default", True)):
         names = ("framework", "setting", "why") if left else ("framework", "setting", "here", "default", "why")
         rows = [line for line in lines if (line["here"] == "left") == left]

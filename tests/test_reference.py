@@ -12,6 +12,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.schema import RankReport, Record
 from scaling_study.study.study import KEYS, Measure, StudyModel
 from scaling_study.trial import RENAMED
+from tests.net import frozen
 
 PAGES = ("study-file.md", "record.md", "columns.md", "commands.md", "settings.md")
 
@@ -64,3 +65,12 @@ def test_settings_are_of_every_framework_and_say_what_library_settings_change(pa
     tuned = {name for name, entry in FRAMEWORKS.items() if len(entry.axes.get("tuned_for", ())) > 1}
     changed = [row["framework"] for row in told if "library_settings: memory" in row.get("here", "")]
     assert {name for name in tuned if f"`{name}`" in changed} == tuned
+
+
+def test_columns_of_other_tables_are_those_of_the_shipped_examples() -> None:
+    seen: dict[str, set[str]] = {}
+    for example in frozen.held()["examples"].values():
+        for name, text in example.items():
+            seen.setdefault(name, set()).update(text.partition("\n")[0].split(","))
+    told = [(line["table"], column) for line in reference.data("tables.csv") for column in line["columns"].split()]
+    assert not [(table, column) for table, column in told if "<" not in column and column not in seen[table]]
