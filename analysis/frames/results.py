@@ -104,6 +104,7 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "stage_cut": lambda cut: f"cut {cut}",
     "train_loop": lambda whose: "its own loop" if whose == "native" else "",
     "warm": lambda _: "interleaved",
+    "allreduce": lambda wire: f"{wire} allreduce",
     "precision": lambda kind: f"{kind} compute",
     "batch_per_worker": lambda samples: f"batch {samples}",
     "hosts": lambda count: f"{count} host{'s' * (count != 1)}",
@@ -429,7 +430,7 @@ class Results:
         """What all configurations have in common: `fp32 compute`, `2 workers`, `fp32 allreduce`, `batch 32`."""
         rows = [row for row in self.rows if row["framework"] != COMMAND]
         wires = {on_wire(row) for row in rows} - {""}
-        said = [text for text in self._short[1] if text not in wires]
+        said = [text for text in self._short[1] if text.removesuffix(" allreduce") not in wires]
         said = [f"{rows[0]['precision']} compute", *said] if len({row["precision"] for row in rows}) == 1 else said
         said += [f"{wire} allreduce" for wire in wires] if len(wires) == 1 else []
         batches = {row["batch"] for row in rows}

@@ -37,6 +37,7 @@ from scaling_study.targets import METRICS
 from scaling_study.trial import Trial
 
 MOST_MODELS, MOST_CHANGES, MOST_NAMES = 3, 4, 3  # in the sentences
+WORTH_A_WORD = 0.05  # of linear speed-up: a loss
 FEWEST_WAYS = 3  # to use the same workers, from which on they are compared with each other
 OF_WAYS = ("framework", *PIPELINE_KEYS, *MESH_KEYS)
 NO_AXIS = ("seed", "warm", "learning_rate", "epochs", "warmup_epochs", "hosts", "command", "workdir")  # of speed
@@ -54,7 +55,6 @@ class Way:
     speedup: float
     low: float | None
     high: float | None
-    memory_bytes: float | None = None
     loss: str = ""
 
     @property
@@ -113,19 +113,24 @@ class Facts:
     reached: Sequence[Reached] = ()
     ended: Sequence[str] = ()  # of trainings without a target
     bubble: str = ""
+    held: Mapping[str, float] = field(default_factory=dict)  # bytes of a worker, where there are several ways
     out_of_memory: Sequence[str] = ()
 
 
 def sentences(facts: Facts) -> list[str]:
     """What the study shows, the most important first, which is bold."""
+    fastest = _fastest(facts.fastest)
+    models = {one.model for one in facts.fastest} | {change.model for change in facts.changes}
+    asked = facts.reached or facts.ended or facts.ways or facts.held
     every = [
+        *([] if asked else [fastest]),
         *itertools.chain(*map(_reached, facts.reached[:MOST_MODELS])),
         *facts.ended[:MOST_MODELS],
         *(_ways(facts) if facts.several else [_scaling(facts)]),
-        *_changes(facts.changes),
+        *_changes(facts.changes, several=len(models) > 1),
         _memory(facts),
         facts.bubble,
-        _fastest(facts.fastest),
+        *([fastest] if asked else []),
     ]
     said = [text for text in every if text]
     return [f"**{said[0]}**", *said[1:]] if said else []
@@ -181,29 +186,34 @@ def _ways(facts: Facts) -> Iterator[str]:
         ours = sorted((way for way in every if way.workers == workers), key=lambda way: -way.speedup)
         best, last = ours[0], ours[-1]
         whose = f" ({model})" if len(models) > 1 else ""
+        if best is last:
+            yield f"{best.name}{whose}: {best.text} the throughput of {facts.baseline}."
+            continue
         verdict = f"it is faster than {facts.baseline}" if (best.low or 0.0) > 1 else "no way is shown to be faster"
+        verdict = "too few repeats to tell" if best.low is None else f"{verdict} (95 %, corrected for all ways)"
         yield (
             f"Of {len(ours)} ways to use {workers_text(workers)}{whose} the best is {best.name}: {best.text} the "
-            f"throughput of {facts.baseline}; {verdict} (95 %, corrected for all ways)."
+            f"throughput of {facts.baseline}; {verdict}."
         )
-        if best is not last:
-            yield f"The slowest is {last.name}: {last.text}."
+        yield f"The slowest is {last.name}: {last.text}."
         losses = [f"{way.name} loses most to {way.loss}" for way in dict.fromkeys((best, last)) if way.loss]
         yield f"{'; '.join(losses)}." if losses else ""
 
 
-def _changes(changes: Sequence[Change]) -> list[str]:
-    """A sentence for each key and value: `fp16 gradients: no clear effect (-4 to +4 %).`"""
+def _changes(changes: Sequence[Change], several: bool) -> list[str]:
+    """A sentence for each key and value: `fp16 gradients: no clear effect (-4 to +4 %).` `several`: models."""
     said = []
     for what in list(dict.fromkeys(change.what for change in changes))[:MOST_CHANGES]:
         by_model: dict[str, list[Change]] = {}
         for change in changes:
             if change.what == what:
                 by_model.setdefault(change.model, []).append(change)
-        if not any(change.clear for own in by_model.values() for change in own):
+        if len(by_model) > 1 and not any(change.clear for own in by_model.values() for change in own):
             by_model = {"": [change for own in by_model.values() for change in own]}
-        several = len(by_model) > 1
-        each = [_effect(own) + f" with {model}" * several for model, own in list(by_model.items())[:MOST_MODELS]]
+        each = [
+            _effect(own) + f" with {model}" * (several and model != "")
+            for model, own in list(by_model.items())[:MOST_MODELS]
+        ]
         said.append(f"{what}: {'; '.join(each)}.")
     return said
 
@@ -222,14 +232,11 @@ def _memory(facts: Facts) -> str:
     """What fits, where that was asked: something did not, or the same workers were used in several ways."""
     if facts.out_of_memory:
         return f"Out of memory: {first_few(list(facts.out_of_memory), MOST_NAMES)}."
-    held = sorted((way for way in facts.ways if way.memory_bytes), key=lambda way: way.memory_bytes or 0.0)
-    if not facts.several or len(held) < 2:
+    if len(facts.held) < 2:
         return ""
-    least, most = held[0], held[-1]
-    return (
-        f"All fit: {megabytes(least.memory_bytes)} MB a worker ({least.name}) to {megabytes(most.memory_bytes)} MB "
-        f"({most.name})."
-    )
+    least, most = (end(facts.held, key=lambda name: facts.held[name]) for end in (min, max))
+    least_bytes, most_bytes = megabytes(facts.held[least]), megabytes(facts.held[most])
+    return f"All fit: {least_bytes} MB a worker ({least}) to {most_bytes} MB ({most})."
 
 
 def _fastest(fastest: Sequence[Fastest]) -> str:
@@ -238,9 +245,9 @@ def _fastest(fastest: Sequence[Fastest]) -> str:
         about = [one.name]
         if one.repeats < ranking.FEWEST_REPEATS:
             about.append(f"too few repeats ({one.repeats}) to call it the fastest")
-        if one.others:
-            room = two_figure_percentage(one.room)
-            about.append(f"too close to call: {one.others} of {one.among - 1} others, up to +{room} %")
+        elif one.others:
+            room = f"up to +{two_figure_percentage(one.room)} %" if one.room <= 1 else "twice as fast is not excluded"
+            about.append(f"too close to call: {one.others} of {one.among - 1} others, {room}")
         if one.probably:
             about.append(f"probably slower: {one.probably}")
         each.append(f"{one.model} {one.value} ({'; '.join(filter(None, (*about, one.more)))})")
@@ -261,8 +268,10 @@ def facts(results: Results) -> Facts:
     rows.sort(key=lambda row: order[str(row["model"])])
     compared = [row for row in rows if known(row["speedup"]) and row["baseline"] != row["configuration"]]
     several = len({values_of(row, OF_WAYS) for row in compared}) >= FEWEST_WAYS
+    shared = [row for row in rows if row["workers"] > 1 and known(row["peak_memory_bytes"])]
+    split = len({values_of(row, OF_WAYS) for row in shared}) >= FEWEST_WAYS
     return Facts(
-        baseline=results.study.baseline_text,
+        baseline=_baseline(results),
         ways=tuple(_against_baselines(compared, results, len(compared) if several else 1)),
         several=several,
         changes=tuple(changes(rows, results, MESH_KEYS + PIPELINE_KEYS if several else ())),
@@ -270,15 +279,35 @@ def facts(results: Results) -> Facts:
         reached=tuple(_soonest(results)),
         ended=tuple(_ended(results)),
         bubble=_bubble(results),
-        out_of_memory=tuple(named(row, results) for row in results.rows if row["status"] == "oom"),
+        held={_of_model(row, results): float(row["peak_memory_bytes"]) for row in shared if split},
+        out_of_memory=tuple(_of_model(row, results) for row in results.rows if row["status"] == "oom"),
     )
+
+
+def _baseline(results: Results) -> str:
+    """`single`, or `torch_ddp, 2 workers, fp32 allreduce`."""
+    keys = dict(results.study.baseline or {})
+    first = [str(keys.pop("framework"))] if "framework" in keys else []
+    first += [workers_text(int(keys.pop("workers")))] if "workers" in keys else []
+    return ", ".join([*first, *words(keys, keys)])
 
 
 def named(row: Row, results: Results, key: str = "batch") -> str:
     """`horovod, fp16, batch 64`: what varies in this study, and the batch where its model has several."""
     several = len({other[key] for other in results.rows_of(str(row["model"]))}) > 1
-    name = results.named.get(str(row["series"]), str(row["series"]))
+    name = results.named.get(str(row["series"]), str(row["series"])).replace(_same_workers(results), "")
     return name + f", {key.replace('_', ' ')} {row[key]}" * several
+
+
+def _of_model(row: Row, results: Results) -> str:
+    return f"{row['model']}, " * (len(results.models) > 1) + named(row, results)
+
+
+@once
+def _same_workers(results: Results) -> str:
+    """`, 2 workers`, where all that may be compared have one worker or so many; else words that no name has."""
+    counts = {int(row["workers"]) for row in results.rows if row["n"] and not row["oversubscribed"]} - {1}
+    return f", {workers_text(counts.pop())}" if len(counts) == 1 else "\0"
 
 
 def _against_baselines(rows: Sequence[ConfigurationRow], results: Results, tests: int) -> Iterator[Way]:
@@ -286,7 +315,7 @@ def _against_baselines(rows: Sequence[ConfigurationRow], results: Results, tests
     lost = {str(one.row["configuration"]): one for one in attribution.attributions(results)}
     for row in rows:
         base = results.by_name[str(row["baseline"])]
-        gain, memory = over(row, base, 1 - FALSE_ALARMS / tests), row["peak_memory_bytes"]
+        gain = over(row, base, 1 - FALSE_ALARMS / tests)
         yield Way(
             str(row["model"]),
             named(row, results),
@@ -295,14 +324,13 @@ def _against_baselines(rows: Sequence[ConfigurationRow], results: Results, tests
             gain.mean,
             gain.low,
             gain.high,
-            float(memory) if known(memory) else None,
             _loss(lost.get(str(row["configuration"]))),
         )
 
 
 def _loss(of: attribution.Attribution | None) -> str:
     """`exposed communication (23 % of linear speed-up)`; empty where nothing is attributed."""
-    parts = [part for part in of.parts if part.name != "unattributed" and part.lost >= 0.01] if of else []
+    parts = [part for part in of.parts if part.name != "unattributed" and part.lost >= WORTH_A_WORD] if of else []
     if not parts:
         return ""
     most = max(parts, key=lambda part: part.lost)
@@ -404,7 +432,8 @@ def _ended(results: Results) -> Iterator[str]:
     """Where trainings have no target: whose result on the test set is best."""
     trained = trained_configurations(results)
     for model, group in trained[trained.target == ""].groupby("model", sort=False):
-        metric = next((name for name in SHOWN if group[f"test_{name}"].notna().any()), None)
+        best_first = sorted(SHOWN, key=lambda name: name in ("loss", "perplexity"))  # in the order of METRICS
+        metric = next((name for name in best_first if group[f"test_{name}"].notna().any()), None)
         if metric is None:
             continue
         ordered = group.dropna(subset=f"test_{metric}").sort_values(f"test_{metric}", ascending=not METRICS[metric][0])

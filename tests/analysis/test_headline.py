@@ -30,7 +30,7 @@ def said(folder: Path, *planted: Planted, **about: object) -> list[str]:
 def test_workers_a_two_valued_axis_and_the_fastest_of_each_model() -> None:
     ways = [Way(model, "w", 2, 1, gain, None, None) for model, gain in
             (("resnet8", 1.74), ("resnet8", 1.79), ("resnet18", 1.44), ("resnet18", 1.62))]  # fmt: skip
-    small = [Change("resnet8", "fp16 gradients", ratio, False) for ratio in (0.96, 1.04)]
+    small = [Change(f"resnet{at}", "fp16 gradients", ratio, False) for at, ratio in ((8, 0.96), (18, 1.04))]
     fastest = Fastest("resnet18", "910 images/s [879, 940]", "horovod, fp16, batch 64", 6, 8, others=1, room=0.06)
     facts = Facts("single", ways, changes=small, fastest=[fastest])
     assert headline.sentences(facts) == [
@@ -39,7 +39,7 @@ def test_workers_a_two_valued_axis_and_the_fastest_of_each_model() -> None:
         "Fastest: resnet18 910 images/s [879, 940] (horovod, fp16, batch 64; too close to call: 1 of 7 others, up to "
         "+6 %).",
     ]  # fmt: skip
-    clear = [*small, Change("resnet18", "fp16 gradients", 1.12, True)]
+    clear = [small[0], replace(small[0], ratio=1.04), Change("resnet18", "fp16 gradients", 1.12, True)]
     (_, effect, _) = headline.sentences(replace(facts, changes=clear))
     assert effect == "fp16 gradients: no clear effect (-4 to +4 %) with resnet8; +12 % with resnet18."
     four = [*ways, Way("resnet8", "w", 8, 1, 6.2, None, None)]
@@ -54,17 +54,21 @@ def test_a_few_repeats_make_no_fastest() -> None:
 
 
 def test_ways_to_use_the_same_workers_are_held_against_each_other() -> None:
-    best = Way("llama", "torch_ddp", 2, 1, 0.94, 0.74, 1.2, 10e6, "slower kernels (23 % of linear speed-up)")
-    last = Way("llama", "torch_tp", 2, 1, 0.18, 0.14, 0.23, 5e6, "exposed communication (70 % of linear speed-up)")
-    facts = Facts("single", [best, replace(last, name="torch_fsdp2", speedup=0.4), last], several=True)
+    best = Way("llama", "torch_ddp", 2, 1, 0.94, 0.74, 1.2, "slower kernels (23 % of linear speed-up)")
+    last = Way("llama", "torch_tp", 2, 1, 0.18, 0.14, 0.23, "exposed communication (70 % of linear speed-up)")
+    held = {"torch_ddp": 10e6, "torch_fsdp2": 7e6, "torch_tp": 5e6}
+    facts = Facts("single", [best, replace(last, name="torch_fsdp2", speedup=0.4), last], several=True, held=held)
     first, slowest, losses, memory = headline.sentences(facts)
     assert first.startswith("**Of 3 ways to use 2 workers the best is torch_ddp: 0.94x [0.74, 1.20] the throughput of")
     assert "no way is shown to be faster" in first and slowest == "The slowest is torch_tp: 0.18x [0.14, 0.23]."
     assert losses.startswith("torch_ddp loses most to slower kernels") and "torch_tp loses most to exposed" in losses
-    assert memory.startswith("All fit: 5.00 MB a worker (") and memory.endswith("to 10.0 MB (torch_ddp).")
+    assert memory == "All fit: 5.00 MB a worker (torch_tp) to 10.0 MB (torch_ddp)."
     faster = headline.sentences(replace(facts, ways=[replace(best, low=1.1), *facts.ways[1:]]))[0]
     assert "it is faster than single" in faster
     assert "Out of memory: torch_dp." in headline.sentences(replace(facts, out_of_memory=["torch_dp"]))
+    unsure = headline.sentences(replace(facts, ways=[replace(way, low=None, high=None) for way in facts.ways]))[0]
+    assert unsure.endswith("the throughput of single; too few repeats to tell.**") and "0.94x the" in unsure
+    assert headline.sentences(Facts(held=held)) == [f"**{memory}**"], "without a baseline it is memory that was asked"
 
 
 def test_a_target_says_what_reached_it_first_and_how_the_others_did() -> None:
@@ -89,8 +93,8 @@ def test_a_planted_study_of_workers_and_16_bits(tmp_path: Path) -> None:
 def test_a_planted_study_of_one_gpu_says_what_its_batch_brings(tmp_path: Path) -> None:
     gpu = replace(ONE, keys=(("device", "cuda"),))
     sentences = said(tmp_path, gpu, replace(gpu, batch_per_worker=128, speed=150.0), baseline=None)
-    assert sentences[0] == "**Batch 128 instead of 32: +50 %.**"
-    assert sentences[1].startswith("Fastest: resnet18 150 images/s [") and "batch 128" in sentences[1]
+    assert sentences[0].startswith("**Fastest: resnet18 150 images/s [") and "batch 128" in sentences[0]
+    assert sentences[1] == "Batch 128 instead of 32: +50 %."
 
 
 def test_a_planted_study_of_a_target(tmp_path: Path) -> None:
