@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -52,13 +53,19 @@ def test_a_study_over_hosts(hosts: str, launcher: str, request: pytest.FixtureRe
     assert record.machine_file["interface"] == "eth0"
 
 
-def test_without_a_machine_file_names_decide(network: Network) -> None:
-    sweep = Sweep(network.shared / "names", list(OVER_HOSTS.values()))
+def test_without_a_machine_file_names_decide_also_for_a_model_of_a_file(network: Network) -> None:
+    """The file lies beside the study, and no process starts there."""
+    own = [keys.replace("model: resnet8, data: synthetic", "model: 'own.py:load'") for keys in OVER_HOSTS.values()]
+    sweep = Sweep(network.shared / "names", own)
+    (sweep.folder / "beside").mkdir()
+    sweep.file = sweep.file.rename(sweep.folder / "beside" / "study.yaml")
+    shutil.copy(CHECKOUT / "examples" / "workload_package" / "sine_mlp.py", sweep.folder / "beside" / "own.py")
     code, said = sweep.run(network["h1"])
     records = sweep.records()
     assert (code, {record.status for record in records}) == (0, {"ok"}), f"{said}\n{sweep.logs()}"
     assert len(records) == len(OVER_HOSTS)
     assert {tuple(rank.host for rank in record.ranks) for record in records} == {("h1", "h2")}
+    assert {rank.data_source for record in records for rank in record.ranks} == {"sine"}
 
 
 def test_hosts_and_hostfile_win_over_the_study(network: Network) -> None:
