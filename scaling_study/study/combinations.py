@@ -12,6 +12,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from scaling_study import models
@@ -126,7 +127,8 @@ def _no_model(name: str, folders: Sequence[str]) -> str:
     """
     text, _, function = name.rpartition(":")
     if not (path := file_named(name, folders)):
-        return f"model {name}: there is no file {text} in {' or in '.join(folders)}"
+        there = [path.name for folder in folders for path in sorted(Path(folder).glob("*.py"))]
+        return f"model {name}: there is no file {text} in {' or in '.join(folders)}{nearest(text, there)}"
     try:
         source = path.read_bytes()
         defined = [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]

@@ -56,6 +56,7 @@ def test_a_file_beside_the_study_or_in_the_current_folder_is_one(planned: Planne
     ("model", "source", "said"),
     [
         ("absent.py:load", "", "there is no file absent.py in {0}/studies or in {0}/here"),
+        ("mymodel.py:load", "", "; did you mean 'my_model.py'?"),
         ("my_model.py:lod", "def load(trial, ranks): ...\n", "has no function 'lod'; did you mean 'load'?"),
         ("my_model.py:load", "\ndef load(:\n", "{0}/studies/my_model.py:2: invalid syntax"),
         ("my_model.py", "", "a model of your own is a file and a function in it, like my_model.py:load"),
