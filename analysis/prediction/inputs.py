@@ -60,7 +60,7 @@ NOT_SIMULATED = (
     "for each other, and end when peers together have their target; the simulator knows the calls of an allreduce only"
 )
 NOT_LOW_RANK = (
-    "{framework} with allreduce={wire} is not predicted: its products and factorisations take time that no step of one "
+    "{framework} with gradients={wire} is not predicted: its products and factorisations take time that no step of one "
     "worker has"
 )
 NOT_SEEN_SHARING = "how it shares its gradients is not known: "  # of a command of a user's own

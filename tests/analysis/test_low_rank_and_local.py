@@ -81,7 +81,7 @@ def test_no_table_fails_and_none_calls_it_a_precision(
     legend = communication.listing(read, "resnet18")
     assert legend and any("r (rows + columns)" in note for note in legend.notes)
     assert any("bytes of one averaging over H" in note for note in legend.notes)
-    assert any("allreduce=powersgd1 is not predicted" in wrong for wrong in inputs.targets(read, folder)[1])
+    assert any("gradients=powersgd1 is not predicted" in wrong for wrong in inputs.targets(read, folder)[1])
 
 
 def test_figures_have_lines_and_marks_for_it(whole: tuple[Path, Results]) -> None:
