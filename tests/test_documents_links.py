@@ -38,6 +38,7 @@ FILE = re.compile(
     r"/[\w./-]*\w)"
 )
 TO_BE_MADE = {"data_parallel/torch_zero1.py", "machines/NAME.yaml", "docs/reliability/faults.json"}  # by who reads on
+FORMER_WORDS = ("in rounds", "takes turns", "sentinel", "canary", "half-width", "knee", "samples a second", "tied")
 WEB = ("https://", "http://", "mailto:")
 
 
@@ -175,3 +176,12 @@ def test_pages_that_are_made_of_data_say_what_their_data_say() -> None:
     said = ledger.joined(counted)
     assert ledger.COUNTS.read_text(encoding="utf-8") == ledger.table(said), ledger.__doc__
     assert ledger.summary(said) in ledger.PAGE.read_text(encoding="utf-8")
+
+
+def test_pages_use_one_word_for_one_thing() -> None:
+    """The right column of CONTRIBUTING.md's table of words, but for those that have another meaning too."""
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Words")[2]
+    assert not [word for word in FORMER_WORDS if word not in table]
+    for page in {ROOT / "README.md", ROOT / "examples/README.md", *PAGES} - MOVED:
+        prose = re.sub(r"`[^`]*`|^> .*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        assert not re.findall(rf"\b(?:{'|'.join(FORMER_WORDS)})\b", prose), page
