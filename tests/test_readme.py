@@ -101,3 +101,17 @@ def test_make_sweep_runs_the_default_study() -> None:
     assert "make sweep\n" in README
     made = subprocess.run(["make", "-n", "sweep"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
     assert "run_sweep.py sweeps.yaml" in made
+
+
+@pytest.mark.parametrize(
+    "asked", ["eight_gpus.yaml dgx-h100", "two_hosts.yaml two-dgx-h100", "parallelism.yaml eight-dgx-h100"]
+)
+def test_the_times_of_plans_for_gpus_are_those_of_the_guide(
+    asked: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, machine = asked.split()
+    words = ["run", str(CHECKOUT / "studies" / study), "--machine", machine, "--dry-run", "--results", str(tmp_path)]
+    assert cli.main(words) == 0
+    (time,) = re.findall(r"Estimated time: about (\d h \d\d min)", capsys.readouterr().out)
+    page = (CHECKOUT / "docs/guide/gpu.md").read_text(encoding="utf-8")
+    assert time in " ".join(page.split()) and f"studies/{study} --dry-run --machine {machine}" in page
