@@ -34,7 +34,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parent.parent
 STUDY = CHECKOUT / "studies" / "one_gpu.yaml"
 RESULTS = "one-gpu"  # the study's name
-KEPT = CHECKOUT / ".cache" / "benchmarks" / "warm-on-a-gpu"  # records of the comparison in rounds (warm.py)
+KEPT = CHECKOUT / ".cache" / "benchmarks" / "warm-on-a-gpu"  # records of the interleaved comparison (warm.py)
 RESERVED = 45.0  # seconds for tables, figures and the page; of a short run a fifth of it
 STOP_SECONDS = 30.0  # for a step that is ended to end what it started
 LEAST_SECONDS = 20.0  # a step that has less is not begun: a launch takes as long
@@ -48,7 +48,7 @@ PARTS = {  # `--where` of the study, the most valuable first; `find=`: nothing i
     ),
     "cpu": ("model=gpt2_tiny,find=", "model=vit_small_dataset_tiny,find="),
 }
-LAST = ("find=max_batch", "model=vit_small_dataset", "framework=mpi_allreduce,find=")  # after the comparison in rounds
+LAST = ("find=max_batch", "model=vit_small_dataset", "framework=mpi_allreduce,find=")  # after that comparison
 LAST_ON_A_CPU = ("framework=mpi_allreduce,find=",)
 # docs/internals/claims.md: model, column of configurations.csv, unit, at least so many on one H100 or H200.
 TARGETS = (

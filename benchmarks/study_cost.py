@@ -1,7 +1,7 @@
 """A whole study with 3 launches costs at most a fifth of the published single pass, and says the same.
 
 Claimed, over the 36 published configurations of studies/distributed_dl_horovod.yaml: (1) `run_sweep.py --small`,
-3 launches in rounds, takes at most 20 % of the wall time of the published way: one whole epoch each, launch to exit;
+3 interleaved launches, takes at most 20 % of the wall time of the published way: one whole epoch each, launch to exit;
 (2) the throughput it reports is that of the epoch without its first steps: median |ratio - 1| at most 3 %.
 
 Measured: our wall time is that of run_sweep.py itself, tables and figures included, called for one repeat of every
