@@ -37,13 +37,13 @@ from scaling_study.worker.script import run
 from scaling_study.worker.with_fsdp2 import (
     CASTS_MATRICES_ONLY,
     GATHERED_IN_FP32,
+    SIXTEEN_BIT,
     SumOfParts,
     averages,
     gathered_in,
     mesh_of,
+    whole_gradients,
 )
-
-SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def join(trial: Trial) -> Ranks:
@@ -79,8 +79,10 @@ def build(trial: Trial, ranks: Ranks) -> Training:
             optimizer.zero_grad()
         return sum(losses)
 
+    whole_ones = {"gradients": whole_gradients(model.parameters(), trial.allreduce)} if trial.accumulation > 1 else {}
+
     def buckets() -> dict:  # one unit's gradients, copied together; and once more where all workers' parts are summed
-        return {"buckets": wire.largest["reduce_scatter"] + 2 * wire.largest["all_to_all"]}
+        return {"buckets": wire.largest["reduce_scatter"] + 2 * wire.largest["all_to_all"], **whole_ones}
 
     return Training(
         step, workload, optimizer, phase, wire, weights=lambda: whole(model), backend={"units": units}, held=buckets,

@@ -56,7 +56,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     model = workload.model
     unsplit = copy.deepcopy(model) if trial.trained else None  # to be evaluated by each rank for itself
     split_matrices(model, mesh["tensor"], trial.sequence_parallel, trial.loss_parallel)
-    buckets = shard(model, workload.blocks, mesh["replica"], trial.allreduce) if replicas > 1 else 0
+    kept = shard(model, workload.blocks, mesh["replica"], trial) if replicas > 1 else {"buckets": 0}
     optimizer = workload.optimizer(model.parameters())
     if part > 0:
         workload.samples_per_step, workload.tokens = 0, None  # samples count once, where the loss is told
@@ -88,21 +88,24 @@ def build(trial: Trial, ranks: Ranks) -> Training:
 
     return Training(
         step, workload, optimizer, phase, wire, weights=lambda: gathered(model), whole=whole if unsplit else None,
-        held=lambda: {"buckets": buckets},
+        held=lambda: kept,
         norm=norm_of, state=train.Distributed(model, optimizer),
     )  # fmt: skip
 
 
-def shard(model: nn.Module, blocks: tuple[type[nn.Module], ...], mesh: DeviceMesh, allreduce: str) -> int:
+def shard(model: nn.Module, blocks: tuple[type[nn.Module], ...], mesh: DeviceMesh, trial: Trial) -> dict[str, int]:
     """Shard what this worker holds over the replicas, block by block and then what is left, inner before outer.
 
-    Bytes of the largest such unit as it travels: its gradients are copied together.
+    Bytes of gradients: of the largest such unit, which are copied together; and of all while those of several
+    micro-batches add up, which are whole until the last.
     """
     units = [module for module in reversed([*model.modules()]) if module is model or isinstance(module, blocks)]
     *sizes, everything = (sum(own(p).nbytes for p in unit.parameters()) for unit in units)
     for unit in units:
-        fully_shard(unit, mesh=mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=SIXTEEN_BIT.get(allreduce)))
-    return max(*sizes, everything - sum(sizes)) // (2 if allreduce in SIXTEEN_BIT else 1)
+        fully_shard(unit, mesh=mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=SIXTEEN_BIT.get(trial.allreduce)))
+    smaller = 2 if trial.allreduce in SIXTEEN_BIT else 1
+    whole = {"gradients": everything // smaller} if trial.accumulation > 1 else {}
+    return {"buckets": max(*sizes, everything - sum(sizes)) // smaller, **whole}
 
 
 def gathered(model: nn.Module) -> dict[str, torch.Tensor]:

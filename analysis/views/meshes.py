@@ -160,8 +160,9 @@ def _notes(asked: Question, shown: int, all_of_them: int) -> Iterator[str]:
     )
     yield (
         "By closed forms (docs/internals/closed-forms.md), nothing was run. Checkpoint: the fastest that fits, else "
-        "the one that keeps least. Activations: with scores. Other: 16-bit copies, gathered weights, and the process. "
-        "Most sequences: of one part, that fit. Sent GB: by a worker in a step."
+        "the one that keeps least. State: gradients of shards are whole until the last part. Activations: with scores. "
+        "Other: 16-bit copies, gathered weights, and the process. Most sequences: of one part, that fit. Sent GB: by a "
+        "worker in a step."
     )
     if asked.network:
         rate = f"matrix products at {percent(asked.utilisation)} of {asked.tflops:,.0f} TFLOP/s, nothing else computed"

@@ -265,7 +265,7 @@ def of_stages(shape: Decoder, mesh: Mesh, work: Work) -> Iterator[Traffic]:
         return
     sends = 2 * mesh.virtual_stages - (mesh.stages == 2)  # of two, each is at one end of the model
     held = work.tokens / mesh.context * shape.width / (mesh.tensor if mesh.sequence_parallel else 1)
-    yield Traffic("stages", "send", sends * held * work.element, 2)
+    yield Traffic("stages", "send", sends * held * work.own, 2)  # what stages hand on is not rounded
     if shape.tied:
         yield Traffic("stages", "allreduce", shape.of_vocabulary / mesh.tensor / mesh.shards * work.own, mesh.stages)
 
@@ -298,7 +298,7 @@ def low_rank(shape: Decoder, mesh: Mesh, rank: int) -> float:
 
 # Bytes that a worker holds at its fullest.
 #
-#     state          weights, gradients and optimiser, by shards (Rajbhandari et al.); of a stage gradients are whole
+#     state          weights, gradients and optimiser, by shards (Rajbhandari et al.); gradients of several parts whole
 #     copies         16-bit copies of matrices, made by autocast and kept for backward; FSDP2 gathers in 16 bits
 #     gathered       of FSDP2: what is outside of the layers, a layer that computes, the next one, one's gradients
 #     exchange       PowerSGD's errors and one factor; weights of the last exchange, the outer optimiser's momentum
@@ -355,7 +355,7 @@ def _held(shape: Decoder, mesh: Mesh, work: Work, share: float, scores: bool) ->
         activations += one * kept_elements(shape, mesh, "none")
     held = {
         "parameters": state,
-        "gradients": work.on_the_wire * here.elements if shards > 1 and mesh.stages > 1 else state,
+        "gradients": work.on_the_wire * here.elements if shards > 1 and parts > 1 else state,
         "optimizer": work.optimizer_states * state,
         "copies": element * here.matrices if element < own and shards == 1 else 0.0,
         "gathered": 0.0,

@@ -106,6 +106,7 @@ CASES = [
     Case("torch_fsdp2", {"workers": 4, "shard_group": 2},
          {"all_gather": 8 * (2 * P - OUTSIDE), "reduce_scatter": 8 * P, "allreduce": 4 * P},
          {"parameters": 4 * P, "gradients": 4 * P}),
+    Case("torch_fsdp2", {"model": "llama_tiny", "accumulation": 2}),
     Case("torch_fsdp2", {"precision": "bf16", "allreduce": "bf16", "accumulation": 2, "tuned_for": "memory"},
          {"all_gather": 4 * (2 * (P - VECTORS) + 4 * VECTORS), "reduce_scatter": 2 * P}),
     Case("lightning_ddp", {}, {"allreduce": 8 * P}, {"buckets": 0}),
@@ -144,6 +145,7 @@ CASES = [
     Case("torch_pipeline", {"model": "iformer_tiny", "schedule": "zbv_zero_bubble"}),
     Case("torch_pipeline", {"schedule": "1f1b", "workers": 4, "replicas": 2, "allreduce": "fp16"}),
     Case("torch_pipeline", {"model": "llama_tiny", "schedule": "1f1b", "workers": 4, "tensor_parallel": 2}),
+    Case("torch_pipeline", {"model": "llama_tiny", "precision": "bf16"}),  # what stages hand on is not rounded
     Case("torch_pipeline", {"model": "llama_tiny", "schedule": "1f1b", "workers": 4, "replicas": 2, "shard_group": 2}),
     Case("torch_pipeline", {"model": "albert_tiny", "workers": 4, "replicas": 2, "shard_group": 2}),  # in shards too
     Case("naive_model_parallel"),
@@ -235,8 +237,9 @@ def test_a_llama_hands_over_and_holds_what_its_closed_forms_say(case: Case, judg
     assert {kind: max(rank.communication_bytes.get(kind, 0) for rank in ranks) for kind in kinds} == moved
     held = meshes.memory(meshes.SHAPES[gate.model], *known)
     assert max(rank.memory["parameters"] for rank in ranks) == held["parameters"]
-    if gate.shard_group:
+    if known[0].shards > 1:
         assert max(rank.memory["gradients"] for rank in ranks) == held["gradients"]
+    if gate.shard_group:
         assert max(rank.memory["gathered"] + rank.memory["buckets"] for rank in ranks) == held["gathered"]
 
 

@@ -125,6 +125,12 @@ def test_shards_divide_the_state(mesh: Mesh) -> None:
     assert state(Mesh(replicas=4)) == 4 * P and state(mesh) == P
 
 
+def test_gradients_of_shards_are_whole_while_those_of_several_parts_add_up() -> None:
+    assert memory(TINY, Mesh(shards=4), IN_FULL)["gradients"] == P / 4
+    assert memory(TINY, Mesh(shards=4), replace(IN_FULL, accumulation=2))["gradients"] == P
+    assert memory(TINY, Mesh(replicas=4), replace(IN_FULL, accumulation=2))["gradients"] == P
+
+
 def test_tensor_parallelism_divides_matrices_but_not_norms() -> None:
     norms = 5 * 64 * 8
     assert state(Mesh(tensor=4)) == pytest.approx(4 * (norms + (P - norms) / 4))
