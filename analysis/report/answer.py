@@ -17,7 +17,7 @@ from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
 from analysis.published import references
 from analysis.report import headline, page, trust
-from analysis.report.page import Card, Cards, Material, Part, Picture, Section, Text, folded, of_rows
+from analysis.report.page import Bullets, Card, Cards, Material, Part, Picture, Section, Text, folded, of_rows
 from analysis.statistics import ranking
 from analysis.statistics.knee import SHARE
 from analysis.text import first_of, number, two_figure_percentage
@@ -46,14 +46,20 @@ def section(material: Material) -> Section:
     if results.nothing_yet or results.configurations.empty:
         why = results.nothing_yet or "only the network was probed"
         return Section("answer", title, f"There is none: {why}.", ())
-    lead = material.text("the answer", lambda: " ".join(headline.sentences(headline.facts(results))))
+    none = [f"There is none: {NOTHING_COMPARABLE}."]
+    lead, *others = material.salvage.or_else(
+        "the answer",
+        lambda: headline.sentences(headline.facts(results)) or none,
+        lambda why: [page.lost("the answer", why).text],
+    )
     shown = picture(material)
-    parts = [
+    parts: list[Part] = [
+        *([Bullets(tuple(others))] if others else []),
         *material.parts("the warnings in a line", lambda: [trusted(material.findings, results)]),
         *([shown] if shown else []),
         *_numbers(material),
     ]
-    return Section("answer", title, lead or f"There is none: {NOTHING_COMPARABLE}.", tuple(parts))
+    return Section("answer", title, lead, tuple(parts))
 
 
 def picture(material: Material) -> Picture | None:

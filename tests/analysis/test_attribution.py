@@ -197,11 +197,14 @@ def test_a_failed_repeat_says_nothing(tmp_path: Path) -> None:
 POSITIVE = st.floats(0.001, 1.0)
 
 
+NO_PARTS = dict.fromkeys(("tensor_parallel", "shard_group"))  # of a stage
+
+
 @st.composite
 def a_configuration(draw: st.DrawFn, framework: str, workers: int) -> MeasuredSteps:
     repeats = draw(st.integers(1, 4))
     shares = np.array([[draw(POSITIVE) for _ in PHASES] for _ in range(repeats)])
-    row = {"framework": framework, "workers": workers, "zero_stage": None, "configuration": framework,
+    row = {"framework": framework, "workers": workers, "zero_stage": None, **NO_PARTS, "configuration": framework,
            "global_batch": 32 * workers, "batch_per_worker": 32, "accumulation": 1, "micro_batches": None,
            "buffers": "local", "buffers_bytes": 0}  # fmt: skip
     lags = np.array([draw(st.floats(0, 0.3)) for _ in range(repeats)]) if workers > 1 else np.zeros(repeats)
@@ -230,7 +233,8 @@ def test_parts_add_up_to_what_was_lost(base: MeasuredSteps, ours: MeasuredSteps,
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     rng = np.random.default_rng(5)
     truth, hits = 0.02 / 0.12, 0
-    row = {"framework": "horovod", "workers": 2, "zero_stage": None, "configuration": "x", "global_batch": 64,
+    row = {"framework": "horovod", "workers": 2, **NO_PARTS, "zero_stage": None,
+           "configuration": "x", "global_batch": 64,
            "batch_per_worker": 32, "accumulation": 1, "micro_batches": None,
            "buffers": "local", "buffers_bytes": 0}  # fmt: skip
     parts = np.array([0.002, 0.030, 0.060, 0.0, 0.0, 0.0, 0.005, 0.003])
