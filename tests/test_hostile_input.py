@@ -36,7 +36,7 @@ from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study
 from scaling_study.study.study import KEYS, Measure
-from scaling_study.trial import Trial
+from scaling_study.trial import RENAMED, Trial
 
 SHIPPED = sorted([CHECKOUT / "sweeps.yaml", *(CHECKOUT / "studies").glob("*.yaml")])
 STUDIES = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in SHIPPED]
@@ -80,6 +80,7 @@ words = st.sampled_from(
     [
         *KEYS,
         *Measure.model_fields,
+        *RENAMED.values(),
         *FRAMEWORKS,
         *MODELS,
         "matrix",
