@@ -334,7 +334,7 @@ def draw(results: Results) -> Figure | None:
     footnote = (
         "Lines: the fastest matrix product and the fastest copy that any run of the study measured on such a device. "
         "Model FLOPs: 3 x forward. Intensity: by the bytes that operators read and wrote, or an estimate of them. "
-        "A point for each batch size."
+        "A point for each configuration."
     )
     if any((used.share or 0.0) > 1.0 for used in every):
         footnote += " Points above the roof: training exceeded the microbenchmark."

@@ -77,6 +77,7 @@ def test_points_and_bars_are_the_numbers(tmp_path: Path) -> None:
 
 def test_two_batch_sizes_are_no_line_and_the_fastest_stands_on_top(tmp_path: Path) -> None:
     speeds = {("single", 32): 100.0, ("single", 64): 90.0, ("torch_ddp", 32): 150.0, ("torch_ddp", 64): 160.0}
+    speeds[("horovod", 64)] = 120.0
     planted = [Planted(name, batch_per_worker=batch, speed=speed) for (name, batch), speed in speeds.items()]
     done = results.read(plant(tmp_path, planted))
     (axis,) = Figures(done)["throughput"].axes
@@ -85,20 +86,18 @@ def test_two_batch_sizes_are_no_line_and_the_fastest_stands_on_top(tmp_path: Pat
     bars = [list(line.get_xdata()) for line in axis.lines if len(line.get_xdata()) == 2]
     assert bars == [pytest.approx(ends) for ends in ordered[["interval_low", "interval_high"]].to_numpy().tolist()]
     assert list(rows_of(axis)) == [
-        "torch_ddp, 1 worker, batch 32", "single, batch 32", "torch_ddp, 1 worker, batch 64", "single, batch 64",
+        "torch_ddp, 1 worker, batch 32", "single, batch 32",
+        "torch_ddp, 1 worker, batch 64", "horovod, 1 worker, batch 64", "single, batch 64",
     ]  # fmt: skip
+    assert "frameworks" not in Figures(done), "it would show the same rows again"
     assert "Colour" not in shown(Figures(done)["throughput"]), "all have one worker"
-
-
-def test_where_every_configuration_has_a_row_frameworks_are_not_drawn_twice() -> None:
-    assert "frameworks" not in drawn("twelve points") and "frameworks" in drawn("ten frameworks")
 
 
 def test_a_framework_of_which_nothing_was_measured_is_named_and_has_no_panel(tmp_path: Path) -> None:
     names = ("single", "torch_ddp", "torch_fsdp2")
     made = [
         Planted(name, "resnet8", batch, 2 if name != "single" else 1, wire, 100.0, keys=(("seed", seed),))
-        for name, batch, seed in itertools.product(names, (8, 16, 32), range(5))
+        for name, batch, seed in itertools.product(names, (8, 16, 32), range(3))
         for wire in (("fp32", "fp16") if name != "single" else ("none",))
     ]
     sharded = [one for one in made if one.framework == "torch_fsdp2"]

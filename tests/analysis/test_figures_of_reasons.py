@@ -117,17 +117,6 @@ def test_points_stand_under_the_measured_roof() -> None:
     assert np.array(points) == pytest.approx(np.array(sorted(known)))
 
 
-# --- memory ---
-
-
-def test_a_line_is_fitted_to_three_sizes_or_more(tmp_path: Path) -> None:
-    figure = planted("out of memory")[1]["frontier"]
-    assert all(
-        any(len(line.get_xdata()) == 60 for line in axis.lines) for axis in figure.axes if axis.get_title("left")
-    )
-    assert "frontier" not in planted("data parallel")[1], "two sizes, and none was out of memory"
-
-
 # --- cost against time ---
 
 

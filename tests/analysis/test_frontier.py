@@ -51,6 +51,16 @@ def test_the_bracket_is_what_fitted_and_what_did_not(tmp_path: Path) -> None:
     assert "single: oom at 128; oom (implied) at 256" in shown(drawn_by(memory.draw, read))
 
 
+def test_a_line_is_drawn_through_three_sizes_or_more_and_two_are_no_figure(tmp_path: Path) -> None:
+    assert drawn_by(memory.draw, results.read(plant(tmp_path / "two", sizes(32, 64)))) is None
+    figure = drawn_by(memory.draw, results.read(plant(tmp_path / "three", sizes(32, 64, 128))))
+    assert figure is not None and "Lines: fixed + per sample x batch" in shown(figure)
+    assert [line for line in figure.axes[0].lines if len(line.get_xdata()) == 60]
+    bracket = drawn_by(memory.draw, results.read(plant(tmp_path / "out", [*sizes(32, 64), out(128)])))
+    assert bracket is not None and "Lines" not in shown(bracket)
+    assert not [line for line in bracket.axes[0].lines if len(line.get_xdata()) == 60]
+
+
 def test_an_unlucky_smaller_batch_is_no_frontier(tmp_path: Path) -> None:
     made = only(tmp_path, [*sizes(32, 128), out(64)])
     assert made.out == (64,) and made.smallest_out is None
