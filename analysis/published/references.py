@@ -391,7 +391,7 @@ def listing(results: Results) -> Listing | None:
         *(f"{source}{_in_brackets(doubts)}." for source, doubts in _sources(pair.reference for pair in shown).items()),
     ]
     if more := sum(map(len, every)) - len(shown):
-        lines.append(f"{more} more are in references.csv. The last of a configuration is the fastest published.")
+        lines.append(f"{more} more are not shown. The last of a configuration is the fastest published.")
     return notes.study_listing(results, TITLE, [_cells(pair, results) for pair in shown], lines)
 
 

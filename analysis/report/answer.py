@@ -20,7 +20,7 @@ from analysis.report import headline, page, trust
 from analysis.report.page import Bullets, Card, Cards, Material, Part, Picture, Section, Text, folded, of_rows
 from analysis.statistics import ranking
 from analysis.statistics.knee import SHARE
-from analysis.text import first_of, number, two_figure_percentage
+from analysis.text import first_of, number, two_figure_percentage, with_interval
 from analysis.views import cost, roofline
 from analysis.views.scaling import knees
 from analysis.views.target import BEST, TIED, trained_configurations
@@ -32,10 +32,11 @@ MOST_ALIKE = 4  # names under an answer; the rest are counted
 MOST_TITLES = 4  # of findings, before the next section
 MOST_CARDS = 4  # models with cards of their own; more are rows of a table
 HEADER = ("model", "", "value", "95 % interval", "configuration", "too close to call", "note")
+CHANGES = "One change at a time"
 CLOSE = (
-    "Too close to call: the 95 % interval of the ratio, corrected for all configurations, holds 1; in brackets by how "
-    "much one could be better at most. The highest of many means is partly chance. Overlapping intervals of single "
-    "configurations decide nothing."
+    "Too close to call: the 95 % interval of the ratio, corrected for all configurations, holds 1; in brackets that "
+    "ratio, and by how much one could be better at most. The highest of many means is partly chance. Overlapping "
+    "intervals of single configurations decide nothing."
 )
 Row = Mapping[Any, Any]
 
@@ -58,6 +59,7 @@ def section(material: Material) -> Section:
         *material.parts("the warnings in a line", lambda: [trusted(material.findings, results)]),
         *([shown] if shown else []),
         *_numbers(material),
+        *material.parts("what single changes bring", lambda: _changes(results)),
     ]
     return Section("answer", title, lead, tuple(parts))
 
@@ -98,6 +100,23 @@ def _numbers(material: Material) -> list[Part]:
         shown = [of_rows("Answers, model by model", HEADER, rows, file="answers.csv")] if rows else []
     close = [Text(CLOSE)] if any(card.alike for cards in answers.values() for card in cards) else []
     return [*lost, *folded("In numbers: fastest, cheapest, most efficient", [*shown, *close] if shown else [])]
+
+
+def _changes(results: Results) -> list[Part]:
+    """A row for each pair that differs in one key alone."""
+    rows = [
+        (
+            change.what,
+            change.model,
+            change.name,
+            with_interval(change.ratio, change.low, change.high, "{:.2f}".format),
+            "clear" if change.clear else "no clear effect",
+        )
+        for change in headline.facts(results).changes
+    ]
+    note = "Ratio of throughputs, all else equal [95 %, corrected for all rows]. Clear: the interval leaves out 1."
+    grid = of_rows(CHANGES, ("change", "model", "configuration", "ratio", "effect"), rows, (note,), "changes.csv")
+    return folded(CHANGES, [grid] if rows else [], full=True)
 
 
 def cards_of(results: Results, model: str) -> tuple[Card, ...]:
@@ -221,7 +240,11 @@ def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable
     kinds = [ranking.kind_of(row["verdict"], row["ratio"], row["ratio_high"]) for row in others]
     close = [row for row, kind in zip(others, kinds, strict=True) if kind == ranking.CLOSE]
     better = ranking.WORDS[by][1]
-    alike = [f"{name_of(row)} (up to {two_figure_percentage(row['ratio_high'] - 1)} % {better})" for row in close]
+    alike = [
+        f"{name_of(row)} ({with_interval(row['ratio'], row['ratio_low'], row['ratio_high'], '{:.2f}'.format)}, "
+        f"up to {two_figure_percentage(row['ratio_high'] - 1)} % {better})"
+        for row in close
+    ]
     lone, probably = len(top["without_interval"]), kinds.count(ranking.PROBABLY)
     low, high = (text_of(top[f"value_{end}"]) if known(top[f"value_{end}"]) else "" for end in ("low", "high"))
     if by == "samples_per_worker_second":  # the more samples, the less they cost

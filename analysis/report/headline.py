@@ -65,13 +65,16 @@ class Way:
 
 @dataclass(frozen=True)
 class Change:
-    """One key at another value, all else equal: the ratio of throughputs. `clear`: more than chance (95 %, corrected
-    for all changes of the study)."""
+    """One key at another value, all else equal: the ratio of throughputs. `clear`: more than chance, by the interval
+    (95 %, corrected for all changes of the study)."""
 
     model: str
     what: str
     ratio: float
     clear: bool
+    name: str = ""
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -349,11 +352,15 @@ def changes(rows: Sequence[ConfigurationRow], results: Results, but: Sequence[st
     both = [(row, other) for row, other, _ in pairs]
     shared = [configurations.p_value(row, other) for row, other in both]
     p_values = [p if own is None else own for p, own in zip(sure.p_values(both), shared, strict=True)]
-    clear, _ = steps(p_values, FALSE_ALARMS)
+    clear, tests = steps(p_values, FALSE_ALARMS)
+    halves = sure.half_widths(both, 1 - FALSE_ALARMS / tests)
     order = {model: at for at, model in enumerate(results.models)}
     for at in sorted(range(len(pairs)), key=lambda at: order[str(pairs[at][0]["model"])]):
         row, other, what = pairs[at]
-        yield Change(str(row["model"]), what, over(row, other).mean, bool(clear[at]))
+        ratio, within = over(row, other).mean, configurations.launches_ratio(row, other, 1 - FALSE_ALARMS / tests[at])
+        apart = ratio * math.exp(-halves[at]), ratio * math.exp(halves[at])
+        low, high = (within.low, within.high) if within else apart
+        yield Change(str(row["model"]), what, ratio, bool(clear[at]), named(row, results), low, high)
 
 
 def _pairs(rows: Sequence[ConfigurationRow], key: str) -> Iterator[tuple[ConfigurationRow, ConfigurationRow, str]]:

@@ -130,7 +130,7 @@ def _warnings(findings: list[Finding], results: Results) -> Iterator[Part]:
     for finding in (finding for finding in findings if finding.severity != NOTE):
         yield from _warning(finding, names)
     titles = "; ".join(dict.fromkeys(finding.title for finding in notes))
-    yield from folded(f"To be known: {titles}", (part for finding in notes for part in _warning(finding, names)))
+    yield from folded(f"Info: {titles}", (part for finding in notes for part in _warning(finding, names)))
 
 
 def _warning(finding: Finding, names: dict[str, str]) -> Iterator[Part]:

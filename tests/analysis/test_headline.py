@@ -88,6 +88,8 @@ def test_a_planted_study_of_workers_and_16_bits(tmp_path: Path) -> None:
                      others[-1])  # fmt: skip
     gained = said(tmp_path / "gained", ONE, TWO, replace(HALF, speed=210.0))
     assert "fp16 gradients: +20 %." in gained
+    (change,) = headline.facts(results.read(tmp_path / "gained")).changes
+    assert change.clear and 1 < change.low < change.ratio < change.high and change.name == "horovod, fp16"
 
 
 def test_a_planted_study_of_one_gpu_says_what_its_batch_brings(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_the_answer_names_the_fastest_with_its_interval_and_what_may_be_as_fast(
     assert fastest.label == "fastest" and fastest.name.startswith("horovod, fp")
     assert fastest.value == "180 images/s"
     assert re.fullmatch(r"95 %: 1[78]\d(\.\d+)? to 18\d(\.\d+)?, 3 repeats", fastest.interval)
-    assert len(fastest.alike) == 1 and re.fullmatch(r"horovod, .* \(up to \S+ % faster\)", fastest.alike[0])
+    assert len(fastest.alike) == 1 and re.fullmatch(r"horovod, .* \(\S+ \[.*\], up to \S+ % faster\)", fastest.alike[0])
     assert cheapest.name == "single, batch 32" and cheapest.value == "2.78 worker-hours" and not cheapest.alike
     assert not cheapest.note and efficient.value == "90 %" and efficient.alike
     assert not re.search(r"\btied\b", text_of(report))
