@@ -114,7 +114,7 @@ class Run:
         totals = self.totals()
         numbered = ((n, p) for n in range(1, max(totals.values(), default=0) + 1) for p in self.plan.shuffled(n))
         more = [p.at(n) for n, p in numbered if p.measure.repeats < n <= totals[p.trial.configuration]]
-        expects(more)
+        expects(more := [planned for planned in more if self.wanted(planned.trial)])
         yield from more
 
     def totals(self) -> dict[str, int]:

@@ -167,6 +167,11 @@ def test_how_many_more_is_decided_once_from_the_spread_of_the_planned_ones(plan_
     job = sweep.Run(plan, tmp_path)
     plant(job, plan, *step_seconds)
     assert job.totals() == {plan.configurations[0].trial.configuration: total}
+    every = [planned.trial.repeat for planned in job.trials()]
+    assert every == list(range(1, total + 1))
+    first = sweep.Run(plan, tmp_path, where={"repeat": 1})  # as bench asks for its first launch, of a second start too
+    first.records = job.records
+    assert [planned.trial.repeat for planned in first.trials()] == [1]
     plant(job, plan, *step_seconds, 0.5, 0.1)  # what comes later does not change the decision
     assert job.totals() == {plan.configurations[0].trial.configuration: total}
 

@@ -28,6 +28,7 @@ from analysis.frames.configurations import known
 from analysis.frames.measured import PHASES
 from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow
+from analysis.frames.study import workers_text
 from analysis.statistics import knee, scaling_laws
 from analysis.statistics.knee import Extrapolation
 from analysis.statistics.scaling_laws import Declined
@@ -303,7 +304,8 @@ def last_worker(seen: Seen) -> Found:
         raise NotKnown(compared.why)
     found, added = knee.knee(Extrapolation(compared)), knee.returns(family)[-1]
     most = f"more than {found.looked}" if (found.high or 0) >= found.looked else str(found.high)
-    text = f"after {found.text}" if many else f"after {found.low} to {most} workers"
+    workers = workers_text(found.low or 1) if str(found.low) == most else f"{found.low} to {most} workers"
+    text = f"after {found.text}" if many else f"after {workers}"
     if (found.low or 0) >= found.looked:
         text = f"after none of up to {found.looked} workers"
     gave = bounded(Interval(added.share, added.low, added.high, FEWEST_REPEATS))

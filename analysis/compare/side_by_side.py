@@ -152,7 +152,7 @@ class SideBySide:
         if shares:
             yield f"The observer took {', '.join(shares)}."
         if any(not configurations.launches_names(each.row) for each in self.sides):
-            yield "Measured in launches that alternate, not in turns within a launch."
+            yield "Not interleaved: measured in separate launches that alternate."
 
     def lines(self, margin: float) -> Iterator[str]:
         """For a terminal."""

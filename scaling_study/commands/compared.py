@@ -166,7 +166,7 @@ def digits(candidates: Sequence[Candidate]) -> str:
 
 
 def announce(console: Console, candidates: Sequence[Candidate], folder: Path, often: str = "") -> None:
-    """Print what will be started, how often, for how long, and where. `often`: in words, where it is not in turns."""
+    """Print what will be started, how often, for how long, and where. `often`: in words, where not interleaved."""
     for each in candidates:
         console.print(f"[bold]{each.label}[/]  {escape(each.text)}")
     look = f"once for a test run ({LOOK_STEPS} steps, at most {progress.clock(LOOK_SECONDS)})"
@@ -303,7 +303,7 @@ def shared_files(looks: Mapping[str, Look]) -> Iterator[str]:
             yield f"{' and '.join(labels)} write the same file, {name}; {{run_dir}} is a fresh folder for each start"
 
 
-# --- in turns ---
+# --- interleaved ---
 
 
 def in_turns(
@@ -341,7 +341,7 @@ def in_turns(
 
 
 def why_apart(looks: Mapping[str, Look]) -> dict[str, str]:
-    """Label -> why a command cannot take turns with others."""
+    """Label -> why a command cannot be interleaved with others."""
     cores = this_machine().cores
     crowd = {name: f"its {each.processes} processes are more than {cores} cores" for name, each in looks.items()}
     why = {name: each.apart or crowd[name] * (each.processes > cores) for name, each in looks.items()}

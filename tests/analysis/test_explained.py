@@ -150,6 +150,9 @@ def test_the_last_worker_that_pays_lies_in_its_interval(
     plant(tmp_path / "b", measured, baseline=BASELINE, machine={**ROOM, "cores": 2})
     text, evidence, _ = answer(explained.read(tmp_path / "b"), PAYS)
     assert text == "after none of up to 2 workers" and "this host has room" in evidence
+    lost = [command(count, speed=100.0 / count, noise=0.002) for count in (1, 2)]
+    plant(tmp_path / "lost", lost, baseline=BASELINE, machine=ROOM)
+    assert answer(explained.read(tmp_path / "lost"), PAYS)[0] == "after 1 worker"
     four = [command(count, speed=rate(count), noise=0.002) for count in (1, 2, 4, 8)]
     plant(tmp_path / "c", four, baseline=BASELINE, machine=ROOM)
     narrow = answer(explained.read(tmp_path / "c"), PAYS)[2]
