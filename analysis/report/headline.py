@@ -297,9 +297,15 @@ def _baseline(results: Results) -> str:
 
 def named(row: Row, results: Results, key: str = "batch") -> str:
     """`horovod, fp16, batch 64`: what varies in this study, and the batch where its model has several."""
-    several = len({other[key] for other in results.rows_of(str(row["model"]))}) > 1
+    several = str(row["model"]) in _of_several(results, key)
     name = results.named.get(str(row["series"]), str(row["series"])).replace(_same_workers(results), "")
     return name + f", {key.replace('_', ' ')} {row[key]}" * several
+
+
+@once
+def _of_several(results: Results, key: str) -> set[str]:
+    """The models with several values of this key."""
+    return {model for model in results.models if len({row[key] for row in results.rows_of(model)}) > 1}
 
 
 def _of_model(row: Row, results: Results) -> str:
