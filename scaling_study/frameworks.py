@@ -122,7 +122,7 @@ TENSOR_AXES: Axes = {
     **{"tensor_parallel": (), "sequence_parallel": (True, False), "loss_parallel": (True, False), "replicas": ()},
 }
 # Workers that share every sequence, of decoders.
-NOT_OF_PARTS = dict.fromkeys(COMPILED, "collectives within attention were not tried with torch.compile")
+NOT_OF_PARTS = dict.fromkeys(COMPILED, "around the collectives of attention torch.compile was tried on CPUs alone")
 CONTEXT_AXES: Axes = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in NOT_OF_PARTS},
     "model": DECODERS,

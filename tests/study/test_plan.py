@@ -496,7 +496,7 @@ def test_accelerate_is_a_launcher_of_one_host_where_it_is_installed(plan_of, mac
     ("framework", "key", "why"),
     [
         ("torch_tp", "compile: true", "'compile': of matrices in parts (DTensor) torch 2.15 compiles the forward"),
-        ("torch_context", "compile: true", "'compile': collectives within attention were not tried with torch.compile"),
+        ("torch_context", "compile: true", "'compile': around the collectives of attention torch.compile was"),
         ("torch_pipeline", "checkpoint: block", "'checkpoint': nothing in a stage is computed twice"),
     ],
 )
