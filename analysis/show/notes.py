@@ -41,7 +41,7 @@ def under_speedup(results: Results, model: str) -> list[str]:
 
 
 def how_it_differs(rows: pd.DataFrame) -> list[str]:
-    """One sentence where peers that step by rounds stand beside workers that step together; else none. `rows`: those
+    """One note where peers that step by rounds stand beside workers that step together; else none. `rows`: those
     of results.configurations that a table shows."""
     by_rounds = rows.framework.map(of_peers).astype(bool)
     if not by_rounds.any():  # as in most studies, and a frame of all columns costs
@@ -53,16 +53,15 @@ def how_it_differs(rows: pd.DataFrame) -> list[str]:
         return []
     names = ", ".join(dict.fromkeys(peers.framework))
     achieved, blocked = peers.achieved_over_target.dropna(), peers.matchmaking_blocked_seconds.dropna()
-    read = f" ({_span(achieved, '.2f')} of that on average were read)" if len(achieved) else ""
-    kept = f", of which {_span(blocked, '.2g')} s blocked it here" if len(blocked) else ""
+    read = f" ({_span(achieved, '.2f')} times as many were read)" if len(achieved) else ""
+    kept = f"; {_span(blocked, '.2g')} s blocked a round here" if len(blocked) else ""
     looked = peers.matchmaking_seconds.fillna(MATCHMAKING_SECONDS)
     theirs = dict.fromkeys(others.framework)
     whose = " and ".join(theirs) if len(theirs) < 3 else "the others"
     return [
-        f"How {names} differs: its step is a round, which waits until peers together have "
-        f"{_span(peers.global_batch, ',.0f')} samples{read} and in which they look for each other for about "
-        f"{_span(looked, 'g')} s{kept}, hidden only while batches compute; a step of {whose} is "
-        f"{_span(others.batch_per_worker, ',.0f')} samples a worker."
+        f"{names}: a step is a round, which ends once peers together have {_span(peers.global_batch, ',.0f')} "
+        f"samples{read}. Meanwhile peers look for each other for about {_span(looked, 'g')} s{kept}. It is hidden "
+        f"only while batches compute. A step of {whose} has {_span(others.batch_per_worker, ',.0f')} samples a worker."
     ]
 
 

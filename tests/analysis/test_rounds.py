@@ -112,7 +112,7 @@ def test_without_peers_there_is_no_table_and_no_sentence(tmp_path: Path) -> None
 def test_how_it_differs_is_one_sentence_with_this_studys_figures(tmp_path: Path) -> None:
     made = read(tmp_path, Peers())
     (said,) = notes.how_it_differs(made.configurations)
-    assert "512 samples (1.06 of that" in said and "about 2 s, of which 0.5 s blocked it here" in said
+    assert "512 samples (1.06 times as many were read)" in said and "about 2 s; 0.5 s blocked a round here" in said
     assert not notes.how_it_differs(made.configurations[made.configurations.framework == "hivemind"])
     under = [throughput.listing(made, "resnet18").notes, speedup.listing(made, "resnet18").notes]
     under += [
@@ -212,7 +212,7 @@ def test_what_steps_otherwise_is_not_asked_whether_it_is_sooner(tmp_path: Path) 
     pairs = same_training.table(made)
     assert set(pairs.configuration) | set(pairs.reference) == {one.configuration for one in every}
     for shown in (target_table.listing(made), same_training.listing(made), training.resources_listing(made)):
-        assert sum(note.startswith("How hivemind differs") for note in shown.notes) == 1, shown.title
+        assert sum(note.startswith("hivemind: a step is a round") for note in shown.notes) == 1, shown.title
     text = layout.markdown(target_table.listing(made))
     assert "delayed, batch 512 §" in text and "- § not comparable with synchronous training" in text
 
