@@ -216,10 +216,12 @@ def _part(part: Part, full: bool, named: bool) -> Iterator[str]:
             yield from (*(f"- [{harmless(path)}](<./{quote(path)}>)" for path in part.paths), "")
         case Code():
             yield from ("```", *part.text.replace("```", "'''").splitlines(), "```", "")
-        case Fold() if full or not part.full:
-            summary = harmless(part.summary.replace("**", "").replace("`", ""))
-            yield from (f"<details><summary>{summary}</summary>", "", *_parts(part.parts, full, folded=True))
-            yield from ("</details>", "")
+        case Fold():  # of one that `full` alone has, the pictures stay
+            shown = [each for each in part.parts if full or not part.full or isinstance(each, Picture)]
+            if shown:
+                summary = harmless(part.summary.replace("**", "").replace("`", ""))
+                yield from (f"<details><summary>{summary}</summary>", "", *_parts(shown, full, folded=True))
+                yield from ("</details>", "")
 
 
 def _card(card: Card) -> str:
