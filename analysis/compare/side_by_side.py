@@ -50,8 +50,7 @@ def sentence(b: str, a: str, ratio: Interval, margin: float, is_unlike: bool = F
     low, high = ratio.low, ratio.high
     if low is None or high is None:
         return f"{b} over {a}: {ratio.mean:.2f}x; {ratio.n} launches say nothing of how sure that is."
-    digits = 2 if high - low > NARROW else 3
-    said = f"{ratio.mean:.{digits}f}x [{low:.{digits}f}, {high:.{digits}f}]"
+    said = figures(ratio.mean, low, high)
     if not low <= 1 <= high:
         found = f"{b} is {said} as fast as {a}"
     elif 1 / (1 + margin) <= low and high <= 1 + margin:
@@ -61,6 +60,12 @@ def sentence(b: str, a: str, ratio: Interval, margin: float, is_unlike: bool = F
     else:
         found = f"Not resolved whether {b} is faster than {a}: {said}"
     return f"{found}{', at unlike work' * is_unlike} (95 %, {ratio.n} launches)."
+
+
+def figures(mean: float, low: float, high: float) -> str:
+    """`1.31x [1.28, 1.34]`."""
+    digits = 2 if high - low > NARROW else 3
+    return f"{mean:.{digits}f}x [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def verdict(b: str, a: str, ratio: Interval, margin: float, is_unlike: bool = False) -> dict[str, Any]:
@@ -106,6 +111,18 @@ class Pair:
 
     def sentence(self, margin: float) -> str:
         return sentence(self.side.label, self.first.label, self.ratio, margin, self.is_unlike)
+
+    def so_far(self, margin: float, planned: int) -> str:
+        """The ratio where a comparison was stopped. Fewer launches than `planned` resolve nothing: a ratio that is
+        looked at early often seems sure by chance."""
+        ratio, work = self.ratio, ", at unlike work" * self.is_unlike
+        after = f"So far, after {ratio.n} launch{'es' * (ratio.n != 1)}"
+        if ratio.low is None or ratio.high is None:
+            return f"{after}: {self.side.label} over {self.first.label}: {ratio.mean:.2f}x{work}; not resolved."
+        said = figures(ratio.mean, ratio.low, ratio.high)
+        resolved = ratio.n >= planned and self.is_resolved(margin)
+        found = f"{after}: {self.side.label} is {said} as fast as {self.first.label}{work} (95 %)"
+        return f"{found}{'' if resolved else '; not resolved'}."
 
     @property
     def is_unlike(self) -> bool:

@@ -32,6 +32,7 @@ from scaling_study.launch import observed
 from scaling_study.launch.warm_group import LONGEST_SECONDS
 from scaling_study.processes.process import Exit
 from scaling_study.records import manifest, store
+from scaling_study.records import results as results_folder
 from scaling_study.study import command as placeholders
 
 NOT_RESOLVED = 3  # exit code
@@ -118,6 +119,8 @@ def bench(
                 code = verdict(folder, candidates, share, console, as_json, looks)
                 if asked.export:
                     export(folder, Path(asked.export), console)
+            elif code == INTERRUPTED:
+                say_so_far(folder, candidates, share, console, looks)
             return code
         except KeyboardInterrupt:
             console.print(f"Stopped; what is measured is kept. To resume: {escape(again)}")
@@ -181,8 +184,7 @@ def verdict(
     looks: Mapping[str, Look],
 ) -> int:
     """Print how fast each is, and how it compares with the first; the exit code."""
-    unknown = {label: look.unknown for label, look in looks.items() if not look.samples}
-    said = options.side_by_side(folder, compared.keys_of(candidates, looks), unknown)
+    said = options.side_by_side(folder, compared.keys_of(candidates, looks), unknown_samples(looks))
     alternated = [f"{label} cannot be interleaved: {why}" for label, why in compared.why_apart(looks).items()]
     notes = [*alternated, *compared.shared_files(looks)]
     if as_json:
@@ -193,6 +195,23 @@ def verdict(
     if said.failed:
         return SOME_FAILED
     return OK if all(pair.is_resolved(share) for pair in said.pairs) else NOT_RESOLVED
+
+
+def say_so_far(
+    folder: Path, candidates: Sequence[Candidate], share: float, console: Console, looks: Mapping[str, Look]
+) -> None:
+    """Print how each command compares with the first by the launches that had ended when bench was stopped."""
+    keys = compared.keys_of(candidates, looks)
+    pairs = options.side_by_side(folder, keys, unknown_samples(looks)).pairs if results_folder.finished(folder) else ()
+    for pair in pairs:
+        console.print(escape(pair.so_far(share, compared.LAUNCHES)))
+    if not pairs:
+        console.print("So far, no launch of two commands has ended: nothing is compared yet.")
+
+
+def unknown_samples(looks: Mapping[str, Look]) -> dict[str, str]:
+    """Label -> why the samples of a step are not known."""
+    return {label: look.unknown for label, look in looks.items() if not look.samples}
 
 
 def export(folder: Path, place: Path, console: Console) -> None:
@@ -212,6 +231,7 @@ def run_whole(candidates: Sequence[Candidate], folder: Path, console: Console) -
     Raises HostError for one that fails, KeyboardInterrupt where a signal ends it.
     """
     took: dict[str, float] = {}
+    compared.say_if_busy(console)
     with compared.started_here(folder) as supervisor:
         for launch in range(1, WHOLE_LAUNCHES + 1):
             for each in candidates[:: 1 if launch % 2 else -1]:

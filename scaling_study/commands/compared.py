@@ -177,6 +177,14 @@ def announce(console: Console, candidates: Sequence[Candidate], folder: Path, of
     )
 
 
+def say_if_busy(console: Console) -> None:
+    """Print a warning where other processes keep the machine busy: called before anything is started here."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1  # of the whole host, both
+    if load > cores:
+        busy = f"the machine is busy: load {load:.1f} on {cores} cores in the last minute, before any command started"
+        console.print(f"[yellow]Warning:[/] {busy}. Margins and estimated times will be less sure.")
+
+
 # --- the look ---
 
 
@@ -189,6 +197,7 @@ def looked_at(
     fails or does what was not asked for, KeyboardInterrupt where a signal ends it.
     """
     found: dict[str, Look] = {}
+    say_if_busy(console)
     with started_here(folder) as supervisor:
         for each in candidates:
             own = folder / "looks" / each.label
@@ -400,8 +409,9 @@ def say_how_long(console: Console, looks: Mapping[str, Look], share: float) -> N
     for label, why in why_apart(looks).items():
         console.print(escape(f"Not interleaved, but in separate launches that alternate: {label}: {why}."))
     console.print(
-        f"About {progress.clock(LAUNCHES * each)}: {LAUNCHES} launches of {what}; up to "
-        f"{progress.clock(MOST_LAUNCHES * each)} if a margin of ±{100 * share:g} % needs more."
+        f"Estimated by the test runs: about {progress.clock(LAUNCHES * each)} for {LAUNCHES} launches of {what}. More "
+        f"launches follow if a margin of ±{100 * share:g} % needs them: at most {MOST_LAUNCHES} in all, about "
+        f"{progress.clock(MOST_LAUNCHES * each)}. Ctrl-C stops earlier; the same command resumes."
     )
 
 

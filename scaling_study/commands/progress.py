@@ -118,6 +118,7 @@ COLOURS: Mapping[str, str] = {
 }
 
 SHOWN = ("train_loss", "accuracy", "matthews", "perplexity")  # of a training's last evaluation
+WIDEST, UNKNOWN = 1.0, "margin not yet known"  # a wider margin says nothing of the next launch: it is no number to show
 REDRAWS_PER_SECOND = 0.2  # between events: drawing takes milliseconds of the very cores that are being measured
 
 
@@ -189,6 +190,8 @@ class Progress(Watch):
         """
         intervals = [between_repeats(rates) for rates in self.blocks.values() if len(rates) > 2]
         widths = [width for each in intervals if (width := each.relative_half_width) is not None]
+        if widths and max(widths) > WIDEST:
+            return f"; {UNKNOWN}"
         return f"; ± {median(widths):.1%} ({max(widths):.1%} at most) over its blocks" if widths else ""
 
     def expects(self, more: Sequence[Planned]) -> None:
@@ -292,7 +295,8 @@ class Progress(Watch):
             width, over = between_repeats(rates).relative_half_width if len(rates) > 2 else None, ""
             if width is None and len(blocks) > 2:  # of this launch alone, which others may differ from
                 width, over = between_repeats(blocks).relative_half_width, " over its blocks"
-            note = Text(f"± {width:.1%}{over}" if width is not None else "", style="bright_black")
+            margin = "" if width is None else f"± {width:.1%}{over}" if width <= WIDEST else UNKNOWN
+            note = Text(margin, style="bright_black")
             note.append("  machine busy" if any(map(busy, records)) else "", style="yellow")
         words = [trial.framework, trial.model, str(trial.batch_per_worker), str(trial.workers), trial.allreduce]
         if trial.model == NO_MODEL:
@@ -312,8 +316,38 @@ class Turns(Progress):
     ) -> None:
         console, plan, trials, estimate, _, *rest = given
         self.label_of, self.later, self.now = label_of, later, ""
+        self.added: Sequence[Planned] = ()  # launches that the margin asks for, until the first of them starts
         super().__init__(console, plan, trials, estimate, False, *rest)
         self.seconds |= {name: expected[label_of(trial)] for name, trial in self.shown.items()}  # until one is over
+
+    def expects(self, more: Sequence[Planned]) -> None:
+        super().expects(more)
+        self.added = [each for each in more if each.trial.repeat > each.measure.repeats]
+
+    def starts(self, planned: Planned) -> None:
+        if self.added and planned.trial.repeat > planned.measure.repeats:
+            self.console.print(self._why_added(planned), highlight=False, soft_wrap=True)
+            self.added = []
+        super().starts(planned)
+
+    def _why_added(self, planned: Planned) -> str:
+        """`Launches 5 to 10 follow, about 40 s: after 4 launches the margin of B over A is ±12.3 %, and ±2 % is asked
+        for.`"""
+        first, *others = self.shown
+        left, rates = [each for each in self.added if each.trial.id in self.pending], self._finished_rates()
+        names, numbers = {each.trial.configuration for each in left}, {each.trial.repeat for each in left}
+        held, own = [name for name in others if name in names], rates.get(first, [])
+        halves = [_half_width(own, rates.get(name, [])) for name in held]
+        halves = halves or [between_repeats(own).relative_half_width]  # one command: its throughput's
+        known = [half for half in halves if half is not None and half <= WIDEST]
+        seen = f"±{100 * max(known):.1f} %" if len(known) == len(halves) else "not yet known"
+        labels = " and ".join(self.label_of(self.shown[name]) for name in held)
+        whose = f" of {labels} over {self.label_of(self.shown[first])}" if held else ""
+        last = f"es {min(numbers)} to {max(numbers)} follow" if len(numbers) > 1 else f" {min(numbers)} follows"
+        return (
+            f"Launch{last}, about {clock(self.remaining_seconds())}: after {len(own)} launches the margin{whose} is "
+            f"{seen}, and ±{100 * planned.measure.target_interval:g} % is asked for."
+        )
 
     def building(self, trial: Trial) -> None:
         self.running, self.launch, self.now = trial, f"launch {trial.repeat}: {self.label_of(trial)} warms up", ""
@@ -349,13 +383,18 @@ class Turns(Progress):
     def _widths(self) -> str:
         """The widest interval of a ratio to the first so far: over launches, or over blocks where these are too few."""
         first, *others = self.shown
-        finished = {name: [record.samples_per_second or 0.0 for record in rows] for name, rows in self.rows.items()}
-        for what, rates in (("launches", finished), ("blocks", self.blocks)):
+        for what, rates in (("launches", self._finished_rates()), ("blocks", self.blocks)):
             halves = [_half_width(rates.get(first, []), rates.get(name, [])) for name in others]
             known = [half for half in halves if half is not None]
             if known and len(known) == len(others):
+                if max(known) > WIDEST:
+                    return f"; {UNKNOWN}"
                 return f"; ±{100 * max(known):.1f} % over {len(rates[first])} {what}"
         return ""
+
+    def _finished_rates(self) -> dict[str, list[float]]:
+        """Configuration -> samples per second of each launch, 0 where it failed."""
+        return {name: [record.samples_per_second or 0.0 for record in rows] for name, rows in self.rows.items()}
 
 
 def _half_width(first: Sequence[float], other: Sequence[float]) -> float | None:

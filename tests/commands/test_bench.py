@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from analysis.compare.side_by_side import Pair, Side, SideBySide, Whole, read_wh
 from scaling_study import cli, observe
 from scaling_study.commands import bench, compared
 from scaling_study.commands.compared import Candidate, Look
-from scaling_study.commands.progress import Turns
+from scaling_study.commands.progress import Progress, Turns
 from scaling_study.errors import HostError, StudyError
 from scaling_study.estimate import Estimate
 from scaling_study.processes import leftovers
@@ -341,18 +342,33 @@ def test_where_one_cannot_be_held_all_alternate(tmp_path: Path) -> None:
     screen = io.StringIO()
     compared.say_how_long(Console(file=screen, width=500), looks, 0.02)
     assert "alternate" in screen.getvalue() and "B: its processes made 7 and 10 steps" in screen.getvalue()
-    assert "4 launches of each, alternating; up to" in screen.getvalue()
+    assert "4 launches of each, alternating. More" in screen.getvalue() and "at most 10 in all" in screen.getvalue()
 
 
 # --- while it runs ---
 
 
-def test_one_line_says_the_launch_the_command_the_margin_and_the_time_left(tmp_path: Path) -> None:
+@pytest.fixture
+def turns(tmp_path: Path) -> tuple[Turns, plan.Plan, io.StringIO]:
+    """The display of A and B of which nothing has run, their plan, and the screen."""
     looks, screen = dict.fromkeys("AB", SEEN), io.StringIO()
     planned, keys = written([A, B], looks, tmp_path), compared.keys_of([A, B], looks)
-    console = Console(file=screen, width=500)
     of = {"label_of": compared.label_of(keys), "expected": {"A": 9.0, "B": 9.0}, "later": 2}
-    shown = Turns(console, planned, planned.trials(), Estimate(), True, tmp_path, **of)
+    console = Console(file=screen, width=500)
+    return Turns(console, planned, planned.trials(), Estimate(), True, tmp_path, **of), planned, screen
+
+
+def finish(shown: Turns, planned: plan.Plan, launch: int, *rates: float) -> None:
+    for each, rate in zip(planned.configurations, rates, strict=True):
+        trial = each.at(launch).trial
+        ended = Summary(trial.id, trial.configuration, trial, "ok", "", "", 9.0, rate, None)
+        shown.finished(each.at(launch), ended, again=False)
+
+
+def test_one_line_says_the_launch_the_command_the_margin_and_the_time_left(
+    turns: tuple[Turns, plan.Plan, io.StringIO],
+) -> None:
+    shown, planned, screen = turns
     first, second = (p.trial for p in planned.configurations)
     shown.starts(planned.configurations[0])
     shown.building(second)
@@ -366,11 +382,72 @@ def test_one_line_says_the_launch_the_command_the_margin_and_the_time_left(tmp_p
     lines = screen.getvalue().splitlines()
     assert len(lines) == 3 and lines[1].startswith("launch 1: block 2 of 6, ") and " left" in lines[1]
     for launch in (1, 2, 3):
-        for each, rate in ((first, 100.0), (second, 100.0 + launch)):
-            trial = replace(each, repeat=launch)
-            ended = Summary(trial.id, trial.configuration, trial, "ok", "", "", 9.0, rate, None)
-            shown.finished(replace(planned.configurations[0], trial=trial), ended, again=False)
+        finish(shown, planned, launch, 100.0, 100.0 + launch)
     assert str(shown.render()).startswith("about ") and str(shown.render()).endswith("left; ±2.4 % over 3 launches")
+
+
+def test_a_margin_above_100_percent_is_no_number(turns: tuple[Turns, plan.Plan, io.StringIO]) -> None:
+    shown, planned, _ = turns
+    for seconds in (0.001, 0.1, 5.0):
+        for each, took in zip(planned.configurations, (0.01, seconds), strict=True):
+            shown.block_timed(each.trial, took)
+    assert str(shown.render()).endswith("left; margin not yet known")
+    plain = Progress(Console(file=io.StringIO()), planned, planned.trials(), Estimate(), False)
+    plain.blocks = shown.blocks
+    assert plain._widths() == "; margin not yet known"
+
+
+def test_launches_that_a_margin_asks_for_are_announced_once_with_the_reason(
+    turns: tuple[Turns, plan.Plan, io.StringIO],
+) -> None:
+    shown, planned, screen = turns
+    shown.later = 0
+    for launch in (1, 2, 3, 4):
+        finish(shown, planned, launch, 100.0, 100.0 + 10 * launch)
+    screen.truncate(0)
+    more = [each.at(number) for number in (5, 6, 7) for each in planned.configurations]
+    shown.expects(more)
+    finish(shown, planned, 5, 100.0, 150.0)  # as of an earlier run
+    screen.truncate(0)
+    for each in more[2:]:
+        shown.starts(each)
+    (line,) = screen.getvalue().strip("\0").splitlines()
+    assert re.fullmatch(
+        r"Launches 6 to 7 follow, about \d+ s: after 5 launches the margin of B over A is ±\d\d\.\d %, and ±2 % is "
+        r"asked for\.",
+        line,
+    )
+
+
+def test_a_machine_that_is_busy_before_anything_starts_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    for load, said in ((10.04, "the machine is busy: load 10.0 on 2 cores"), (2.0, "")):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        screen = io.StringIO()
+        compared.say_if_busy(Console(file=screen, width=500))
+        assert said in screen.getvalue() and bool(said) == bool(screen.getvalue())
+
+
+@pytest.mark.parametrize("launches, said", [(3, "So far, after 3 launches: B is"), (0, "nothing is compared yet")])
+def test_a_bench_that_is_stopped_says_what_is_known_so_far(
+    launches: int, said: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = pair(2.1, 4.9)
+    both = SideBySide([known.first, known.side], [known], {})
+    monkeypatch.setattr(compared, "looked_at", lambda *_: dict.fromkeys("AB", SEEN))
+    monkeypatch.setattr(compared, "in_turns", lambda *_: 130)
+    monkeypatch.setattr(bench.results_folder, "finished", lambda _: dict.fromkeys(range(launches)))
+    monkeypatch.setattr(bench.options, "side_by_side", lambda *_: both)
+    assert cli.main(["bench", "a", "b", "--results", str(tmp_path)]) == 130
+    assert said in capsys.readouterr().out
+
+
+def test_fewer_launches_than_planned_resolve_nothing() -> None:
+    said = pair(2.1, 4.9).so_far(0.02, 4)
+    assert said == "So far, after 3 launches: B is 3.21x [2.10, 4.90] as fast as A (95 %); not resolved."
+    assert pair(2.1, 4.9).so_far(0.02, 3).endswith("as fast as A (95 %).")
+    assert pair(0.9, 1.2).so_far(0.02, 3).endswith("(95 %); not resolved.")
+    assert pair(None, None).so_far(0.02, 3) == "So far, after 3 launches: B over A: 1.30x; not resolved."
 
 
 def test_ctrl_c_in_a_look_ends_it_and_says_how_to_resume(
