@@ -118,7 +118,8 @@ def find(
 ) -> Row | str:
     """The baseline of `compared`, itself if it is one; or, in one clause, why there is none.
 
-    `model`: look among those of this model instead. `batch`: hold this one of BATCH_KEYS equal, and no other.
+    `model`: look among those of this model instead. `batch`: hold this one of BATCH_KEYS equal, and no other. A command
+    of a user has a baseline of any batch where the study names that batch, as bench does: see `unlike`.
     """
     if study.baseline is None:
         return "the study declares no baseline"
@@ -126,6 +127,8 @@ def find(
         return compared
     batch = batch or _batch_key(compared, study)
     like: Configuration = compared if model is None else {**compared, "model": model}
+    if compared.get("framework") == COMMAND and batch in study.baseline:
+        like = {**like, batch: study.baseline[batch]}
     matching = [c for c in among if _comparable(c, like, batch) and _is_baseline(c, study.baseline)]
     if not matching:
         wanted = ", ".join(f"{k}={v}" for k, v in study.baseline.items())
@@ -299,6 +302,19 @@ def checked(rows: pd.DataFrame) -> list[str]:
             "Parity: not checked" + ("." if len(unknown) == len(measured) else f": {names(unknown, measured)}.")
         )
     return lines
+
+
+def unlike(rows: pd.DataFrame) -> list[str]:
+    """A line where commands of a user are held against a baseline of another batch."""
+    held = as_rows(rows[(rows.framework == COMMAND) & rows.speedup.notna()])
+    by_name = {row["configuration"]: row for row in held}
+    pairs = [(row, by_name.get(row["baseline"], row)) for row in held]
+    key = "batch_per_worker"
+    apart = [(a[key], b[key]) for a, b in pairs if all(a[batch] != b[batch] for batch in BATCH_KEYS)]
+    if not apart:
+        return []
+    own, base = (", ".join(map(str, sorted(set(each)))) for each in zip(*apart, strict=True))
+    return [f"At unlike work: batch {own} a worker is compared with the baseline's batch {base}."]
 
 
 def of_gates(gates: pd.DataFrame) -> list[str]:

@@ -23,6 +23,7 @@ from scaling_study.trial import Trial
 
 ABOUT = ("configuration", "model", "series", "batch", "workers")  # first columns of tables in numbers
 MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
+MOST_REPEATS = 100  # that a target may need; more are no advice
 
 
 def under_throughput(results: Results, model: str) -> list[str]:
@@ -226,7 +227,10 @@ def _sure(ours: pd.DataFrame, results: Results) -> list[str]:
     if wide := [width for width in widths if width.half > target]:
         worst = max(wide, key=lambda width: width.half)
         what = "launches" if worst.of_ratio else "repeats"
-        needs = f"; to reach it, this would need {worst.repeats_needed} {what}" if worst.repeats_needed else ""
+        needed = worst.repeats_needed
+        needs = f"; to reach it, this would need {needed} {what}" if needed else ""
+        if needed and needed > MOST_REPEATS:
+            needs = f"; the target cannot be reached here: it would need more than {MOST_REPEATS} {what}"
         name = ours.set_index("configuration").loc[worst.row["configuration"]]
         lines.append(
             f"{len(wide)} of {len(widths)} intervals{estimates.said_of(widths)} are wider than the target of "
@@ -243,7 +247,7 @@ def _sure(ours: pd.DataFrame, results: Results) -> list[str]:
 
 def _compared(ours: pd.DataFrame) -> list[str]:
     """Sentences naming the configurations that may not be compared, and saying that the others passed parity."""
-    return [*configurations.sentences(ours), *configurations.checked(ours)]
+    return [*configurations.sentences(ours), *configurations.checked(ours), *configurations.unlike(ours)]
 
 
 def _trained(ours: pd.DataFrame) -> list[str]:

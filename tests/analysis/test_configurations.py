@@ -137,6 +137,23 @@ def test_where_there_is_no_baseline_the_reason_says_so(
     assert reason in row.speedup_reason
 
 
+def test_a_command_is_held_against_a_baseline_that_names_its_batch_and_the_unlike_work_is_said(tmp_path: Path) -> None:
+    """As bench compares one command at two batches; nothing that is ours is."""
+    small = Planted(
+        "command", "script:bench", 8, keys=(("command", "a {batch_per_worker}"), ("arguments", "command=A"))
+    )
+    named = {"framework": "command", "batch_per_worker": 8}
+    done = read(tmp_path / "a", [small, replace(small, batch_per_worker=64, speed=300.0)], baseline=named)
+    row = row_of(done, replace(small, batch_per_worker=64))
+    assert row.speedup == pytest.approx(3.0, rel=0.05) and row.baseline == small.trial().configuration
+    said = "At unlike work: batch 64 a worker is compared with the baseline's batch 8."
+    assert said in notes.under_throughput(done, "script:bench")
+    ours = read(tmp_path / "b", [SINGLE, BIG], baseline={"framework": "single", "batch_per_worker": 32})
+    assert "no baseline trial" in row_of(ours, BIG).speedup_reason
+    alike = read(tmp_path / "c", [small, replace(small, keys=(("command", "b"),))], baseline={**named, "command": "b"})
+    assert not configurations.unlike(alike.configurations)
+
+
 def test_keys_that_the_baselines_framework_does_not_have_cannot_differ(tmp_path: Path) -> None:
     allowed = replace(TWO, keys=(("oversubscribe", True), ("cores_per_worker", 1)))
     row = row_of(read(tmp_path, [SINGLE, allowed], baseline=BASELINE), allowed)

@@ -15,6 +15,7 @@ from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.report import trust
 from analysis.show import notes
+from analysis.statistics import estimates
 from analysis.statistics.estimates import said_of, widths
 
 DRIFT = (0.2, -0.1, 0.0)  # of the machine, launch by launch
@@ -39,8 +40,21 @@ def test_in_rounds_it_is_that_of_ratios_which_a_drift_leaves_alone(tmp_path: Pat
         assert width.repeats_needed and row["repeats_needed"] and 4 * width.repeats_needed < row["repeats_needed"]
     said = "4 of 4 intervals of ratios to the baseline are wider than the target of ±0.1 %"
     assert said in trust.precision(study) and said in text
-    assert re.search(r"this would need \d+ launches", text)
+    assert re.search(r"(this would need \d+|it would need more than 100) launches", text)
     assert "too short for a reliable interval" not in text, "blocks are no series"
+
+
+@pytest.mark.parametrize(
+    "needed, said",
+    [(100, "this would need 100 launches"), (101, "cannot be reached here: it would need more than 100")],
+)
+def test_a_target_that_no_study_can_reach_gives_no_number(
+    needed: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = read(tmp_path / "planted", STUDY, target_interval=0.001)
+    wide = [width._replace(repeats_needed=needed) for width in widths(study)]
+    monkeypatch.setattr(estimates, "widths", lambda _: wide)
+    assert said in " ".join(notes.under_throughput(study, "resnet18"))
 
 
 def test_alone_it_is_that_of_throughputs(tmp_path: Path) -> None:
