@@ -193,6 +193,19 @@ def add(configurations: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     )
 
 
+RUN_TO_TARGET, FULL_TRAINING = ", run to target", ", full training"
+
+
+def _kind(row: Mapping[Any, Any]) -> str:
+    """Ends the label of a training where a timed run has the same one."""
+    return RUN_TO_TARGET if known(row["train_target"]) else FULL_TRAINING
+
+
+def without_kind(text: str) -> str:
+    """A label that stands where there are trainings only."""
+    return text.removesuffix(RUN_TO_TARGET).removesuffix(FULL_TRAINING)
+
+
 def _told_apart(commands: Iterable[str]) -> dict[str, str]:
     """Each command of a user's own -> its words that not all of them have, without options whose values other words of
     the label say; all words where two would be alike."""
@@ -532,10 +545,20 @@ class Results:
 
     @property
     def repeats(self) -> str:
-        """`1 repeat`, `3 repeats`, `2 to 3 repeats`: how many the measured configurations have."""
+        """`1 repeat`, `2 to 3 repeats`, `6 launches`: how many the measured configurations have."""
         counts = sorted(set(self.configurations.n[self.configurations.n > 0])) or [0]
-        number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        return f"{number} repeat" if number == "1" else f"{number} repeats"
+        return self.counted(counts[0] if len(counts) == 1 else f"{counts[0]} to {counts[-1]}")
+
+    @cached_property
+    def repeats_word(self) -> str:
+        """`launches` where configurations are interleaved in these, else `repeats`."""
+        shared = any(configurations.launches_names(row) for row in self.rows if row["n"])
+        return "launches" if shared else "repeats"
+
+    def counted(self, number: object) -> str:
+        """`6 launches`, `1 repeat`."""
+        one = {"launches": "launch", "repeats": "repeat"}[self.repeats_word]
+        return f"{number} {one if str(number) == '1' else self.repeats_word}"
 
 
 def probes_of(rows: pd.DataFrame) -> pd.Series[bool]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from analysis.findings import DOUBT, WORDS, WRONG, Finding, count
 from analysis.frames.configurations import known
-from analysis.frames.results import Results
+from analysis.frames.results import Results, without_kind
 from analysis.frames.rows import as_rows
 from analysis.published import references
 from analysis.report import headline, page, trust
@@ -110,11 +110,14 @@ def _changes(results: Results) -> list[Part]:
             change.model,
             change.name,
             with_interval(change.ratio, change.low, change.high, "{:.2f}".format),
-            "clear" if change.clear else "no clear effect",
+            change.effect,
         )
         for change in headline.facts(results).changes
     ]
-    note = "Ratio of throughputs, all else equal [95 %, corrected for all rows]. Clear: the interval leaves out 1."
+    note = (
+        "Ratio of throughputs, all else equal [95 %; 16-bit gradients are corrected for all pairs of them, other "
+        "changes for all other rows]. Resolved: the interval leaves out 1."
+    )
     grid = of_rows(CHANGES, ("change", "model", "configuration", "ratio", "effect"), rows, (note,), "changes.csv")
     return folded(CHANGES, [grid] if rows else [], full=True)
 
@@ -137,7 +140,7 @@ def soonest(results: Results, model: str) -> tuple[Card, ...]:
             continue
         first, alike = best.iloc[0], group[group.soonest == TIED]
         names = [
-            f"{row.series}, global batch {row.global_batch} (up to {two_figure_percentage(1 - low)} % faster)"
+            f"{_training(row)} (up to {two_figure_percentage(1 - low)} % faster)"
             for row, low in zip(alike.itertuples(), alike.soonest_low, strict=True)
         ]
         low, high = number(first.seconds_to_target_low), number(first.seconds_to_target_high)
@@ -146,13 +149,18 @@ def soonest(results: Results, model: str) -> tuple[Card, ...]:
                 label,
                 f"{number(first.seconds_to_target)} s of training",
                 f"95 %: {low} to {high}, {first.reached} seeds",
-                f"{first.series}, global batch {first.global_batch}",
+                _training(first),
                 first_of(names, MOST_ALIKE),
                 "evaluation and checkpoints apart",
                 tied=len(names),
             )
         )
     return tuple(cards)
+
+
+def _training(row: Any) -> str:
+    """`torch_ddp, global batch 64`."""
+    return f"{without_kind(str(row.series))}, global batch {row.global_batch}"
 
 
 def fastest(results: Results, model: str) -> Card:
@@ -255,7 +263,7 @@ def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable
     return Card(
         label,
         text_of(top["value"]) + unit_of,
-        f"95 %: {low} to {high}, {top['n']} repeats" if low else f"no interval: n = {top['n']}",
+        f"95 %: {low} to {high}, {results.counted(top['n'])}" if low else f"no interval: n = {top['n']}",
         name_of(top),
         first_of(alike, MOST_ALIKE),
         "; ".join(why),
@@ -281,5 +289,7 @@ def trusted(findings: list[Finding], results: Results) -> Text:
     counts = [count(wrong, WORDS[WRONG])] * bool(wrong) + [count(doubts, WORDS[DOUBT])] * bool(doubts)
     named = "; ".join([*titles[:MOST_TITLES], *more])
     warned = f"{' and '.join(counts)}: {named}" if severe else "no warnings"
-    tone = (page.WRONG if wrong else page.DOUBT) if severe else page.GOOD
+    tone = page.NOTE if trust.precision(results) else page.GOOD
+    if severe:
+        tone = page.WRONG if wrong else page.DOUBT
     return Text(f"{headline.margin(results)}, {trust.parity_words(results)}, {warned}.", tone)

@@ -14,14 +14,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from analysis.frames import configurations
 from analysis.frames.configurations import BATCH_KEYS, KEYS, MESH_KEYS, PIPELINE_KEYS, known, over, values_of
-from analysis.frames.results import MAIN_KEYS, Results, carried, once, unit, words
+from analysis.frames.results import MAIN_KEYS, Results, carried, once, unit, without_kind, words
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.frames.study import workers_text
 from analysis.frames.training import SHOWN
@@ -29,7 +29,7 @@ from analysis.statistics import ranking
 from analysis.statistics.estimates import widths
 from analysis.statistics.ranking import FALSE_ALARMS, Uncertainty, steps
 from analysis.text import bracketed, first_few, megabytes, number, percent, two_figure_percentage, with_interval
-from analysis.views import attribution, roofline
+from analysis.views import allreduce_gain, attribution, roofline
 from analysis.views.pipelines import pipelines_table
 from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, trained_configurations
 from scaling_study.models import MODELS
@@ -41,7 +41,9 @@ WORTH_A_WORD = 0.05  # of linear speed-up: a loss
 FEWEST_WAYS = 3  # to use the same workers, from which on they are compared with each other
 OF_WAYS = ("framework", *PIPELINE_KEYS, *MESH_KEYS)
 NO_AXIS = ("seed", "warm", "learning_rate", "epochs", "warmup_epochs", "hosts", "command", "workdir")  # of speed
+RESOLVED, NO_DIFFERENCE = "resolved", allreduce_gain.NO_DIFFERENCE  # beside NOT_RESOLVED: effects of a change
 Row = Mapping[Any, Any]
+Judged = tuple[float, float, float, str]  # of a pair: the ratio, its bounds and its effect
 
 
 @dataclass(frozen=True)
@@ -65,16 +67,17 @@ class Way:
 
 @dataclass(frozen=True)
 class Change:
-    """One key at another value, all else equal: the ratio of throughputs. `clear`: more than chance, by the interval
-    (95 %, corrected for all changes of the study)."""
+    """One key at another value, all else equal: the ratio of throughputs with its interval (95 %). `effect`: RESOLVED,
+    NOT_RESOLVED or NO_DIFFERENCE. 16-bit gradients have interval and effect of the view allreduce_gain, corrected for
+    all pairs of them; other changes are corrected for all of these."""
 
     model: str
     what: str
     ratio: float
-    clear: bool
+    low: float
+    high: float
+    effect: str
     name: str = ""
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ def _reached(one: Reached) -> Iterator[str]:
 
 
 def _scaling(facts: Facts) -> str:
-    """Ranges of the speed-ups; of one worker count, each configuration against the baseline."""
+    """Speed-ups with their intervals; of one worker count, each configuration against the baseline."""
     more = [way for way in facts.ways if way.workers > way.base]
     counts = sorted({way.workers for way in more})
     said = []
@@ -165,14 +168,31 @@ def _scaling(facts: Facts) -> str:
 
 
 def _of_models(ways: Sequence[Way]) -> str:
-    """`1.7 to 1.8x (resnet8) and 1.5 to 1.6x (resnet18)`."""
-    by_model: dict[str, list[float]] = {}
+    """`1.77x [1.71, 1.83] (resnet8) and 1.45 to 1.62x (resnet18, each within ±0.08)`."""
+    by_model: dict[str, list[Way]] = {}
     for way in ways:
-        by_model.setdefault(way.model, []).append(way.speedup)
-    said = [f"{_span(f'{min(own):.2g}', f'{max(own):.2g}')}x ({model})" for model, own in by_model.items()]
+        by_model.setdefault(way.model, []).append(way)
+    said = [_speedups(model, own) for model, own in by_model.items()]
     more = [f"{len(said) - MOST_MODELS} more models"] if len(said) > MOST_MODELS else []
     *before, last = [*said[:MOST_MODELS], *more]
     return f"{', '.join(before)} and {last}" if before else last
+
+
+def _speedups(model: str, own: Sequence[Way]) -> str:
+    if len(own) == 1:
+        return f"{own[0].text} ({model})"
+    ends = _span(*(f"{end(way.speedup for way in own):.2f}" for end in (min, max)))
+    bounds = [(way.speedup, way.low, way.high) for way in own]
+    known_bounds = [(value, low, high) for value, low, high in bounds if low is not None and high is not None]
+    if len(known_bounds) < len(own):
+        return f"{ends}x ({model}, too few repeats for intervals)"
+    return f"{ends}x ({model}, each within ±{_widest(known_bounds) / 100:.2f})"
+
+
+def _widest(bounds: Iterable[tuple[float, float, float]]) -> int:
+    """The farthest that a bound lies from its value, of (value, low, high), in hundredths, rounded up."""
+    farthest = max(max(value - low, high - value) for value, low, high in bounds)
+    return math.ceil(round(100 * farthest, 6))
 
 
 def _span(low: str, high: str) -> str:
@@ -204,31 +224,43 @@ def _ways(facts: Facts) -> Iterator[str]:
 
 
 def _changes(changes: Sequence[Change], several: bool) -> list[str]:
-    """A sentence for each key and value: `fp16 gradients: no clear effect (-4 to +4 %).` `several`: models."""
+    """A sentence for each key and value: `fp16 gradients: +4 % [+0.3, +7] with resnet18; not resolved with resnet8 [-5,
+    +6] %.` `several`: models, of which those with a resolved effect come first."""
     said = []
     for what in list(dict.fromkeys(change.what for change in changes))[:MOST_CHANGES]:
         by_model: dict[str, list[Change]] = {}
         for change in changes:
             if change.what == what:
                 by_model.setdefault(change.model, []).append(change)
-        if len(by_model) > 1 and not any(change.clear for own in by_model.values() for change in own):
+        if len(by_model) > 1 and {change.effect for own in by_model.values() for change in own} == {NOT_RESOLVED}:
             by_model = {"": [change for own in by_model.values() for change in own]}
-        each = [
-            _effect(own) + f" with {model}" * (several and model != "")
-            for model, own in list(by_model.items())[:MOST_MODELS]
-        ]
+        ordered = sorted(by_model.items(), key=lambda of: all(change.effect != RESOLVED for change in of[1]))
+        each = [_effect(own, f" with {model}" * (several and model != "")) for model, own in ordered[:MOST_MODELS]]
         said.append(f"{what}: {'; '.join(each)}.")
     return said
 
 
-def _effect(own: Sequence[Change]) -> str:
-    """`no clear effect (-4 to +4 %)`, `+24 to +36 %`, or `-1 to +7 %, clear in 2 of 4 comparisons`."""
-    gains = [round(100 * (change.ratio - 1)) for change in own]
-    span = f"{_span(*(f'{end:+d}' if end else '0' for end in (min(gains), max(gains))))} %"
-    clear = sum(change.clear for change in own)
-    if not clear:
-        return f"no clear effect ({span})"
-    return span if clear == len(own) else f"{span}, clear in {clear} of {len(own)} comparisons"
+def _effect(own: Sequence[Change], of_model: str) -> str:
+    """`+4 % [+0.3, +7]`, `+24 to +36 % (each within ±5 %)`, `not resolved [-5, +6] %`, or `-1 to +7 % (each within
+    ±6 %), resolved in 2 of 4 comparisons`. Brackets hold every interval of these."""
+    gains = [_gain(end(change.ratio for change in own)) for end in (min, max)]
+    outermost = f"[{_gain(min(change.low for change in own))}, {_gain(max(change.high for change in own))}]"
+    resolved = sum(change.effect == RESOLVED for change in own)
+    if not resolved:
+        alike = all(change.effect == NO_DIFFERENCE for change in own)
+        return f"{NO_DIFFERENCE if alike else NOT_RESOLVED}{of_model} {outermost} %"
+    within = _widest((change.ratio, change.low, change.high) for change in own)
+    margin = outermost if gains[0] == gains[1] else f"(each within ±{within} %)"
+    counted = "" if resolved == len(own) else f", resolved in {resolved} of {len(own)} comparisons"
+    return f"{_span(*gains)} % {margin}{of_model}{counted}"
+
+
+def _gain(ratio: float) -> str:
+    """`+4`, `-0.3` or `0`: percent, of which a small one keeps its first figure."""
+    value = 100 * (ratio - 1)
+    if abs(value) < 0.005:
+        return "0"
+    return f"{value:+.0f}" if abs(value) >= 0.95 else f"{value:+.1g}"
 
 
 def _memory(facts: Facts) -> str:
@@ -296,9 +328,11 @@ def _baseline(results: Results) -> str:
 
 
 def named(row: Row, results: Results, key: str = "batch") -> str:
-    """`horovod, fp16, batch 64`: what varies in this study, and the batch where its model has several."""
+    """`horovod, fp16, batch 64`: what varies in this study, and the batch where its model has several; of a training
+    its `global_batch`, without the words that tell it from timed runs."""
     several = str(row["model"]) in _of_several(results, key)
     name = results.named.get(str(row["series"]), str(row["series"])).replace(_same_workers(results), "")
+    name = without_kind(name) if key == "global_batch" else name
     return name + f", {key.replace('_', ' ')} {row[key]}" * several
 
 
@@ -353,20 +387,54 @@ def changes(rows: Sequence[ConfigurationRow], results: Results, but: Sequence[st
     sure = Uncertainty.of_rows([row for row in results.rows if row["n"]], over_baselines=False)
     fit = [row for row in rows if sure.knows(row)]
     pairs = [pair for key in keys for pair in _pairs(fit, key)]
-    if not pairs:
-        return
-    both = [(row, other) for row, other, _ in pairs]
+    judged = _gains(results)
+    judged |= _tested([(row, other) for row, other, _ in pairs if _ids(row, other) not in judged], sure)
+    order = {model: at for at, model in enumerate(results.models)}
+    for row, other, what in sorted(pairs, key=lambda pair: order[str(pair[0]["model"])]):
+        yield Change(str(row["model"]), what, *judged[_ids(row, other)], named(row, results))
+
+
+def _ids(row: ConfigurationRow, other: ConfigurationRow) -> tuple[str, str]:
+    return str(row["configuration"]), str(other["configuration"])
+
+
+def _gains(results: Results) -> dict[tuple[str, str], Judged]:
+    """What the view of 16-bit gradients says of its pairs, where it claims an interval."""
+    said = {
+        allreduce_gain.FASTER: RESOLVED,
+        allreduce_gain.SLOWER: RESOLVED,
+        allreduce_gain.NOT_RESOLVED: NOT_RESOLVED,
+        allreduce_gain.NO_DIFFERENCE: NO_DIFFERENCE,
+    }
+    return {
+        (str(pair["configuration"]), str(pair["reference"])): (
+            float(pair["gain"]),
+            float(pair["gain_low"]),
+            float(pair["gain_high"]),
+            said[str(pair["verdict"])],
+        )
+        for pair in as_rows(allreduce_gain.gains(results))
+        if pair["verdict"] in said
+    }
+
+
+def _tested(
+    both: Sequence[tuple[ConfigurationRow, ConfigurationRow]], sure: Uncertainty
+) -> dict[tuple[str, str], Judged]:
+    """Of these pairs, corrected for as many (Holm)."""
+    if not both:
+        return {}
     shared = [configurations.p_value(row, other) for row, other in both]
     p_values = [p if own is None else own for p, own in zip(sure.p_values(both), shared, strict=True)]
-    clear, tests = steps(p_values, FALSE_ALARMS)
-    halves = sure.half_widths(both, 1 - FALSE_ALARMS / tests)
-    order = {model: at for at, model in enumerate(results.models)}
-    for at in sorted(range(len(pairs)), key=lambda at: order[str(pairs[at][0]["model"])]):
-        row, other, what = pairs[at]
-        ratio, within = over(row, other).mean, configurations.launches_ratio(row, other, 1 - FALSE_ALARMS / tests[at])
-        apart = ratio * math.exp(-halves[at]), ratio * math.exp(halves[at])
-        low, high = (within.low, within.high) if within else apart
-        yield Change(str(row["model"]), what, ratio, bool(clear[at]), named(row, results), low, high)
+    resolved, tests = steps(p_values, FALSE_ALARMS)
+    found = {}
+    for at, half in enumerate(sure.half_widths(both, 1 - FALSE_ALARMS / tests).tolist()):
+        ratio, within = over(*both[at]).mean, configurations.launches_ratio(*both[at], 1 - FALSE_ALARMS / tests[at])
+        low, high = ratio * math.exp(-half), ratio * math.exp(half)
+        if within and within.low is not None and within.high is not None:
+            low, high = within.low, within.high
+        found[_ids(*both[at])] = (ratio, low, high, RESOLVED if resolved[at] else NOT_RESOLVED)
+    return found
 
 
 def _pairs(rows: Sequence[ConfigurationRow], key: str) -> Iterator[tuple[ConfigurationRow, ConfigurationRow, str]]:
@@ -475,13 +543,13 @@ def _bubble(results: Results) -> str:
 
 
 def margin(results: Results) -> str:
-    """`Margin ±3.5 %, 6 launches`: the median of the intervals that the study's target is asked of."""
-    halves = [width.half for width in widths(results) if not math.isnan(width.half)]
-    counts = sorted({int(row["n"]) for row in results.rows if row["n"]})
-    shared = any(configurations.launches_names(row) for row in results.rows if row["n"])
-    span = _span(*map(str, (counts[0], counts[-1]))) if counts else "0"
-    what = f"{span} {'launch' if shared else 'repeat'}{('es' if shared else 's') * (span != '1')}"
+    """`Margin ±3.5 %, 6 launches`: the median of the intervals that the study's target is asked of; and how many of
+    these do not reach it."""
+    asked, target = widths(results), results.study.target_interval
+    halves = [width.half for width in asked if not math.isnan(width.half)]
     if not halves:
-        return f"No margin: {what}"
+        return f"No margin: {results.repeats}"
     widest = f" (up to ±{two_figure_percentage(max(halves))} %)" if max(halves) > 1.5 * median(halves) else ""
-    return f"Margin ±{two_figure_percentage(median(halves))} %{widest}, {what}"
+    wide = sum(half > target for half in halves)
+    missed = f", target of ±{100 * target:.2g} % not reached by {wide} of {len(asked)} intervals" if wide else ""
+    return f"Margin ±{two_figure_percentage(median(halves))} %{widest}, {results.repeats}{missed}"

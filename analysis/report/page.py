@@ -112,11 +112,13 @@ class Files:
 
 @dataclass(frozen=True)
 class Fold:
-    """Parts that are shown when asked for. `full`: in Markdown only with `--full`; the HTML page always has them."""
+    """Parts that are shown when asked for. `full`: in Markdown only with `--full`; the HTML page always has them, and
+    begins with those unfolded that are `shown`."""
 
     summary: str
     parts: tuple[Part, ...]
     full: bool = False
+    shown: bool = False
 
 
 Part = Text | Bullets | Cards | Grid | LongListing | Picture | Code | Files | Fold
@@ -335,7 +337,7 @@ def note_gap(gap: Gap | None, material: Material) -> None:
         material.gaps.append(f"{gap.what}: {gap.reason(material.results)}.")
 
 
-def folded(summary: str, parts: Iterable[Part], full: bool = False) -> list[Part]:
+def folded(summary: str, parts: Iterable[Part], full: bool = False, shown: bool = False) -> list[Part]:
     """One Fold of these parts; none where there are none."""
     every = tuple(parts)
-    return [Fold(summary, every, full)] if every else []
+    return [Fold(summary, every, full, shown)] if every else []

@@ -51,6 +51,7 @@ from scaling_study.errors import printable, shortened
 from scaling_study.records import pack
 from scaling_study.records.store import replaced
 
+MOST_OPEN = 2  # models, up to which their speed-ups are unfolded in the HTML page
 LEFT_OUT = (  # tables that report.md has with --full only
     *("communication", "remedies", "utilisation", "frontier", "returns", "cost", "scaling-laws"),
     *("training", "network"),
@@ -85,11 +86,13 @@ def _summary(title: str) -> str:
 def figures_section(material: Material) -> Section | None:
     """The study as pictures, each also a file for a paper, but for the one beside the answer."""
     first, pictures = answer.picture(material), list(figures_of(material, "figures"))
-    rest = [picture for picture in pictures if picture != first]
-    if not rest:
+    gains = material.drawn("allreduce-gain")
+    rest = [picture for picture in pictures if picture not in (first, *gains)]
+    parts = [*folded("Gain of 16-bit gradients", gains, shown=True), *folded("More figures", rest)]
+    if not parts:
         return None
-    lead = "Intervals are 95 %, between repeats unless a caption says otherwise."
-    return Section("figures", "Figures", lead, tuple(folded("More figures", rest)))
+    lead = f"Intervals are 95 %, between {material.results.repeats_word} unless a caption says otherwise."
+    return Section("figures", "Figures", lead, tuple(parts))
 
 
 def why_section(material: Material) -> Section | None:
@@ -167,7 +170,8 @@ def _model_table(kind: ModelTable, material: Material, model: str) -> Iterator[P
         grid = of_table(shown.listing, material.results, model, kind.bars, shown.table, shown.csv)
     else:
         grid = of_listing(shown.listing, shown.csv, shown.table)
-    yield Fold(_summary(grid.title), (grid,), kind.name in LEFT_OUT)
+    few = len(material.results.without_plumbing().models) <= MOST_OPEN
+    yield Fold(_summary(grid.title), (grid,), kind.name in LEFT_OUT, kind.name == "speedup" and few)
 
 
 MOST_VALUES, MOST_LETTERS = 8, 300

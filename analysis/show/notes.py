@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.frames import configurations
 from analysis.frames.configurations import is_pipeline, known
 from analysis.frames.measured import of_peers
-from analysis.frames.results import Results, carried, once, unit, words
+from analysis.frames.results import Results, carried, once, unit, without_kind, words
 from analysis.frames.rows import ConfigurationRow
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
@@ -117,9 +117,11 @@ def signed_names(results: Results, rows: Sequence[Mapping[Any, Any]]) -> list[st
 
 
 def named_with_batch(rows: Sequence[Mapping[Any, Any]]) -> list[str]:
-    """`horovod, 2 workers, batch 64` of each row, its global batch; with the model where these rows have several."""
+    """`horovod, 2 workers, batch 64` of each row of trainings, or of timed epochs: its global batch; with the model
+    where these rows have several."""
     several = len({row["model"] for row in rows}) > 1
-    return [(f"{row['model']}, " if several else "") + f"{row['series']}, batch {row['global_batch']}" for row in rows]
+    names = [f"{without_kind(str(row['series']))}, batch {row['global_batch']}" for row in rows]
+    return [f"{row['model']}, {name}" if several else name for row, name in zip(rows, names, strict=True)]
 
 
 def _span(values: pd.Series[Any], form: str) -> str:
@@ -132,10 +134,10 @@ def legend(results: Results) -> list[str]:
     """How every throughput table of the study is to be read."""
     lines = [
         f"Samples per second over all workers, mean of {results.repeats} ± margin: half of the 95 % interval between "
-        "repeats (Student t); with fewer than 3 repeats no interval is claimed.",
+        f"{results.repeats_word} (Student t); with fewer than 3 {results.repeats_word} no interval is claimed.",
         "**Bold**: the fastest of its row, among those that do the same work; ≈: too close to call (95 %); others: "
-        "slower (p < 0.05, corrected for all rows of the study), probably slower, or with fewer than 3 repeats not "
-        "tested; ★: the row of the fastest.",
+        "slower (p < 0.05, corrected for all rows of the study), probably slower, or with fewer than 3 "
+        f"{results.repeats_word} not tested; ★: the row of the fastest.",
     ]
     if disturbed := busy(results):
         lines.append(

@@ -617,7 +617,11 @@ def ticks(axis: Axes, at: Sequence[float], names: Sequence[str], panel_width: fl
 # The footnote of every figure: how to read it, the study, the machine, the date, the data.
 
 MEAN, RATIO = "mean", "ratio of means"  # what a point is
-BETWEEN_REPEATS = "between repeats (Student t)"
+
+
+def between(results: Results) -> str:
+    """`between repeats (Student t)`: the interval of a mean."""
+    return f"between {results.repeats_word} (Student t)"
 
 
 def footnote(
@@ -631,7 +635,8 @@ def footnote(
         bars = f"; bars: 95 % interval {method}" if (counts >= 3).any() else ""
         lines.append(f"Points: {points} of {results.repeats}{bars}.")
     if counts.between(1, 2).any():
-        lines.append("With fewer than 3 repeats no interval is claimed" + (f"; {shown}." if shown else "."))
+        without = f"With fewer than 3 {results.repeats_word} no interval is claimed"
+        lines.append(f"{without}; {shown}." if shown else f"{without}.")
     if (rows.status != "ok").any():
         lines.append("Crosses: not measured, with the reason at the right.")
     if (configurations.words(rows) == configurations.IMPLIED).any():

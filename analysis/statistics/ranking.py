@@ -388,11 +388,11 @@ def kind_of(verdict: str, ratio: float, high: float | None) -> str:
     return PROBABLY if 1 - ratio > NEAR >= high - 1 else CLOSE
 
 
-def in_words(verdict: str, ratio: float, high: float | None, repeats: int, by: str = "samples_per_second") -> str:
-    """`too close to call (up to 4.1 % faster)`, `probably slower (38 %), not proven with 3 repeats`. The best is called
-    so where others were tested against it."""
+def in_words(verdict: str, ratio: float, high: float | None, count: str, by: str = "samples_per_second") -> str:
+    """`too close to call (up to 4.1 % faster)`, `probably slower (38 %), not proven with 3 repeats` (the last:
+    `count`). The best is called so where others were tested against it."""
     kind, (best, better, worse) = kind_of(verdict, ratio, high), WORDS[by]
-    less, count = f"{worse} ({two_figure_percentage(1 - ratio)} %)", f"{repeats} repeat{'s' * (repeats != 1)}"
+    less = f"{worse} ({two_figure_percentage(1 - ratio)} %)"
     return {
         FASTEST: f"highest mean, {UNTESTED} ({count})" if high is None else best,
         CLOSE: f"{CLOSE} (up to {two_figure_percentage((high or 1.0) - 1)} % {better})",

@@ -19,7 +19,7 @@ from analysis import findings
 from analysis.findings import DOUBT, Evidence, Finding
 from analysis.frames import results as series
 from analysis.frames.configurations import SPREADING_KEYS, known, same, values_of
-from analysis.frames.results import Results
+from analysis.frames.results import Results, without_kind
 from analysis.frames.rows import bounded
 from analysis.frames.study import workers_text
 from analysis.show import notes, style
@@ -329,7 +329,7 @@ def _lines(results: Results, rows: pd.DataFrame, found: list[BatchRecipe]) -> It
     for recipe in found:
         yield from _of_recipe(recipe, name(recipe, results))
     for unknown, ours in rows[rows.noise_unknown != ""].groupby("noise_unknown", sort=False):
-        names = ", ".join(dict.fromkeys(ours.series))
+        names = ", ".join(dict.fromkeys(map(without_kind, ours.series)))
         yield f"Noise scale unknown of {names}: {unknown}."
     sources = sorted({text.replace(";", " and ") for text in rows.predicted_from.dropna() if text})
     if rows.predicted_steps.notna().any():
@@ -458,7 +458,7 @@ def draw(results: Results) -> dict[str, Figure]:
 
 def _figure(results: Results, model: str, rows: pd.DataFrame, found: Sequence[BatchRecipe]) -> Figure:
     series = list(dict.fromkeys(rows.series))
-    names, shared = style.told_apart(series)
+    names, shared = style.told_apart(list(map(without_kind, series)))
     labels = [_short_name(recipe, results, found) for recipe in found] if len(found) > 1 else [""]
     key = [text for recipe, label in zip(found, labels, strict=True) for text in (label, *_verticals(recipe))]
     footnote = [

@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis.findings import grouped
 from analysis.frames.configurations import KEYS, known, own_algorithm, same, values_of
-from analysis.frames.results import Results
+from analysis.frames.results import Results, without_kind
 from analysis.frames.rows import ConfigurationRow, as_rows, bounded
 from analysis.frames.training import METRICS, brackets
 from analysis.show import notes
@@ -165,7 +165,7 @@ def listing(results: Results) -> Listing | None:
     rows = [
         {
             "configuration": name,
-            "against": str(row["reference_series"]),
+            "against": without_kind(str(row["reference_series"])),
             "seeds": f"{row['both_reached']}{f' + {one}' if (one := row['one_reached']) else ''} of {row['seeds']}",
             "steps": _ratio(row, "steps"),
             "steps are": str(row["verdict"]),

@@ -337,8 +337,8 @@ def _winner(results: Results, model: str) -> Suggestion | None:
     first, second = (f"{row['series']}, batch {row['batch']}" for row in (best, other))
     return Suggestion(
         WINNER,
-        f"{model}: {first} and {second} differ by {gap:.1f} %, which {had} repeats do not resolve; "
-        f"{count} repeats of each would, if the means stay.",
+        f"{model}: {first} and {second} differ by {gap:.1f} %, which {had} {results.repeats_word} do not resolve; "
+        f"{count} {results.repeats_word} of each would, if the means stay.",
         {"configurations": [best["configuration"], other["configuration"]], "repeats": count},
     )
 

@@ -122,7 +122,7 @@ def verdicts_listing(results: Results) -> Listing | None:
             verdict, ratio, low, high = standings[row["configuration"]]
             name, batch = notes.series_and_batch(row, results)
             beside = "" if verdict == ranking.BEST else with_interval(ratio, low, high, "{:.2f}".format)
-            said = ranking.in_words(verdict, ratio, high, int(row["n"]))
+            said = ranking.in_words(verdict, ratio, high, results.counted(row["n"]))
             rows.append((name, batch, throughput_text(row), beside, said))
     if not rows:
         return None
@@ -190,7 +190,7 @@ def draw(results: Results) -> Figure | None:
         every,
         what,
         MEAN,
-        style.BETWEEN_REPEATS,
+        style.between(results),
         "dashes show the single repeats",
         "Hollow and grey: not comparable.",
     )
@@ -332,7 +332,7 @@ def _side_by_side(title: str, results: Results, of_models: Mapping[str, pd.DataF
     return dots.figure(
         title,
         [_rows(model, rows, colour) for model, rows in panels.items()],
-        style.footnote(results, shown, " ".join(what), MEAN, style.BETWEEN_REPEATS, drawn=hollow),
+        style.footnote(results, shown, " ".join(what), MEAN, style.between(results), drawn=hollow),
     )
 
 

@@ -209,7 +209,7 @@ def test_the_true_best_is_among_what_may_be_the_best(noises: tuple[float, ...], 
     ],
 )
 def test_verdicts_are_said_as_people_read_them(verdict: str, ratio: float, high: float | None, words: str) -> None:
-    assert ranking.in_words(verdict, ratio, high, 3) == words
+    assert ranking.in_words(verdict, ratio, high, "3 repeats") == words
 
 
 def test_the_interval_that_decides_stands_beside_its_verdict() -> None:

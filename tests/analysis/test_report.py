@@ -20,7 +20,7 @@ from planted_hostile import CONTROL, WORDS, results_of
 from analysis import outputs
 from analysis.__main__ import main
 from analysis.frames import results, trials
-from analysis.report import origins, rendering, sections
+from analysis.report import answer, origins, rendering, sections
 from analysis.report import page as content
 from analysis.report.page import Card, Cards, Code, Fold, Grid, LongListing, Material, Part, Report, Section, Text
 from analysis.show.layout import BEST, Cell
@@ -73,11 +73,10 @@ def test_the_answer_names_the_fastest_with_its_interval_and_what_may_be_as_fast(
     assert cheapest.name == "single, batch 32" and cheapest.value == "2.78 worker-hours" and not cheapest.alike
     assert not cheapest.note and efficient.value == "90 %" and efficient.alike
     assert not re.search(r"\btied\b", text_of(report))
-    assert report.sections[0].lead == "**A second worker gives 1.8x (resnet18).**"
+    lead = report.sections[0].lead
+    assert re.fullmatch(r"\*\*A second worker gives 1\.80x \(resnet18, each within ±0\.0\d\)\.\*\*", lead)
     effect, best = parts_of(report, content.Bullets)[0].items
-    assert (
-        effect.startswith("fp16 gradients: no clear effect (") and "too close to call: 1 of 2 others, up to +" in best
-    )
+    assert effect.startswith("fp16 gradients: no difference [") and "too close to call: 1 of 2 others, up to +" in best
 
 
 def test_nothing_is_claimed_of_a_single_repeat(tmp_path: Path) -> None:
@@ -89,6 +88,12 @@ def test_nothing_is_claimed_of_a_single_repeat(tmp_path: Path) -> None:
     assert re.match(
         r"\*\*Fastest: resnet18 1\d\d images/s \(horovod; too few repeats \(1\) to call it the fastest", said
     )
+
+
+@pytest.mark.parametrize(("noise", "tone", "missed"), [(0.001, content.GOOD, False), (0.1, content.NOTE, True)])
+def test_the_box_is_green_where_the_target_is_reached(tmp_path: Path, noise: float, tone: str, missed: bool) -> None:
+    box = answer.trusted([], results.read(plant(tmp_path, [Planted(noise=noise)])))
+    assert box.tone == tone and ("target of ±2 % not reached by 1 of 1 intervals" in box.text) == missed
 
 
 def test_where_nothing_is_ok_nothing_is_good(tmp_path: Path) -> None:
@@ -196,7 +201,14 @@ def test_a_page_is_read_in_a_minute_and_the_rest_is_folded_or_asked_for() -> Non
     assert len(outside(words)) <= 120 and len(words.splitlines()) <= 300 < len(full.splitlines())
     assert words.count("<details>") == words.count("</details>") < full.count("<details>")
     first = words.split("## ")[1]
-    assert "A second worker gives" in first and "fp16 gradients: " in first and "Margin ±" in first
+    assert "A second worker gives" in first and "fp16 gradients: +4 % [" in first and "Margin ±" in first
+    assert "6 launches, target of ±2 % not reached by 12 of 12 intervals, parity passed" in first
+    assert "Means of 6 launches." in words and not re.search(r"\b6 repeats\b", words)
+    assert words.count("on resnet8_groupnorm: without BatchNorm and max-pool") == 1
+    opened = re.findall(r"<details open><summary>(.*?)</summary>", rendering.html(report, {}))
+    assert [text.partition(" over ")[0] for text in opened] == [
+        "Speed-up of resnet8", "Speed-up of resnet18", "Gain of 16-bit gradients"
+    ]  # fmt: skip
     assert re.findall(r"!\[.*?\]\(figures/(.*?)\.png\)", first) == ["speedup-resnet18"], "one figure"
     assert not re.search(r"\btied\b|No price is set|canary|sentinel", words)
     assert full.count("No price is set") == 1

@@ -207,20 +207,20 @@ def test_on_paper_everything_is_unfolded_and_nothing_is_left_to_click(pages: dic
     )
     assert hidden == 0
     open_ones = (
-        "dispatchEvent(new Event('beforeprint'));"
-        "const all = [...document.querySelectorAll('details')], open = all.filter((one) => one.open).length;"
-        "dispatchEvent(new Event('afterprint'));"
-        "return [all.length, open, all.filter((one) => one.open).length]"
+        "const all = [...document.querySelectorAll('details')], open = () => all.filter((one) => one.open).length;"
+        "const before = open(); dispatchEvent(new Event('beforeprint'));"
+        "const opened = open(); dispatchEvent(new Event('afterprint'));"
+        "return [all.length, before, opened, open()]"
     )
-    count, opened, after = browser.execute_script(open_ones)
-    assert count == opened > 0 and after == 0
+    count, before, opened, after = browser.execute_script(open_ones)
+    assert count == opened > before == after > 0, "speed-ups and the gain of 16 bits are unfolded from the beginning"
 
 
 def test_without_its_script_it_can_still_be_read(pages: dict[str, Path], browser: Any) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         chromium.show(browser, pages["default"])
-        for fold in browser.find_elements("css selector", "#tables > details > summary"):
+        for fold in browser.find_elements("css selector", "#tables > details:not([open]) > summary"):
             fold.send_keys("\n")  # a click would miss what is still scrolling smoothly
         assert find(browser, "#tables table caption").is_displayed()
         assert not find(browser, "#tables .tools input").is_displayed(), "nothing that would do nothing"
