@@ -155,9 +155,12 @@ def _always(configurations: pd.DataFrame, key: str) -> bool:
 
 def _varies(configurations: pd.DataFrame, key: str) -> bool:
     """Within a model, as images have no tokens; among the frameworks that have the key at all; and of what only one
-    kind has, trained to a result or timed, within that kind."""
+    kind has, trained to a result or timed, within that kind. A seed only where nothing else tells two apart: of
+    trainings it is the first of their repeats."""
     if len(distinct(configurations[key])) < 2:  # most keys of most studies, without a groupby
         return False
+    if key == "seed":
+        return bool(configurations.duplicated([name for name in KEYS if name != key]).any())
     if key in OF_A_FRAMEWORK:
         return bool((configurations.groupby(["model", "framework"])[key].nunique(dropna=False) > 1).any())
     having = [name for name in configurations.framework.unique() if has(str(name), key)]
@@ -178,10 +181,14 @@ def add(configurations: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     """With columns `series` (a short label), `series_order` (0, 1, ... in the order to show them) and `batch`."""
     names = keys(configurations)
     several = configurations.framework.nunique() > 1
-    mixed = _trained(configurations).nunique() > 1
     commands = _told_apart(text for text in configurations.command if known(text))
     rows = [{**row, "command": commands.get(str(row["command"]))} for row in as_rows(configurations)]
-    labels = [label(row, names, several) + ", trained" * (mixed and _trains(row)) for row in rows]
+    labels = [label(row, names, several) for row in rows]
+    timed = {(row["model"], text) for row, text in zip(rows, labels, strict=True) if not _trains(row)}
+    labels = [
+        text + _kind(row) if _trains(row) and (row["model"], text) in timed else text
+        for row, text in zip(rows, labels, strict=True)
+    ]
     places: dict[str, tuple[Hashable, ...]] = {}
     for row, text in zip(rows, labels, strict=True):
         places.setdefault(text, _place(row, names, study))

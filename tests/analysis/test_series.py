@@ -78,15 +78,24 @@ def test_what_is_trained_and_what_is_only_timed_lack_each_others_keys(tmp_path: 
     other = Planted("single", keys=(("train_epochs", 3), ("train_schedule", "cosine")))
     plant(tmp_path / "one", [timed, planted])
     plant(tmp_path / "two", [timed, planted, other])
-    assert set(results.read(tmp_path / "one").configurations.series) == {"single", "single, trained"}
-    both = {"single", "single, trained", "single, cosine learning rate, trained"}
+    assert set(results.read(tmp_path / "one").configurations.series) == {"single", "single, full training"}
+    both = {"single", "single, full training", "single, cosine learning rate"}
     assert set(results.read(tmp_path / "two").configurations.series) == both
 
 
-def test_a_frozen_backbone_that_is_trained_upon_is_not_called_trained_alone(tmp_path: Path) -> None:
+def test_a_training_is_named_by_its_target_where_a_timed_run_has_its_name_and_never_by_its_seed(tmp_path: Path) -> None:
+    training = with_keys(DDP, seed=1, train_epochs=3, train_target="accuracy=0.6")
+    made = labels(tmp_path, DDP, training, with_keys(training, accumulation=2))
+    assert set(made) == {"2 workers, fp32", "2 workers, fp32, run to target", "2 workers, fp32, accumulation 2"}
+    assert set(labels(tmp_path / "trainings", training, with_keys(training, train_epochs=4))) == {
+        "2 workers, fp32, 3 epochs of training", "2 workers, fp32, 4 epochs of training"
+    }  # fmt: skip
+
+
+def test_a_frozen_backbone_is_told_apart_by_it(tmp_path: Path) -> None:
     frozen = Planted("single", keys=(("train_epochs", 3), ("freeze", "backbone")))
     plant(tmp_path, [Planted("single"), frozen])
-    assert set(results.read(tmp_path).configurations.series) == {"single", "single, backbone frozen, trained"}
+    assert set(results.read(tmp_path).configurations.series) == {"single", "single, backbone frozen"}
 
 
 def test_no_key_is_named_as_it_is_spelled_in_a_study_file() -> None:
