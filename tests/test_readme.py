@@ -97,6 +97,14 @@ def test_every_command_runs(
     assert {words.split()[0] for words in COMMANDS} == {"bench", "init", "run", "compare", "report"}
 
 
+def test_no_command_writes_into_the_examples() -> None:
+    """Beside a packed study stand pages and figures that git tracks."""
+    pages = [CHECKOUT / "README.md", CHECKOUT / "examples/README.md", *(CHECKOUT / "docs/guide").glob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    read = re.findall(r"scaling-study (?:report|tables|predict|unpack) examples/results/\S+[^\n`]*", text)
+    assert len(read) > 2 and not [words for words in read if " --out " not in words]
+
+
 def test_make_sweep_runs_the_default_study() -> None:
     assert "make sweep\n" in README
     made = subprocess.run(["make", "-n", "sweep"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
