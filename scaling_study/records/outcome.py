@@ -186,7 +186,16 @@ def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
     failure = _failure(folder, exit, first, unreadable)
     if failure.status == "oom" and first and first.oom and trial.device == "cuda":
         failure = replace(failure, reason=f"{failure.reason}; {WHAT_FITS.format(trial.batch_per_worker)}")
+    if first and failure.status == "failed" and not exit.node:
+        failure = replace(failure, reason=f"{failure.reason}{_own_line(trial.model, first.traceback)}")
     return replace(failure, rank_errors=tuple(rank_errors))
+
+
+def _own_line(model: str, traceback: str) -> str:
+    """` (my_model.py:3)`: the innermost line of a model `my_model.py:load` in a traceback; empty where it has none."""
+    file = model.rpartition(":")[0]
+    lines = re.findall(rf'File "(?:[^"]*/)?{re.escape(file)}", line (\d+)', traceback) if file.endswith(".py") else []
+    return f" ({file}:{lines[-1]})" if lines else ""
 
 
 def foreign_gpus(ranks: Sequence[RankReport], visible: Collection[str]) -> str:

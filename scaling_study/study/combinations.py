@@ -8,10 +8,13 @@ include [{a: 9}]               -->  a1 b3,        a2 b3, a2 b4, a9   whole trial
 from __future__ import annotations
 
 import ast
+import builtins
 import itertools
 import math
 import re
+import symtable
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import decode_source
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +124,10 @@ def _models_of_files(asked: Sequence[tuple[Keys, Sweep]]) -> Iterator[tuple[str,
 
 
 def _no_model(name: str, folders: Sequence[str]) -> str:
-    """The reason why a model `FILE.py:FUNCTION` cannot be loaded: no file, no Python, no such function; else empty.
+    """The reason why a model `FILE.py:FUNCTION` cannot be loaded: no file, no Python, no such function, or a name that
+    the file does not define; else empty.
 
-    The file is parsed, not run.
+    The file is parsed, not run: a plan needs no torch.
     """
     text, _, function = name.rpartition(":")
     if not (path := file_named(name, folders)):
@@ -131,14 +135,36 @@ def _no_model(name: str, folders: Sequence[str]) -> str:
         return f"model {name}: there is no file {text} in {' or in '.join(folders)}{nearest(text, there)}"
     try:
         source = path.read_bytes()
-        defined = [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+        nodes = list(ast.walk(ast.parse(source)))
+        undefined = _undefined(source)
     except SyntaxError as error:
         return f"model {name}: {path}:{error.lineno or 1}: {error.msg}"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return f"model {name}: {path} cannot be read: {error}"
-    if re.search(rb"\b%s\b" % function.encode(), source):
-        return ""
-    return f"model {name}: {path} has no function {function!r}{nearest(function, defined)}"
+    if not re.search(rb"\b%s\b" % function.encode(), source):
+        defined = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
+        return f"model {name}: {path} has no function {function!r}{nearest(function, defined)}"
+    uses = sorted((node.lineno, node.id) for node in nodes if isinstance(node, ast.Name) and node.id in undefined)
+    names = ", ".join(dict.fromkeys(used for _, used in uses))
+    return f"model {name}: {path}:{uses[0][0]}: neither defined nor imported: {names}" if uses else ""
+
+
+UNKNOWABLE = re.compile(rb"import\s*\*|\bglobals\(|\bexec\(|\bNameError\b")  # in a file whose names only a run tells
+
+
+def _undefined(source: bytes) -> set[str]:
+    """The names that a Python file uses, and neither defines nor imports, in any of its scopes."""
+    if UNKNOWABLE.search(source):
+        return set()
+    whole = symtable.symtable(decode_source(source), "model", "exec")
+    scopes = [whole]
+    for scope in scopes:
+        scopes += scope.get_children()
+    symbols = [symbol for scope in scopes for symbol in scope.get_symbols()]
+    used = {symbol.get_name() for symbol in symbols if symbol.is_global() and symbol.is_referenced()}
+    set_anywhere = [symbol for symbol in symbols if symbol.is_declared_global()] + whole.get_symbols()
+    known = {symbol.get_name() for symbol in set_anywhere if symbol.is_assigned() or symbol.is_imported()}
+    return {name for name in used - known - {*dir(builtins)} if not name.startswith("__")}
 
 
 def data_shares(framework: str, keys: Mapping[str, Any]) -> int:

@@ -258,6 +258,19 @@ def test_garbled_errors_of_a_rank_are_passed_over(tmp_path: Path, garbage: str) 
     assert judge(TWO, tmp_path, Exit(1, 3.0)).reason == "rank 0: the real one"
 
 
+@pytest.mark.parametrize(
+    ("model", "place"),
+    [("my_model.py:load", " (my_model.py:7)"), ("models/my_model.py:load", ""), ("l.py:load", ""), ("resnet8", "")],
+)
+def test_an_error_in_a_model_of_ones_own_has_its_line(tmp_path: Path, model: str, place: str) -> None:
+    leave_error(tmp_path, 0, 1.0, "name 'Trial' is not defined")
+    path, frames = tmp_path / "ranks" / "error-0.json", [("a/my_model.py", 3), ("a/my_model.py", 7), ("torch.py", 9)]
+    trace = "\n".join(f'  File "/home/{file}", line {line}, in load' for file, line in frames)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "traceback": trace}))
+    said = judge(replace(TWO, model=model), tmp_path, Exit(1, 3.0)).reason
+    assert said == f"rank 0: name 'Trial' is not defined{place}"
+
+
 def test_the_end_of_a_long_log_is_quoted_and_odd_bytes_survive(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     assert tail(log) == ""

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from scaling_study import cli
+from scaling_study import cli, workloads
 from scaling_study.errors import StudyError
 from scaling_study.hosts.hosts import Host
 from scaling_study.launch import inspection, launchers
 from scaling_study.machine import Machine
 from scaling_study.models import FOLDERS, MODELS
+from scaling_study.ranks import Ranks
+from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study
 from scaling_study.study.plan import Plan
 from scaling_study.study.support import ALONE, Cluster
+from scaling_study.trial import Trial
 
+GUIDE = (CHECKOUT / "docs/guide/your-own-model.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 STUDY = "study: mine\nsweeps:\n  - framework: torch_ddp\n    matrix: {model: ['%s'], workers: [2]%s}\n"
 Planned = Callable[..., Plan]
 
@@ -59,6 +66,11 @@ def test_a_file_beside_the_study_or_in_the_current_folder_is_one(planned: Planne
         ("mymodel.py:load", "", "; did you mean 'my_model.py'?"),
         ("my_model.py:lod", "def load(trial, ranks): ...\n", "has no function 'lod'; did you mean 'load'?"),
         ("my_model.py:load", "\ndef load(:\n", "{0}/studies/my_model.py:2: invalid syntax"),
+        (
+            "my_model.py:load",
+            "\ndef load(trial: Trial, ranks):\n    return Workload([nn for _ in ranks])\n",
+            "{0}/studies/my_model.py:2: neither defined nor imported: Trial, Workload, nn",
+        ),
         ("my_model.py", "", "a model of your own is a file and a function in it, like my_model.py:load"),
     ],
 )
@@ -71,8 +83,37 @@ def test_what_is_wrong_with_it_is_said_with_the_line_of_the_study(
     assert problem.startswith(f"{tmp_path}/studies/mine.yaml:4: ") and said.format(tmp_path) in problem
 
 
-def test_a_function_that_is_imported_or_made_is_one_too(planned: Planned) -> None:
-    assert planned("my_model.py:load", "studies/my_model.py", source="from elsewhere import load\n").configurations
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from elsewhere import load\n",
+        "from elsewhere import *\ndef load(trial, ranks): return Workload()\n",
+        "from __future__ import annotations\ndef load(trial: Trial, ranks: Ranks) -> Workload: ...\n",
+        "def begin():\n    global seen\n    seen = 1\ndef load(trial, ranks): return later(seen)\n"
+        "def later(x): return x\n",
+        "class One:\n    size = 2\n    both = [size, *range(size)]\n"
+        "    def of(self): return super(), __class__, __file__\n"
+        "def load(trial, ranks): return {a: b for a, *b in [One().of()]}\n",
+    ],
+    ids=["imported", "all imported", "annotations", "global", "class"],
+)
+def test_a_function_is_one_however_it_and_its_names_came_about(planned: Planned, source: str) -> None:
+    assert planned("my_model.py:load", "studies/my_model.py", source=source).configurations
+
+
+def test_the_file_of_the_guide_runs_as_it_is(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And with the chain that the guide adds to it, which computes the same loss."""
+    monkeypatch.setattr(sys, "path", [*sys.path])  # to which the folder of a model is added
+    whole, chain = BLOCKS
+    with_chain = whole.replace("model=model,", "model=model,\n        chain=chain,") + chain
+    for name, source in (("my_model.py", whole), ("with_chain.py", with_chain)):
+        assert planned(f"{name}:load", f"here/{name}", source=source).gates
+        workload = workloads.load(Trial(model=f"{name}:load", batch_per_worker=4), Ranks())
+        batch = next(workload.batches)
+        loss = workload.loss(workload.model, batch)
+        loss.backward()
+        assert all(weights.grad is not None for weights in workload.model.parameters())
+    assert workload.chain is not None and workload.chain(workload.model)(batch).equal(loss)
 
 
 def test_it_goes_to_other_hosts_which_must_have_the_file(planned: Planned, tmp_path: Path) -> None:
