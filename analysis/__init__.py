@@ -22,13 +22,14 @@ def write(
     page: bool | None = None,
     references: Path | None = None,
     full: bool = False,
+    answer_only: bool = False,
 ) -> list[Path]:
     """Write results.csv, configurations.csv, tables/ and figures/ of a results folder or a packed study.
 
     Returns their paths: in `out`, else in the folder, or in X/ beside a file X.study.zip. With a `console`, print the
-    tables there too: every record is read once for all. `page`: also the report; None: of a study that is not large.
-    `references`: a file of published figures beside those shipped (analysis.published.references). `full`: report.md
-    has every table, as report.html has.
+    tables there too, with `answer_only` the answer alone: every record is read once for all. `page`: also the report;
+    None: of a study that is not large. `references`: a file of published figures beside those shipped
+    (analysis.published.references). `full`: report.md has every table, as report.html has.
 
     Raises analysis.frames.study.NotResults if `results` is neither, StudyError for what is wrong with `references`,
     OSError where it cannot be written to.
@@ -44,7 +45,7 @@ def write(
         read = replace(read, skipped=tuple(map(source.text, read.skipped)), references=references)
         paths = outputs.write(source.out, page, (read, origins), str(source.named), full)
         if console:
-            terminal.show(read, console)
+            (terminal.answer if answer_only else terminal.show)(read, console)
     return paths
 
 

@@ -101,12 +101,15 @@ def report_command(
     references: OwnReferences = None,
     out: Out = None,
 ) -> int:
-    """Write report.html, which needs no other file; report.md with the same text; tables, figures and samples.npz."""
+    """Print the answer; write report.html, which needs no other file, report.md with the same text, tables, figures
+    and samples.npz."""
 
     def command() -> int:
+        from rich.console import Console
+
         import analysis
 
-        paths = analysis.write(results, out=out, page=True, references=references, full=full)
+        paths = analysis.write(results, Console(highlight=False), out, True, references, full, answer_only=True)
         page = next(path for path in paths if path.suffix == ".html")
         print(f"{page} ({page.stat().st_size / 1e6:.1f} MB), and {len(paths) - 1} files beside it")
         return OK

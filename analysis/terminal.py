@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from analysis.execution import Salvage
 from analysis.findings import DOUBT, NOTE, WORDS, WRONG
 from analysis.frames import configurations
 from analysis.frames.results import Results
@@ -49,7 +50,8 @@ def show(results: Results, console: Console) -> None:
         _say(listing.notes, console)
     if (results.configurations.n > 0).any():
         _warn(results, console)
-        _answer(results, console)
+        console.print()
+        answer(results, console)
 
 
 def _say(sentences: Iterable[str], console: Console) -> None:
@@ -71,12 +73,17 @@ def _warn(results: Results, console: Console) -> None:
     _say([*([f"and {more} more on the page"] if more > 0 else []), *noise.machine(results)], console)
 
 
-def _answer(results: Results, console: Console) -> None:
-    """The sentences that the report begins with, last, where they are seen."""
-    first, *others = [*headline.sentences(headline.facts(results)), f"{headline.margin(results)}."]
-    console.print(Text(f"\n{first.replace('**', '')}", style="bold"))
-    for sentence in others:
-        console.print(Text(sentence))
+def answer(results: Results, console: Console) -> None:
+    """Print the sentences that the report begins with; nothing where no trial has succeeded."""
+    if (results.configurations.n > 0).any():
+        first, *others = Salvage().or_else(
+            "the answer",
+            lambda: [*headline.sentences(headline.facts(results)), f"{headline.margin(results)}."],
+            lambda why: [f"The answer could not be made: {why}"],
+        )
+        console.print(Text(first.replace("**", ""), style="bold"))
+        for sentence in others:
+            console.print(Text(sentence))
 
 
 def render(table: Table) -> RichTable:

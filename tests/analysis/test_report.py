@@ -20,7 +20,7 @@ from planted_hostile import CONTROL, WORDS, results_of
 from analysis import outputs
 from analysis.__main__ import main
 from analysis.frames import results, trials
-from analysis.report import answer, origins, rendering, sections
+from analysis.report import answer, headline, origins, rendering, sections
 from analysis.report import page as content
 from analysis.report.page import Card, Cards, Code, Fold, Grid, LongListing, Material, Part, Report, Section, Text
 from analysis.show.layout import BEST, Cell
@@ -266,13 +266,16 @@ def test_a_long_study_leaves_its_page_to_who_asks_for_it(tmp_path: Path, monkeyp
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_command_says_where_the_page_is_and_what_is_wrong(
+def test_the_command_says_the_answer_then_where_the_page_is_and_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plant(tmp_path, [Planted()])
+    planted, about = default_study()
+    read = results.read(plant(tmp_path, planted, **about))
     assert main(["report", str(tmp_path)]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith(f"{tmp_path}/report.html (") and not said.err
+    sentences = [*headline.sentences(headline.facts(read)), f"{headline.margin(read)}."]
+    words = " ".join([*sentences, f"{tmp_path}/report.html ("]).replace("**", "")
+    assert " ".join(said.out.split()).startswith(words) and len(sentences) > 2 and not said.err
     assert main(["report", str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path / 'none'} does not exist\n"
 
