@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +21,7 @@ FILE = "The study file to write. A file that exists is not replaced."
 MODEL = "The model to train; of your own: my_model.py:load, a file beside the study and the function in it."
 FRAMEWORKS = "The frameworks to compare with one process."
 WORKERS = "Numbers of workers; default: 1, 2, 4, ... up to the number of GPUs, or 1 and 2 on a CPU."
+OPTIONS = {"model": "--model", "framework": "--frameworks", "workers": "--workers"}  # of keys of the study
 TEXT = """\
 # {model} on {machine}.
 #
@@ -66,9 +69,9 @@ def init(
             raise StudyError([f"{file} exists: name another file, or remove it"]) from None
         try:
             planned = plan.make(study.load(file), machine)
-        except StudyError:
+        except StudyError as error:
             file.unlink()
-            raise
+            raise StudyError(of_options(error.problems)) from None
         print(f"{file}: {len(planned.configurations)} configurations of {model} on {machine}")
         for why in dict.fromkeys(each.unsupported for each in planned.configurations if each.unsupported):
             print(f"some of them cannot run here: {why}")
@@ -76,6 +79,14 @@ def init(
         return OK
 
     return exit_code(command)
+
+
+def of_options(problems: Iterable[str]) -> list[str]:
+    """Problems of a study, each once, with the option that gave a key in place of the line of a file."""
+    said = (re.sub(r"^.*?:\d+: ", "", problem) for problem in problems)
+    return study.without_shorter(
+        re.sub(r"^(model|framework|workers)(?=:| \S+\.py:)", lambda key: OPTIONS[key[0]], each) for each in said
+    )
 
 
 def counts(machine: Machine) -> str:

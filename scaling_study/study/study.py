@@ -217,6 +217,7 @@ class StudyModel(Strict):
 
 
 LONGEST_SLIP = 40  # characters of a word that could be meant for one of ours
+MOST_NEAR, AS_NEAR = 3, 0.1  # values that a message suggests; the ratio of difflib by which they may differ
 
 
 @dataclass(frozen=True)
@@ -299,7 +300,7 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
             usual = {"max_seconds": ROUNDS_SECONDS} if FRAMEWORKS[entry.framework].has_rounds else {}
             measure = Measure.model_validate({**usual, **model.measure.model_dump(exclude_unset=True), **overrides})
         except ValidationError as error:
-            problems += [_explained(document, {**e, "loc": (*place, *e["loc"])}, _known) for e in error.errors()]
+            problems += [_explained(document, {**e, "loc": (*place, *e["loc"])}, _known, set()) for e in error.errors()]
             continue
         train = {**_train_keys(model.train), **_train_keys(entry.train)}
         given.pop("train", None)
@@ -431,28 +432,47 @@ def validated(
         return model.model_validate(value)
     except ValidationError as error:
         by_place = sorted(error.errors(include_url=False), key=lambda e: document.line(tuple(e["loc"])))
-        first = {_explained(document, e, known) for e in by_place[:MOST_PROBLEMS]}
-        raise StudyError(sorted(first, key=by_line), more=max(0, len(by_place) - MOST_PROBLEMS)) from error
+        listed = set[str]()
+        first = {_explained(document, e, known, listed) for e in by_place[:MOST_PROBLEMS]}
+        more = max(0, len(by_place) - MOST_PROBLEMS)
+        raise StudyError(sorted(without_shorter(first), key=by_line), more) from error
 
 
-def _explained(document: Document, error: Any, known: Callable[[Place], Sequence[str]]) -> str:
-    """One pydantic error as `file:line: key: what is wrong, and what would be right`."""
+def without_shorter(problems: Iterable[str]) -> list[str]:
+    """The problems, each once, without those that begin another one: a list of choices stands in one of them."""
+    every = list(dict.fromkeys(problems))
+    return [each for each in every if not any(other != each and other.startswith(each) for other in every)]
+
+
+def _explained(document: Document, error: Any, known: Callable[[Place], Sequence[str]], listed: set[str]) -> str:
+    """One pydantic error as `file:line: key: what is wrong, and what would be right`.
+
+    `listed`: the long lists of choices that stand in a problem before this one, and are not given again.
+    """
     place: Place = tuple(part for part in error["loc"] if part != "[key]")
     where = document.at(place)
     if error["type"] == "extra_forbidden":
         names = known(place)
         hint = nearest(str(place[-1]), [*names, *(RENAMED[name] for name in names if name in RENAMED)])
         return f"{where}: unknown key {quoted(place[-1])}{document.worded(hint)}"
-    shown = shortened(".".join(document.names.get(str(part), str(part)) for part in place), MOST_SHOWN)
+    keys = place
+    if place[:1] == ("sweeps",):  # the line says where in them
+        keys = tuple(part for part in place[2:] if isinstance(part, str) and part != "matrix") or place
+    shown = shortened(".".join(document.names.get(str(part), str(part)) for part in keys), MOST_SHOWN)
     if error["type"] == "missing":
         return f"{where}: {shown!r} is missing"
     message = document.worded(error["msg"].removeprefix("Value error, "))
     given = error["input"]
     if isinstance(given, dict | list):
         return f"{where}: {shown}: {message}"
-    expected = error.get("ctx", {}).get("expected", "").replace("'", "").replace(" or ", ", ").split(", ")
-    hint = nearest(str(given), expected)
-    return f"{where}: {shown}: {quoted(given)} is not right: {message[0].lower()}{message[1:]}{hint}"
+    wrong = f"{where}: {shown}: {quoted(given)} is not right"
+    choices = error.get("ctx", {}).get("expected", "")
+    hint = nearest(str(given), choices.replace("'", "").replace(" or ", ", ").split(", "), MOST_NEAR)
+    if choices in listed:
+        return wrong + hint
+    if len(choices) > MOST_SHOWN:
+        listed.add(choices)
+    return f"{wrong}{hint} {message}" if hint else f"{wrong}: {message[0].lower()}{message[1:]}"
 
 
 def _known(place: Place) -> list[str]:
@@ -471,12 +491,17 @@ def _known(place: Place) -> list[str]:
     return ["framework", "matrix", "exclude", "include", "train", "expect", *KEYS, *Measure.model_fields]
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
-    """`; did you mean 'workers'?`, or nothing if nothing is near."""
+def nearest(word: str, known: Sequence[str], most: int = 1) -> str:
+    """`; did you mean 'workers'?`, or nothing if nothing is near. `most`: names at most, about as near as the first."""
     if len(word) > LONGEST_SLIP:
         return ""
-    near = difflib.get_close_matches(word, [k for k in known if k], n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    names = [name for name in known if name]
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if near and most > 1:
+        nearness = difflib.SequenceMatcher(None, near[0], word).ratio()
+        near = difflib.get_close_matches(word, names, n=most, cutoff=max(0.6, nearness - AS_NEAR))
+    suggested = " or ".join(filter(None, [", ".join(map(repr, near[:-1])), *map(repr, near[-1:])]))
+    return f"; did you mean {suggested}?" if near else ""
 
 
 def by_line(problem: str) -> tuple[int, str]:

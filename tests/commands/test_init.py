@@ -88,10 +88,13 @@ def test_options_choose_and_what_is_wrong_leaves_no_file(at: Any, capsys: Captur
     before = Path("mine.yaml").read_text()
     assert cli.main(["init", "mine.yaml"]) == 2 and Path("mine.yaml").read_text() == before
     assert "mine.yaml exists" in " ".join(capsys.readouterr().err.split())
-    for words, said in (
-        (["--model", "resnet88"], "did you mean 'resnet8'?"),
-        (["--frameworks", "horovodd"], "did you mean 'horovod'?"),
-        (["--workers", "two"], "input should be a valid integer"),
+    for words, begins, said in (
+        (["--model", "resnet88"], "--model: 'resnet88'", "did you mean 'resnet8' or 'resnet18'?"),
+        (["--frameworks", "horovodd"], "--frameworks: 'horovodd'", "did you mean 'horovod'?"),
+        (["--workers", "two"], "--workers: 'two'", "input should be a valid integer"),
+        (["--model", "nofile.py:load"], "--model nofile.py:load: there is no file", "nofile.py in "),
     ):
         assert cli.main(["init", "wrong.yaml", *words]) == 2 and not Path("wrong.yaml").exists()
-        assert said in " ".join(capsys.readouterr().err.split())
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1 and lines[0].startswith(f"error: {begins}") and said in lines[0], lines
+        assert "wrong.yaml" not in lines[0], "which is not there"

@@ -77,7 +77,7 @@ def test_all_of_them_together_are_one_command_line(plan_of: Any) -> None:
         ),
         ("model: resnet8, resident_batches: 8, data: cifar10", "resident_batches=8 is of synthetic data, and data"),
         ("model: resnet8, resident_batches: 0", "resident_batches: 0 is not right: input should be"),
-        ("model: resnet8, optimizer_kernels: fusd", "input should be 'default' or 'fused'; did you mean 'fused'?"),
+        ("model: resnet8, optimizer_kernels: fusd", "did you mean 'fused'? Input should be 'default' or 'fused'"),
         (
             "model: gpt2, vocabulary: 50304, learning_rate: 0.1, train: {epochs: 1, label_smoothing: 0.1}",
             "vocabulary=50304 has no label_smoothing=0.1: leave one of the two out",

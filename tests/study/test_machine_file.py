@@ -65,7 +65,7 @@ def test_numbers_stand_for_their_text(tmp_path):
         ("environment: [A]\n", "m.yaml:1: environment: Input should be a valid dictionary"),
         (
             "flags: {mpi: [x]}\n",
-            "m.yaml:1: flags.mpi: 'mpi' is not right: input should be 'torchrun'",
+            "m.yaml:1: flags.mpi: 'mpi' is not right; did you mean 'mpirun'? Input should be 'torchrun'",
         ),
         ("flags: {mpirun: -v}\n", "m.yaml:1: flags.mpirun: '-v' is not right: input should be a valid list"),
         (
