@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 
 import planted_sweeps
 import pytest
 from rich.console import Console
 
-from scaling_study.commands.progress import Progress, clock, describe
+from scaling_study.commands.progress import Progress, clock, describe, print_after
 from scaling_study.estimate import Estimate
 from scaling_study.records.results import Summary
 from scaling_study.trial import Trial
@@ -87,6 +88,15 @@ def test_what_is_measured_alone_after_all_has_a_row_of_its_own():
     shown.expects([cold])
     shown.starts(cold)
     assert drawn(shown).count("single") >= rows + 1 and " 77 " in drawn(shown)
+
+
+@pytest.mark.parametrize(("find", "what"), [("parity", "Records and logs"), (None, "Tables, figures and records")])
+def test_the_last_line_promises_tables_only_where_there_are_some(tmp_path, find, what):
+    trial, screen = Trial(find=find), io.StringIO()
+    record = Summary(trial.id, trial.configuration, trial, "failed", "parity: no", "", 9.0, None, None)
+    job, going_on = SimpleNamespace(folder=tmp_path, records={trial.id: record}), SimpleNamespace(signal=None)
+    print_after(Console(file=screen, width=500), job, [record], [trial.id], going_on, "again", quiet=False)
+    assert screen.getvalue().splitlines()[-1] == f"{what}: {tmp_path}/"
 
 
 def drawn(shown: Progress) -> str:

@@ -102,8 +102,9 @@ def show(console: Console, run: Run, wanted: Wanted, every_command: bool = False
         facts = {name: (repeats[name], seconds[name]) for name in repeats}
         _configurations(console, here, facts, plan.follows)
     gates = [each.trial for each in wanted if each.trial.find == "parity" and not each.unsupported]
-    if names := dict.fromkeys(f"{trial.framework} {trial.model}" for trial in gates):
-        console.print(f"\nParity checks first, {len(gates)} of them: {', '.join(names)}")
+    if counts := Counter(f"{trial.framework} {trial.model}" for trial in gates):
+        names = (f"{name} ({count} checks)" if count > 1 else name for name, count in counts.items())
+        console.print(f"\nParity checks first, {len(gates)} of them: {escape(', '.join(names))}")
     _commands(console, plan, configurations if every_command else here, every_command)
 
 

@@ -78,7 +78,8 @@ def print_after(
         console.print(f"To resume: {escape(again)}", soft_wrap=True)
     if not quiet:
         later = f"Records: {job.folder}/; their tables and figures: scaling-study tables {job.folder}"
-        there = f"Tables, figures and records: {job.folder}/"
+        drawn = any(record.trial.find != "parity" for record in job.records.values())
+        there = f"{'Tables, figures and records' if drawn else 'Records and logs'}: {job.folder}/"
         console.print(escape(later if no_report else there), soft_wrap=True)
 
 

@@ -66,6 +66,17 @@ def test_an_estimate_that_is_the_same_for_all_is_said_once(shown: Shown) -> None
     assert "The configuration: framework single, model resnet8, batch 4, workers 1" in one
 
 
+def test_as_many_parity_checks_are_listed_as_are_said(shown: Shown) -> None:
+    keys = "model: [resnet8_groupnorm], workers: [2], gradients: [fp32, fp16]"
+    Path("checked.yaml").write_text(
+        f"study: a\nsweeps:\n  - {{framework: single}}\n  - {{framework: torch_ddp, matrix: {{{keys}}}}}\n"
+    )
+    said = " ".join(shown("--dry-run", study="checked.yaml").partition("Parity checks first, ")[2].split())
+    count, names = said.partition("Commands,")[0].split(" of them: ")
+    listed = [int(number or 1) for number in re.findall(r"\w+ resnet\w+(?: \((\d+) checks\))?", names)]
+    assert sum(listed) == int(count) and max(listed) > 1 and len(listed) > 1
+
+
 @pytest.mark.parametrize("study", ["eight_gpus", "parallelism"])
 def test_many_keys_fit_80_columns_with_each_configuration_on_one_line(
     shown: Shown, study: str, machine: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
