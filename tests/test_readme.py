@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import shlex
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,16 @@ from analysis.show import layout
 from analysis.views import batch_efficiency
 from scaling_study import cli
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.machine import Machine
 from scaling_study.settings import CHECKOUT
+from scaling_study.study import plan
+from scaling_study.study import study as study_files
+from scaling_study.study.support import Cluster
 from tests.net.examples import example, studies
 
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
 TRAINING = (CHECKOUT / "docs/guide/train-to-a-target.md").read_text(encoding="utf-8")
+HOSTS = (CHECKOUT / "docs/guide/hosts-and-slurm.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    scaling-study (.*?)(?: +#.*)?$", README, re.MULTILINE)
 PLANS = {"run": "--dry-run", "bench": "--dry-run"}  # as far as they go without minutes of measuring
 RUN_BY_OTHERS = {"report": "tests/analysis/test_packed_studies.py"}
@@ -123,3 +130,33 @@ def test_the_times_of_plans_for_gpus_are_those_of_the_guide(
     (time,) = re.findall(r"Estimated time: about (\d h \d\d min)", capsys.readouterr().out)
     page = (CHECKOUT / "docs/guide/gpu.md").read_text(encoding="utf-8")
     assert time in " ".join(page.split()) and f"studies/{study} --dry-run --machine {machine}" in page
+
+
+def block(page: str, first: str) -> str:
+    """The indented lines of a page that begin with `first`, without their indent."""
+    lines = page[page.index(f"\n    {first}") + 1 :].splitlines()
+    return textwrap.dedent("\n".join(itertools.takewhile(lambda line: line.startswith("    "), lines)))
+
+
+def test_the_first_study_over_hosts_is_planned_whole(tmp_path: Path) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(block(HOSTS, "study: over-hosts"), encoding="utf-8")
+    asked = study_files.load(file)
+    machine = Machine(8, "", 0, libraries=dict.fromkeys(("torch", "torchvision", "horovod"), "9"))
+    made = plan.make(asked, machine, cluster=Cluster(asked.hosts))
+    seen = {(each.trial.workers, each.trial.hosts): each.unsupported for each in made.configurations}
+    assert seen == {(4, 1): "", (4, 2): ""}
+
+
+def test_the_plan_for_two_hosts_with_two_gpus_begins_as_the_guide_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "studies").symlink_to(CHECKOUT / "studies")
+    (tmp_path / "mine.yaml").write_text(block(HOSTS, "hosts: [h1:2, h2:2]\n"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("COLUMNS", "300")
+    (words,) = re.findall(r"^    scaling-study (run .* mine\.yaml)$", HOSTS, re.MULTILINE)
+    assert cli.main(shlex.split(words)) == 0
+    shown = block(HOSTS, "two_hosts: ").splitlines()
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()][: len(shown)] == shown and len(shown) > 3

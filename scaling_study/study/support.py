@@ -361,7 +361,7 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
     if why := _no_kernels(trial, machine):
         return why
     if trial.device == "cuda" and not machine.gpus:
-        return "device cuda: no GPU on this machine"
+        return "device cuda: no GPU on this machine (plan for GPUs: --dry-run --machine FILE)"
     if trial.device == "cpu" and trial.precision == "fp16":
         return "fp16 compute on a CPU is about 20 times slower than bf16, so it says nothing about GPUs: use bf16"
     pinned_to = 0 if trial.device == "cuda" else trial.cores_per_worker or 1
