@@ -318,10 +318,11 @@ def unlike(rows: pd.DataFrame) -> list[str]:
 
 
 def of_gates(gates: pd.DataFrame) -> list[str]:
-    """The verdicts of gates (columns.TRIALS) in words, where there is no table yet to stand under."""
+    """The verdicts of gates (columns.TRIALS) in words, each once, where there is no table yet to stand under."""
     bad = gates[~gates.parity.isin((PASSED, NOT_CHECKED))]
     lines = [f"Parity: {(gates.parity == PASSED).sum()} of {len(gates)} checks passed."] if len(gates) else []
-    return lines + [f"{FAILED_SIGN} {FAULTY}: {row.parity} ({row.trial})." for row in bad.itertuples()]
+    named = bad.groupby("parity", sort=False, dropna=False).trial.agg(", ".join)
+    return lines + [f"{FAILED_SIGN} {FAULTY}: {verdict} ({trials})." for verdict, trials in named.items()]
 
 
 # Configurations that shared launches: their ratios within each launch, and how far these differ between launches.
