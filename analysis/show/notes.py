@@ -164,10 +164,11 @@ def busy(results: Results) -> str:
 def legend_of_speedup(results: Results) -> list[str]:
     """How every speed-up table of the study is to be read."""
     pipelines = ", a pipeline's the same global_batch," if _pipelines(results) else ""
+    but = ", but for what is at unlike work," if configurations.unlike(results.configurations) else ""
     return [
         f"Speed-up [95 % interval {interval_of_speedups(results)}], and efficiency: speed-up over (workers / workers "
         "of the baseline). The baseline has the "
-        f"same {results.study.batch_key} ({results.study.scaling} scaling){pipelines} and is otherwise the same.",
+        f"same {results.study.batch_key} ({results.study.scaling} scaling){pipelines}{but} and is otherwise the same.",
         source(results),
     ]
 

@@ -148,6 +148,7 @@ def test_a_command_is_held_against_a_baseline_that_names_its_batch_and_the_unlik
     assert row.speedup == pytest.approx(3.0, rel=0.05) and row.baseline == small.trial().configuration
     said = "At unlike work: batch 64 a worker is compared with the baseline's batch 8."
     assert said in notes.under_throughput(done, "script:bench")
+    assert "but for what is at unlike work, and is" in " ".join(notes.legend_of_speedup(done))
     ours = read(tmp_path / "b", [SINGLE, BIG], baseline={"framework": "single", "batch_per_worker": 32})
     assert "no baseline trial" in row_of(ours, BIG).speedup_reason
     alike = read(tmp_path / "c", [small, replace(small, keys=(("command", "b"),))], baseline={**named, "command": "b"})
