@@ -494,17 +494,18 @@ def machine(results: Results) -> list[str]:
     runs = table(results)
     least, levels = floor(runs), noise_levels.levels(results)
     return [
-        "Noise floor: not known, too few repeats." if least is None else floor_text(least),
+        "Noise floor: not known, too few repeats." if least is None else floor_text(least, results.repeats_word),
         drift_text(drift(runs)) + launch_drift_text(drift_in_launches(results), results),
         *([levels_text(levels)] if levels else []),
     ]
 
 
-def floor_text(least: Floor) -> str:
-    """`Noise floor: ±1.2 %, one standard deviation between repeats of the drift check (95 % interval 0.9 to 1.8 %).`"""
+def floor_text(least: Floor, apart: str) -> str:
+    """`Noise floor: ±1.2 %, one standard deviation between repeats of the drift check (95 % interval 0.9 to 1.8 %).`
+    `apart`: repeats or launches."""
     whose = "the drift check" if least.sentinel else f"{least.configurations} configurations, pooled"
     return (
-        f"Noise floor: ±{two_figure_percentage(least.spread)} %, one standard deviation between repeats of {whose} "
+        f"Noise floor: ±{two_figure_percentage(least.spread)} %, one standard deviation between {apart} of {whose} "
         f"(95 % interval {two_figure_percentage(least.low)} to {two_figure_percentage(least.high)} %)."
     )
 
@@ -585,8 +586,8 @@ def draw_drift(results: Results) -> dict[str, Figure]:
         above=0.16,
         gutters=(style.gutter([SENTINEL]) if runs.sentinel.any() else 0.2,),
     )
-    lines = ["Points: samples/s of one run, relative to the mean of all repeats of its configuration."]
-    lines += [f"Shaded: {floor_text(least)}"] if least is not None else []
+    lines = [f"Points: samples/s of one run, relative to the mean of all {results.repeats_word} of its configuration."]
+    lines += [f"Shaded: {floor_text(least, results.repeats_word)}"] if least is not None else []
     lines += [f"{'Dark line: ' * (moved is not None)}{drift_text(moved)}", f"{notes.source(results)}."]
     sheet = style.sheet(1, 1, layout, f"The machine over the sweep: {results.study.name}", lines)
     axis, _ = sheet.at(0)
