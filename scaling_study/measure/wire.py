@@ -215,11 +215,12 @@ def footprint(value: Any) -> int:
 
 
 OPEN_FILES = "/proc/self/fd"
-BYTES_SENT = 200  # offset of tcpi_bytes_sent in struct tcp_info (linux/tcp.h), a 64-bit count since Linux 4.19
+BYTES_SENT = 200  # tcpi_bytes_sent, then tcpi_bytes_retrans, in struct tcp_info (linux/tcp.h): 64 bits since Linux 4.19
 
 
 def sent_by_sockets() -> int | None:
-    """Bytes that this process's TCP sockets, those open now, have sent so far; None where the kernel does not say."""
+    """Bytes that this process's TCP sockets, those open now, have sent so far, without what a busy kernel sent again;
+    None where the kernel does not say."""
     if not os.path.isdir(OPEN_FILES):
         return None
     total = 0
@@ -227,8 +228,9 @@ def sent_by_sockets() -> int | None:
         with suppress(OSError):  # closed meanwhile, or not TCP
             if os.readlink(f"{OPEN_FILES}/{name}").startswith("socket:"):
                 with socket.socket(fileno=os.dup(int(name))) as ours:
-                    info = ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_SENT + 8)
-                if len(info) < BYTES_SENT + 8:
+                    info = ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_SENT + 16)
+                if len(info) < BYTES_SENT + 16:
                     return None
-                total += struct.unpack_from("Q", info, BYTES_SENT)[0]
+                sent, again = struct.unpack_from("QQ", info, BYTES_SENT)
+                total += sent - again
     return total
