@@ -513,15 +513,15 @@ def floor_text(least: Floor, apart: str) -> str:
 WHAT_HELPS = {
     "processes": "what a launch does to all of its processes, which more launches narrow",
     "launches": "what a launch does to a configuration by itself, which more launches narrow",
-    "rounds": "rounds, which more of them or longer blocks narrow",
+    "rounds": "its blocks, which more of them or longer ones narrow",
 }
 
 
 def levels_text(levels: Levels) -> str:
-    """`Levels of noise: steps of a block ±6 %, rounds ±2.1 %, launches of a configuration ±2 %, ...`"""
+    """`Levels of noise: steps of a block ±6 %, blocks ±2.1 %, launches of a configuration ±2 %, ...`"""
     spreads = {
         "steps of a block": levels.steps,
-        "rounds": levels.rounds,
+        "blocks": levels.rounds,
         "launches of a configuration": levels.alone,
         "launches of a set of processes": levels.processes,
     }
@@ -530,8 +530,8 @@ def levels_text(levels: Levels) -> str:
     largest = f" Most of a ratio's uncertainty ({100 * most[1]:.0f} %) is {WHAT_HELPS[most[0]]}." if most else ""
     best = levels.cheapest_rounds
     cheapest = (
-        f" Cheapest are {count(best, 'round')} a launch, as one takes {levels.start_seconds:.0f} s to start and "
-        f"{levels.round_seconds:.1f} s a round; here there were {levels.rounds_a_launch:.3g}."
+        f" Cheapest are {count(best, 'block')} a launch, as one takes {levels.start_seconds:.0f} s to start and "
+        f"{levels.round_seconds:.1f} s a block of each configuration; here there were {levels.rounds_a_launch:.3g}."
     )
     return (
         f"Levels of noise (one standard deviation, {levels.launches} interleaved launches): {each}; what came over all "

@@ -271,7 +271,7 @@ class RankReport:
     warmup_skipped_steps: int | None = None  # before the window, left out by the scaler of fp16 losses
     skipped_steps: int | None = None  # in the window, left out by the scaler of fp16 losses
     transport: str = ""  # of the counted step: shared memory, TCP or RDMA; empty: not known
-    sent_bytes: int | None = None  # by its TCP sockets in the counted step; null: not counted
+    sent_bytes: int | None = None  # by its TCP sockets in the counted step, without retransmissions; null: not counted
     overlap: float | None = None  # share of the time with a collective in flight in which this rank computed
     nccl_kernels: int | None = None  # kernels of NCCL in one step, on GPUs of several workers
     training: TrainingReport | None = None  # of a run to a target or an end
