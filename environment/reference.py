@@ -41,6 +41,7 @@ from scaling_study.trial import RENAMED, Trial, Window
 FOLDER = CHECKOUT / "docs" / "reference"
 NO_VALUE = "–"
 SEVERAL = 4  # metrics of a model, beyond which the others are left out
+FEW_MODELS = 12  # of a framework, that its row names
 MOST = 1e6  # a limit beyond it is beyond what anybody means, and not shown
 UNITS = {  # end of a name -> its unit
     "flops_per_second": "FLOP/s",
@@ -70,9 +71,9 @@ WORDS: Mapping[Any, str] = {
 BY_NAME = {"env": "mapping (text)", "framework": "[framework](#frameworks)"}  # keys whose types say less
 EXIT_CODES = (
     ("0", "done: every trial is ok, unsupported or implied; a verdict, of `bench`"),
-    ("1", "some trial is failed, timeout or oom; or data, disk or folder are in the way"),
-    ("2", "the study or the command line is wrong on every machine"),
-    ("3", "not resolved, of `bench`"),
+    ("1", "some trial is failed, timeout or oom; data, disk or folder are in the way; a regression, of `compare`"),
+    ("2", "the study or the command line is wrong on every machine; refused, of `compare`"),
+    ("3", "not resolved, of `bench` and `compare`"),
     ("130", "interrupted by Ctrl-C, TERM or HUP"),
 )
 Row = Sequence[str]
@@ -293,9 +294,14 @@ def _having(key: str) -> str:
     for name, some in having.items():
         values.setdefault(tuple(some), []).append(name)
     usual = max(values, key=lambda some: (len(values[some]), len(some)))
-    for some, names in values.items() if key != "model" else ():
+    choices = {each.name: each.metadata.get("choices") for each in dataclasses.fields(Trial) if each.metadata}.get(key)
+    for some, names in values.items():
+        if key == "model" and (some == usual or not 0 < len(some) <= FEW_MODELS):
+            continue  # in the table of models
         if some != usual:
             words += f"; {', '.join(names)}: {' '.join(map(_code, some)) or 'any'}"
+    if key != "model" and choices and usual and {*usual} != {*choices}:
+        words += f"; {'others' if len(values) > 1 else 'each'}: {' '.join(map(_code, usual))}"
     return words
 
 

@@ -271,7 +271,7 @@ class Trial(Written):
         None, "what is sharded: 1 optimiser state, 2 gradients too, 3 parameters too", choices=(0, 1, 2, 3)
     )
     schedule: str | None = key(None, "order in which a pipeline computes (default: 1f1b)", choices=offered("schedule"))
-    stages: int | None = key(None, "workers along the pipeline (default: all, less the replicas)", minimum=1)
+    stages: int | None = key(None, "workers along the pipeline (default: workers / replicas)", minimum=1)
     virtual_stages: int | None = key(None, "stages of each worker (default: the fewest the schedule allows)", minimum=1)
     micro_batches: int | None = key(None, "parts that a pipeline cuts a batch into (default: 2 x stages)", minimum=1)
     replicas: int | None = key(None, "copies of a pipeline or mesh, each with its share of the data", minimum=1)
@@ -289,12 +289,12 @@ class Trial(Written):
         None, "units that a sharded model is gathered in: blocks (default), or none: one whole", choices=offered("wrap")
     )
     tensor_parallel: int | None = key(
-        None, "workers that share every matrix (default: all, less the replicas; in a pipeline 1)", minimum=1
+        None, "workers that share every matrix (default: workers / replicas; in a pipeline 1)", minimum=1
     )
     sequence_parallel: bool = key(False, "between two matrices, keep only a worker's share of each sequence")
     loss_parallel: bool = key(False, "keep only the scores of a worker's share of the vocabulary")
     context_parallel: int | None = key(
-        None, "workers that share every sequence (default: all, less the replicas)", minimum=1
+        None, "workers that share every sequence (default: workers / replicas)", minimum=1
     )
     attention: str | None = key(
         None,

@@ -102,7 +102,9 @@ def cost(wanted: Sequence[Planned], estimate: Estimate) -> str:
     runnable = {p.trial.configuration: p for p in wanted if not p.unsupported and p.trial.model != NO_MODEL}
     widened = [p for p in runnable.values() if p.measure.repeats >= FEWEST_REPEATS]  # of fewer no spread is known
     most = sum(estimate(p) * (p.measure.max_repeats - p.measure.repeats) for p in widened)
-    text = f"Estimated time: about {clock(seconds)} for {len(wanted)} trials"
+    checks = sum(planned.trial.find == "parity" for planned in wanted)
+    text = f"Estimated time: about {clock(seconds)} for {len(wanted) - checks} trials"
+    text += f" and {checks} parity check{'s' * (checks > 1)}" if checks else ""
     if most:
         target = min(p.measure.target_interval for p in widened)
         text += f", up to {clock(most)} more for launches while a margin is above ±{100 * target:g}%"

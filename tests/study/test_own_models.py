@@ -102,11 +102,17 @@ def test_a_function_is_one_however_it_and_its_names_came_about(planned: Planned,
 
 
 def test_the_file_of_the_guide_runs_as_it_is(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And with the chain that the guide adds to it, which computes the same loss."""
+    """And with the chain that the guide adds to it, which computes the same loss; and with the samples of a Dataset."""
     monkeypatch.setattr(sys, "path", [*sys.path])  # to which the folder of a model is added
-    whole, chain = BLOCKS
+    whole, from_dataset, chain = BLOCKS
+    made = re.search(r"    inputs = .*\n    targets = .*\n", whole)
+    assert made
+    with_dataset = whole.replace(made[0], from_dataset).replace(
+        "SAMPLES = 4_096", "dataset = [(torch.full((8,), float(n)), [n / 16]) for n in range(16)]\nSAMPLES = len(dataset)"
+    )
     with_chain = whole.replace("model=model,", "model=model,\n        chain=chain,") + chain
-    for name, source in (("my_model.py", whole), ("with_chain.py", with_chain)):
+    sources = {"my_model.py": whole, "with_dataset.py": with_dataset, "with_chain.py": with_chain}
+    for name, source in sources.items():
         assert planned(f"{name}:load", f"here/{name}", source=source).gates
         workload = workloads.load(Trial(model=f"{name}:load", batch_per_worker=4), Ranks())
         batch = next(workload.batches)
