@@ -108,7 +108,8 @@ def test_the_file_of_the_guide_runs_as_it_is(planned: Planned, monkeypatch: pyte
     made = re.search(r"    inputs = .*\n    targets = .*\n", whole)
     assert made
     with_dataset = whole.replace(made[0], from_dataset).replace(
-        "SAMPLES = 4_096", "dataset = [(torch.full((8,), float(n)), [n / 16]) for n in range(16)]\nSAMPLES = len(dataset)"
+        "SAMPLES = 4_096",
+        "dataset = [(torch.full((8,), n * 1.0), [n / 16]) for n in range(16)]\nSAMPLES = 16",
     )
     with_chain = whole.replace("model=model,", "model=model,\n        chain=chain,") + chain
     sources = {"my_model.py": whole, "with_dataset.py": with_dataset, "with_chain.py": with_chain}
