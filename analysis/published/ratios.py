@@ -31,6 +31,8 @@ FLAWS = {
     "F8": "launch, wrapping and a checkpoint were timed",
     "F9": "unequal work: 2,929 batches against 50",
     "F10": "the pipelined model had no causal mask",
+    "F11": "two frozen networks were compared",
+    "F12": "losses of the last batch only",
     "F13": "391 against 98 optimiser steps an epoch at one learning rate",
     "F14": "GPUs over gloo instead of NCCL",
     "F15": "533,120 weights were never trained",

@@ -15,6 +15,7 @@ from analysis.frames import configurations
 from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
 from analysis.frames.trials import NOT_CHECKED, PASSED
+from analysis.published import ratios
 from analysis.report.page import (
     DOUBT,
     NOTE,
@@ -144,9 +145,12 @@ def _warning(finding: Finding, names: dict[str, str]) -> Iterator[Part]:
 
 
 def _scope(results: Results) -> Iterator[Part]:
-    """How many of the published flaws these records can show, and why not the others."""
+    """How many of the published flaws these records can show, and why not the others; and what those were."""
     if (results.configurations.n > 0).any():
-        yield Text(catalog.looked_for_sentence(Evidence(results)))
+        evidence = Evidence(results)
+        yield Text(catalog.looked_for_sentence(evidence))
+        if missing := catalog.not_looked_for(evidence):
+            yield Text(f"As published: {'; '.join(f'{flaw} {ratios.FLAWS[flaw]}' for flaw in missing)}.")
 
 
 def _parity(results: Results) -> Iterator[Part]:

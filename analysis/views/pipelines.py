@@ -26,7 +26,7 @@ from analysis.show.layout import Listing
 from analysis.statistics import bubble
 from analysis.statistics.bubble import NAIVE
 from analysis.text import file_name as cleaned
-from analysis.text import megabytes, percent, percentage_points, percents
+from analysis.text import first_few, megabytes, percent, percentage_points, percents
 from analysis.views.throughput import throughput_text
 from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.frameworks import FRAMEWORKS
@@ -228,7 +228,7 @@ def listing(results: Results) -> Listing | None:
     several = pipelines.model.nunique() > 1
     lines = [
         *comparability.sentences(ours),
-        *unbalanced(pipelines),
+        *unbalanced(capped(pipelines, results), pipelines),
         *(
             f"Not replayed: {why} ({comparability.names(group, pipelines)})."
             for why, group in pipelines[pipelines.replay_why.notna()].groupby("replay_why", sort=False)
@@ -248,20 +248,29 @@ def listing(results: Results) -> Listing | None:
     return Listing.from_rows(f"Pipelines ({results.heading})", cells, lines)
 
 
-def unbalanced(pipelines: pd.DataFrame) -> list[str]:
-    """One loud sentence for each cut whose busiest worker keeps every schedule below BALANCED of the ideal."""
+def capped(pipelines: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """The rows of pipelines_table() whose busiest worker keeps every schedule below BALANCED of the ideal. Those of
+    more workers than the machine has room for say nothing of a cut, and are left out where there are others."""
+    fit = [row["configuration"] for row in results.without_plumbing().rows]
+    far: pd.Series[bool] = pipelines.most_speedup.astype(float) < BALANCED * pipelines.stages.astype(float)
+    return pipelines[far & pipelines.configuration.isin(fit)]
+
+
+def unbalanced(held: pd.DataFrame, pipelines: pd.DataFrame) -> list[str]:
+    """A loud sentence for each cut among those that are `held` back (capped)."""
     cut = ["model", "framework", "stages", "virtual_stages", "stage_cut", "layers", "busiest_worker"]
-    held = pipelines[pipelines.most_speedup.astype(float) < BALANCED * pipelines.stages.astype(float)]
     lines = []
     for _, group in held.groupby(cut, sort=False, dropna=False):
-        worst = group.sort_values("most_speedup").iloc[0]
-        last = f"of 0 to {worst.stages - 1}"
-        who = f"stage {worst.busiest_worker} ({last})"
-        if worst.virtual_stages > 1:
-            who = f"worker {worst.busiest_worker} ({last}, {worst.virtual_stages} stages each)"
+        first, caps = group.iloc[0], sorted(group.most_speedup.astype(float))
+        last = f"of 0 to {first.stages - 1}"
+        who = f"stage {first.busiest_worker} ({last})"
+        if first.virtual_stages > 1:
+            who = f"worker {first.busiest_worker} ({last}, {first.virtual_stages} stages each)"
+        share = " to ".join(dict.fromkeys(f"{100 / cap:.0f}" for cap in (caps[-1], caps[0])))
+        most = " to ".join(dict.fromkeys(f"{cap:.2f}" for cap in (caps[0], caps[-1])))
         lines.append(
-            f"**{who} does {100 / worst.most_speedup:.0f} % of the work: the speed-up of any schedule is at "
-            f"most {worst.most_speedup:.2f}, see F16** ({worst.model}: {comparability.names(group, pipelines)})."
+            f"**{who} does {share} % of the work: the speed-up of any schedule is at most {most}, see F16** "
+            f"({first.model}: {comparability.names(group, pipelines)})."
         )
     return lines
 
@@ -337,22 +346,26 @@ def _legend(pipelines: pd.DataFrame) -> Iterator[str]:
 
 
 def unbalanced_cuts(evidence: Evidence) -> Iterator[Finding]:
-    """One for each cut of a model, with the cap of any schedule and the least cap of those that were run."""
-    good = {row["configuration"]: row for row in evidence.rows}
-    capped = [row for row in as_rows(pipelines_table(evidence.results)) if known(row["most_speedup"])]
-    held = [row for row in capped if row["most_speedup"] < BALANCED * row["stages"]]
+    """One for each cut of a model, with the shares and the caps of each configuration that is cut so."""
+    pipelines = pipelines_table(evidence.results)
+    held = [] if pipelines.empty else as_rows(capped(pipelines, evidence.results))
     for rows in grouped(held, lambda row: tuple(row[key] for key in ("model", "stages", "layers"))).values():
-        worst = min(rows, key=lambda row: row["most_speedup"])
-        caps = [row["cap"] for row in rows if known(row["cap"])]
-        ours = [good[row["configuration"]] for row in rows if row["configuration"] in good]
-        least = f"; with its schedule and micro-batches at most {min(caps):.2f} x" if caps else ""
+        ours = [evidence.results.by_name[row["configuration"]] for row in rows]
+        each = [f"{findings.name_of(own)}: {_caps(row)}" for own, row in zip(ours, rows, strict=True)]
         text = (
-            f"The stages take {percents(parted(worst['time_shares']))} of the time: on {worst['stages']} workers no "
-            f"schedule is faster than "
-            f"{worst['most_speedup']:.2f} x one process{least} ({findings.named(ours)}). Cut it "
-            "evenly (stage_cut), or state this cap beside the speed-up."
+            f"{first_few(each, findings.MOST_NAMES)}. Cut it evenly (stage_cut), or state this cap beside the speed-up."
         )
         yield findings.about("F16", "A cut that caps the speed-up", text, DOUBT, ours)
+
+
+def _caps(row: Row) -> str:
+    """`stages take 44 / 56 % of the time, so no schedule on 2 workers is faster than 1.79 x one process, and this one
+    no faster than 1.49 x`."""
+    own = f", and this one no faster than {row['cap']:.2f} x" if known(row["cap"]) else ""
+    return (
+        f"stages take {percents(parted(row['time_shares']))} of the time, so no schedule on {row['stages']} workers is "
+        f"faster than {row['most_speedup']:.2f} x one process{own}"
+    )
 
 
 # The figure: one step of a pipeline, stage by stage, and the schedules of a model below each other.

@@ -20,7 +20,10 @@ from analysis import findings, terminal
 from analysis.findings import DOUBT, NOTE, WRONG, Evidence, Finding
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.views import catalog, work
+from analysis.published import ratios
+from analysis.report import trust
+from analysis.report.page import Material
+from analysis.views import catalog, pipelines, work
 from analysis.views.view import View
 from scaling_study.records.schema import GpuUse, Lateness, Phases
 from scaling_study.settings import CHECKOUT
@@ -414,6 +417,25 @@ def test_f16_a_cut_that_caps_the_speed_up(tmp_path: Path) -> None:
     assert "F16" not in flaws(results.read(plant_pipelines(tmp_path / "even", [even])))
 
 
+def test_f16_each_configuration_has_its_own_caps_and_one_without_room_is_not_blamed(tmp_path: Path) -> None:
+    near, far = Pipeline("gpipe", m=4, shares=(0.4, 0.6)), Pipeline("gpipe", m=8, shares=(0.35, 0.65))
+    crowded = Pipeline("gpipe", m=4, replicas=2, shares=(0.2, 0.8), keys=(("oversubscribe", True),))
+    done = results.read(plant_pipelines(tmp_path, [near, far, crowded]))
+    seen = found(done, "F16")
+    for name, shares, most, own in (("4 micro", "40 / 60", "1.67", "1.43"), ("8 micro", "35 / 65", "1.54", "1.44")):
+        said = f"stages take {shares} % of the time, so no schedule on 2 workers is faster than {most} x one process"
+        assert re.search(
+            rf"{name}-batches, batch \d+: {re.escape(said)}, and this one no faster than {own} x", seen.text
+        )
+    assert len(seen.configurations) == 2 and "80" not in seen.text
+    table = pipelines.listing(done)
+    assert table and "does 60 to 65 % of the work: the speed-up of any schedule is at most 1.54 to 1.67" in " ".join(
+        table.notes
+    )
+    alone = results.read(plant_pipelines(tmp_path / "alone", [crowded]))
+    assert "20 / 80 %" in found(alone, "F16").text, "where there is nothing else, it is said of that"
+
+
 def test_f21_no_speed_up_is_taken_over_another_precision(tmp_path: Path) -> None:
     """Impossible by construction: the baseline of a bf16 row is a bf16 row, or there is none."""
     done = plant_flawed(tmp_path, [ONE, replace(DDP, keys=FP16)])
@@ -579,6 +601,9 @@ def test_a_study_of_two_frameworks_states_what_it_cannot_show(tmp_path: Path) ->
     missed = "F3 F4 F8 F11 F12 F13 F14 F15 F16 F18 F20 F22 F23 F24 F25 F26 F27"
     assert set(catalog.not_looked_for(evidence)) == {*missed.split()}
     assert "11 of the 28 flaws" in catalog.looked_for_sentence(evidence)
+    shown = str(trust.section(Material(evidence.results, "r", {})))
+    assert all(f"{flaw} {ratios.FLAWS[flaw]}" in shown for flaw in missed.split())
+    assert list(ratios.FLAWS) == list(catalog.PUBLISHED)
 
 
 def test_a_run_that_is_trained_to_a_result_is_looked_at_for_the_flaws_of_training(tmp_path: Path) -> None:
