@@ -22,7 +22,7 @@ from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel, Failure, SeriesLook
-from analysis.text import megabytes, number, percent
+from analysis.text import file_name, megabytes, number, percent
 from analysis.views.view import Drawing, Gap, ModelTable, StudyTable, View
 from scaling_study.frameworks import FRAMEWORKS, POWERSGD
 from scaling_study.stats.intervals import Interval
@@ -37,6 +37,7 @@ from scaling_study.stats.intervals import Interval
 
 STATE = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
 REFERENCES = ("torch_ddp", "horovod", "single")  # the first that was measured; none of them shards anything
+LEAST_SAVED = 0.005  # of the state, from which on it is sharded
 COLUMNS = (
     "configuration",
     "series",
@@ -115,30 +116,42 @@ def _saved(row: ConfigurationRow, among: Sequence[ConfigurationRow]) -> dict[str
 
 @once
 def listing(results: Results, model: str) -> Listing | None:
-    """A row for each series, at one batch size where it was measured; None where memory was not counted."""
-    kept = one_batch(measured(results, model))
+    """A row for each series, at one batch size where it was measured; None where memory was not counted. Without kinds
+    that no row has, and without what sharding saves where nothing is sharded."""
+    every = measured(results, model)
+    kept = one_batch(every)
     if kept.empty:
         return None
-    kinds = (*MEMORY_COLUMNS[:-1], "peak_memory_bytes", "resident_bytes")
+    kinds = [kind for kind in (*MEMORY_COLUMNS[:-1], "peak_memory_bytes", "resident_bytes") if kept[kind].notna().any()]
+    sharded = bool((kept[["saved", "theory"]].astype(float).abs() > LEAST_SAVED).any(axis=None))
     rows = [
         {
             "configuration (MB a worker)": series_name(row, results),
             "batch": str(row["batch"]),
             **{kind.removesuffix("_bytes").removesuffix("_memory"): megabytes(row[kind]) for kind in kinds},
-            **{name: percent(row[name], 0) for name in ("saved", "theory")},
+            **{name: percent(row[name], 0) for name in ("saved", "theory") if sharded},
         }
         for row in as_rows(kept)
     ]
-    references = [str(name) for name in kept.reference.dropna().unique()]
-    against = f"against {references[0]}" if references else "no reference was measured"
-    legend = [
-        "Largest over the ranks. Peak: on a GPU the allocator's, on a CPU the sum of the kinds. Resident: the growth "
-        "of the process beside them (in older records: all of it, libraries included).",
-        f"Saved: of parameters + gradients + optimiser state, {against}. Theory: with n workers ZeRO-1 holds "
-        "P + G + O/n, ZeRO-2 P + (G + O)/n, ZeRO-3 and FSDP (P + G + O)/n (Rajbhandari et al., arXiv 1910.02054). "
-        "Counted between steps: parameters that FSDP gathers for a layer (ZeRO-3), or from forward to backward "
-        "(ZeRO-2), are extra.",
-    ]
+    legend = ["Largest over the ranks. Peak: on a GPU the allocator's, on a CPU the sum of the kinds."]
+    if "resident_bytes" in kinds:
+        legend[0] += (
+            " Resident: the growth of the process beside them (in older records: all of it, libraries included)."
+        )
+    if left := sorted({*every.batch} - {*kept.batch}):
+        legend.append(
+            f"At the batch that most configurations have; tables/memory-{file_name(model)}.csv also has batch "
+            f"{', '.join(map(str, left))}."
+        )
+    if sharded:
+        references = [str(name) for name in kept.reference.dropna().unique()]
+        against = f"against {references[0]}" if references else "no reference was measured"
+        legend.append(
+            f"Saved: of parameters + gradients + optimiser state, {against}. Theory: with n workers ZeRO-1 holds "
+            "P + G + O/n, ZeRO-2 P + (G + O)/n, ZeRO-3 and FSDP (P + G + O)/n (Rajbhandari et al., arXiv 1910.02054). "
+            "Counted between steps: parameters that FSDP gathers for a layer (ZeRO-3), or from forward to backward "
+            "(ZeRO-2), are extra."
+        )
     if any(row["allreduce"] in POWERSGD or known(row["outer"]) for row in results.rows_of(model)):
         legend.append(
             "Peak has what PowerSGD left out, with its Q; of DiLoCo the weights averaged last, with its momentum."

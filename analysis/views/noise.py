@@ -511,31 +511,35 @@ def floor_text(least: Floor, apart: str) -> str:
 
 
 WHAT_HELPS = {
-    "processes": "what a launch does to all of its processes, which more launches narrow",
-    "launches": "what a launch does to a configuration by itself, which more launches narrow",
-    "rounds": "its blocks, which more of them or longer ones narrow",
+    "processes": "processes that are faster in one launch than in another: more launches narrow it",
+    "launches": "configurations that are faster in one launch than in another: more launches narrow it",
+    "rounds": "blocks of unequal speed: more or longer ones narrow it",
 }
 
 
 def levels_text(levels: Levels) -> str:
-    """`Levels of noise: steps of a block ±6 %, blocks ±2.1 %, launches of a configuration ±2 %, ...`"""
+    """`Noise by level: ±6 % between the steps of a block, ±2.1 % between blocks, ...`"""
     spreads = {
-        "steps of a block": levels.steps,
+        "the steps of a block": levels.steps,
         "blocks": levels.rounds,
-        "launches of a configuration": levels.alone,
-        "launches of a set of processes": levels.processes,
+        "launches of one configuration": levels.alone,
+        "launches of one set of processes": levels.processes,
     }
-    each = ", ".join(f"{name} ±{two_figure_percentage(sd)} %" for name, sd in spreads.items() if sd == sd)
+    each = ", ".join(f"±{two_figure_percentage(sd)} % between {name}" for name, sd in spreads.items() if sd == sd)
     most = max(levels.parts.items(), key=lambda part: part[1], default=None)
-    largest = f" Most of a ratio's uncertainty ({100 * most[1]:.0f} %) is {WHAT_HELPS[most[0]]}." if most else ""
+    largest = (
+        f" Most of a ratio's uncertainty ({100 * most[1]:.0f} %) comes from {WHAT_HELPS[most[0]]}." if most else ""
+    )
     best = levels.cheapest_rounds
     cheapest = (
-        f" Cheapest are {count(best, 'block')} a launch, as one takes {levels.start_seconds:.0f} s to start and "
-        f"{levels.round_seconds:.1f} s a block of each configuration; here there were {levels.rounds_a_launch:.3g}."
+        f" A launch starts in {levels.start_seconds:.0f} s and measures one block of every configuration in "
+        f"{levels.round_seconds:.1f} s: {count(best, 'block')} a launch would narrow ratios soonest (here "
+        f"{levels.rounds_a_launch:.3g})."
     )
     return (
-        f"Levels of noise (one standard deviation, {levels.launches} interleaved launches): {each}; what came over all "
-        f"at once, ±{two_figure_percentage(levels.together)} %, cancels in ratios.{largest}{cheapest * bool(best)}"
+        f"Noise by level (one standard deviation, {levels.launches} interleaved launches): {each}. Another "
+        f"±{two_figure_percentage(levels.together)} % befell all configurations at once, and cancels in "
+        f"ratios.{largest}{cheapest * bool(best)}"
     )
 
 
@@ -588,7 +592,8 @@ def draw_drift(results: Results) -> dict[str, Figure]:
     )
     lines = [f"Points: samples/s of one run, relative to the mean of all {results.repeats_word} of its configuration."]
     lines += [f"Shaded: {floor_text(least, results.repeats_word)}"] if least is not None else []
-    lines += [f"{'Dark line: ' * (moved is not None)}{drift_text(moved)}", f"{notes.source(results)}."]
+    line = "" if moved is None else "Dark line: " if moved.found else "Dotted line: "
+    lines += [f"{line}{drift_text(moved)}", f"{notes.source(results)}."]
     sheet = style.sheet(1, 1, layout, f"The machine over the sweep: {results.study.name}", lines)
     axis, _ = sheet.at(0)
     scale, unit = (60.0, "minutes") if runs.hours.max() < SHORT else (1.0, "hours")

@@ -194,6 +194,9 @@ def test_the_figure_has_the_floor_the_trend_and_the_sentinel_tied_to_its_last_ru
     ((begin, end),) = ties.get_segments()
     last = (axis.transData - axis.transAxes).transform(np.array(line.get_data())[:, -1])
     assert begin == pytest.approx(last) and 0 < begin[0] < end[0] < 1.05
+    steady = Figures(swept(tmp_path / "steady"))["drift"]
+    assert "Dotted line: Drift: not significant" in shown(steady), "as it is drawn"
+    assert ":" in {line.get_linestyle() for line in steady.axes[0].lines}
 
 
 def test_drift_is_a_finding_and_the_machine_is_told_of_in_words(tmp_path: Path) -> None:

@@ -99,6 +99,23 @@ def test_a_series_stands_once_at_the_batch_that_most_have(tmp_path: Path) -> Non
     assert len(memory.measured(done, "resnet18")) == 3, "the CSV has every batch size"
 
 
+@pytest.mark.parametrize("sharded", [False, True])
+def test_the_table_has_what_sharding_saves_where_something_is_sharded(tmp_path: Path, sharded: bool) -> None:
+    planted = [DDP, replace(DDP, batch_per_worker=64), replace(DDP, framework="horovod"), *[FSDP] * sharded]
+    listing = memory.listing(read(tmp_path, planted), "resnet18")
+    assert listing and listing.header[-2:] == (("saved", "theory") if sharded else ("peak", "resident"))
+    notes = " ".join(listing.notes)
+    assert ("ZeRO-1" in notes) == sharded and "tables/memory-resnet18.csv also has batch 64." in notes
+
+
+def test_the_table_has_no_column_that_is_empty(tmp_path: Path) -> None:
+    """The processes of shared launches hold several configurations: what one grew by is not known."""
+    shared = replace(DDP, drift=(0.0, 0.0, 0.0))
+    listing = memory.listing(read(tmp_path, [shared]), "resnet18")
+    assert listing and listing.header[-1] == "peak" and "Resident" not in " ".join(listing.notes)
+    assert all(all(row) for row in listing.rows)
+
+
 def test_where_memory_was_not_counted_there_is_no_table(tmp_path: Path) -> None:
     done = read(tmp_path, [replace(DDP, counted=False)])
     assert memory.listing(done, "resnet18") is None

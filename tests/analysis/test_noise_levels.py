@@ -81,9 +81,9 @@ def test_what_a_launch_and_a_round_cost_says_how_many_rounds_are_cheapest(study:
     )  # fmt: skip
     of_launches = mean_of_four**2 + costly.alone**2 * 3 / 4 - 0.04**2 / 4
     assert costly.cheapest_rounds == round(3 * 0.04 / math.sqrt(of_launches)) == 3
-    assert "Cheapest are 3 blocks a launch" in noise.levels_text(costly)
+    assert "3 blocks a launch would narrow ratios soonest (here 4)" in noise.levels_text(costly)
     free = replace(costly, alone=0.02, processes=0.009)  # rounds are all that there is
-    assert free.cheapest_rounds == 0 and "Cheapest" not in noise.levels_text(free)
+    assert free.cheapest_rounds == 0 and "soonest" not in noise.levels_text(free)
     levels = noise_levels.levels(study)
     assert levels and levels.round_seconds == 1.0 and levels.start_seconds < 0, "planted blocks began in 1970"
     assert levels.cheapest_rounds == 0
