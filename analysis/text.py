@@ -116,6 +116,11 @@ def duration(seconds: float) -> str:
     return scaled(seconds, {"s": 1.0, "ms": 1e-3, "µs": 1e-6})
 
 
+def roughly(seconds: float) -> str:
+    """`1 min`, `19 min`, `2.5 h`: never less than a minute."""
+    return f"{seconds / 3600:.1f} h" if seconds >= 7200 else f"{max(1, round(seconds / 60))} min"
+
+
 def byte_rate(bytes_per_second: float) -> str:
     """`1.24 GB/s`, `57.3 MB/s`, `10 kB/s`."""
     return scaled(bytes_per_second, {"GB/s": 1e9, "MB/s": 1e6, "kB/s": 1e3, "B/s": 1.0})

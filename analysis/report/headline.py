@@ -25,6 +25,7 @@ from analysis.frames.results import MAIN_KEYS, Results, carried, once, unit, wit
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.frames.study import workers_text
 from analysis.frames.training import SHOWN
+from analysis.report import extent
 from analysis.statistics import ranking
 from analysis.statistics.estimates import widths
 from analysis.statistics.ranking import FALSE_ALARMS, Uncertainty, steps
@@ -37,7 +38,6 @@ from scaling_study.targets import METRICS
 from scaling_study.trial import Trial
 
 MOST_MODELS, MOST_CHANGES, MOST_NAMES = 3, 4, 3  # in the sentences
-WORTH_A_WORD = 0.05  # of linear speed-up: a loss
 FEWEST_WAYS = 3  # to use the same workers, from which on they are compared with each other
 OF_WAYS = ("framework", *PIPELINE_KEYS, *MESH_KEYS)
 NO_AXIS = ("seed", "warm", "learning_rate", "epochs", "warmup_epochs", "hosts", "command", "workdir")  # of speed
@@ -121,6 +121,9 @@ class Facts:
     bubble: str = ""
     held: Mapping[str, float] = field(default_factory=dict)  # bytes of a worker, where there are several ways
     out_of_memory: Sequence[str] = ()
+    lost: str = ""  # where more workers lose most, unless the ways say it
+    batches: Sequence[str] = ()  # more workers, and a larger batch, on the way to a target
+    small: str = ""  # the models, where no large one is among them
 
 
 def sentences(facts: Facts) -> list[str]:
@@ -132,11 +135,13 @@ def sentences(facts: Facts) -> list[str]:
         *([] if asked else [fastest]),
         *itertools.chain(*map(_reached, facts.reached[:MOST_MODELS])),
         *facts.ended[:MOST_MODELS],
-        *(_ways(facts) if facts.several else [_scaling(facts)]),
+        *facts.batches[:MOST_CHANGES],
+        *(_ways(facts) if facts.several else [_scaling(facts), facts.lost]),
         *_changes(facts.changes, several=len(models) > 1),
         _memory(facts),
         facts.bubble,
         *([fastest] if asked else []),
+        facts.small,
     ]
     said = [text for text in every if text]
     return [f"**{said[0]}**", *said[1:]] if said else []
@@ -203,11 +208,8 @@ def _ways(facts: Facts) -> Iterator[str]:
     """For each model the best and the worst of the ways to use the same workers, and where they lose."""
     models = list(dict.fromkeys(way.model for way in facts.ways))
     for model in models[:MOST_MODELS]:
-        every = [way for way in facts.ways if way.model == model]
-        counts = Counter(way.workers for way in every)
-        workers = max(counts, key=lambda count: (counts[count], count))
-        ours = sorted((way for way in every if way.workers == workers), key=lambda way: -way.speedup)
-        best, last = ours[0], ours[-1]
+        ours = _of_same_workers([way for way in facts.ways if way.model == model])
+        best, last, workers = ours[0], ours[-1], ours[0].workers
         whose = f" ({model})" if len(models) > 1 else ""
         if best is last:
             yield f"{best.name}{whose}: {best.text} the throughput of {facts.baseline}."
@@ -219,8 +221,15 @@ def _ways(facts: Facts) -> Iterator[str]:
             f"throughput of {facts.baseline}; {verdict}."
         )
         yield f"The slowest is {last.name}: {last.text}."
-        losses = [f"{way.name} loses most to {way.loss}" for way in dict.fromkeys((best, last)) if way.loss]
-        yield f"{'; '.join(losses)}." if losses else ""
+        losses = [f"{way.name} loses {way.loss}." for way in dict.fromkeys((best, last)) if way.loss]
+        yield " ".join(losses)
+
+
+def _of_same_workers(ways: Sequence[Way]) -> list[Way]:
+    """Those with the worker count that most of them have, the fastest first."""
+    counts = Counter(way.workers for way in ways)
+    workers = max(counts, key=lambda count: (counts[count], count))
+    return sorted((way for way in ways if way.workers == workers), key=lambda way: -way.speedup)
 
 
 def _changes(changes: Sequence[Change], several: bool) -> list[str]:
@@ -316,6 +325,9 @@ def facts(results: Results) -> Facts:
         bubble=_bubble(results),
         held={_of_model(row, results): float(row["peak_memory_bytes"]) for row in shared if split},
         out_of_memory=tuple(_of_model(row, results) for row in results.rows if row["status"] == "oom"),
+        lost="" if several else _most_lost(results),
+        batches=tuple(extent.to_targets(results)),
+        small=extent.of_size(results),
     )
 
 
@@ -367,17 +379,16 @@ def _against_baselines(rows: Sequence[ConfigurationRow], results: Results, tests
             gain.mean,
             gain.low,
             gain.high,
-            _loss(lost.get(str(row["configuration"]))),
+            attribution.in_words(of) if (of := lost.get(str(row["configuration"]))) else "",
         )
 
 
-def _loss(of: attribution.Attribution | None) -> str:
-    """`exposed communication (23 % of linear speed-up)`; empty where nothing is attributed."""
-    parts = [part for part in of.parts if part.name != "unattributed" and part.lost >= WORTH_A_WORD] if of else []
-    if not parts:
+def _most_lost(results: Results) -> str:
+    """The configuration of more workers that loses most, and its causes; empty where none loses much."""
+    if not (losers := attribution.losers(results)):
         return ""
-    most = max(parts, key=lambda part: part.lost)
-    return f"{attribution.NAMES[most.name]} ({percent(most.lost)} of linear speed-up)"
+    most = "most, " * (len(losers) > 1)
+    return f"{_of_model(losers[0].row, results)} loses {most}{attribution.in_words(losers[0])}."
 
 
 def changes(rows: Sequence[ConfigurationRow], results: Results, but: Sequence[str] = ()) -> Iterator[Change]:
@@ -544,7 +555,7 @@ def _bubble(results: Results) -> str:
 
 def margin(results: Results) -> str:
     """`Margin ±3.5 %, 6 launches`: the median of the intervals that the study's target is asked of; and how many of
-    these do not reach it."""
+    these do not reach it. Where the answer is another number than a throughput, first how well that is known."""
     asked, target = widths(results), results.study.target_interval
     halves = [width.half for width in asked if not math.isnan(width.half)]
     if not halves:
@@ -552,4 +563,17 @@ def margin(results: Results) -> str:
     widest = f" (up to ±{two_figure_percentage(max(halves))} %)" if max(halves) > 1.5 * median(halves) else ""
     wide = sum(half > target for half in halves)
     missed = f", target of ±{100 * target:.2g} % not reached by {wide} of {len(asked)} intervals" if wide else ""
-    return f"Margin ±{two_figure_percentage(median(halves))} %{widest}, {results.repeats}{missed}"
+    return f"{_whose(results)} ±{two_figure_percentage(median(halves))} %{widest}, {results.repeats}{missed}"
+
+
+def _whose(results: Results) -> str:
+    """`Margin`; where the first sentence is of other intervals than these, `The answer is known to a factor of 1.9 (3
+    seeds). Throughput: margin`."""
+    said = facts(results)
+    if said.reached or said.ended:
+        return f"{extent.of_the_first_target(results)}Throughput: margin"
+    if not (said.several and said.ways):
+        return "Margin"
+    model, _ = Counter(way.model for way in said.ways).most_common(1)[0]
+    best, *_ = _of_same_workers([way for way in said.ways if way.model == model])
+    return f"{extent.known_to(best.speedup, best.low, best.high, results.repeats)}Throughput: margin"

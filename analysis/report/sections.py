@@ -10,7 +10,7 @@ from pathlib import Path
 
 from analysis import execution
 from analysis.execution import NOTHING, Salvage
-from analysis.findings import count
+from analysis.findings import count, name_of
 from analysis.frames.results import Results
 from analysis.published import outcomes, ratios, references
 from analysis.report import answer, page, trust
@@ -43,14 +43,17 @@ from analysis.show.layout import Listing, Table
 from analysis.statistics.scaling_laws import comparisons
 from analysis.text import first_of
 from analysis.views import catalog, view
-from analysis.views.bottleneck import bottlenecks
+from analysis.views.attribution import in_words, losers
+from analysis.views.bottleneck import UNKNOWN, bottlenecks
 from analysis.views.figures import DrawnFigure
-from analysis.views.scaling import suggestions
+from analysis.views.next_steps import suggestions
 from analysis.views.view import ModelTable, StudyTable
 from scaling_study.errors import printable, shortened
 from scaling_study.records import pack
 from scaling_study.records.store import replaced
 
+MOST_LOSERS = 3  # models, whose losses stand before the tables of why
+MEANT = {"SYNTHETIC DATA": "SYNTHETIC DATA: the samples are generated; speeds may hold for real ones, losses do not"}
 MOST_OPEN = 2  # models, up to which their speed-ups are unfolded in the HTML page
 LEFT_OUT = (  # tables that report.md has with --full only
     *("communication", "remedies", "utilisation", "frontier", "returns", "cost", "scaling-laws"),
@@ -102,10 +105,17 @@ def why_section(material: Material) -> Section | None:
 
 
 def _bottlenecks(results: Results) -> str:
-    """How many configurations are held back by what; empty where nothing is known."""
+    """Of each model what loses most of linear speed-up, and where; then the largest share of a step, by number of
+    configurations. Empty where nothing is known."""
     kinds = Counter(bottleneck.kind for bottleneck in bottlenecks(results) if bottleneck.shares)
-    counted = [f"{kind}: {number}" for kind, number in kinds.most_common()]
-    return f"Bottlenecks, by number of configurations: {', '.join(counted)}." if counted else ""
+    most = {str(one.row["model"]): one for one in reversed(losers(results))}
+    lost = [f"{name_of(most[model].row)} loses {in_words(most[model])}." for model in results.models if model in most]
+    each = ", ".join(f"{kind} {number}" for kind, number in kinds.most_common())
+    counted = f"The largest share of a step, by number of configurations: {each}."
+    if len(kinds) == 1:
+        ((kind, number),) = kinds.items()
+        counted = f"The largest share of a step: {kind} ({'all ' * (number > 1)}{count(number, 'configuration')})."
+    return " ".join([*lost[:MOST_LOSERS], *([counted] if {*kinds} - {UNKNOWN} else [])])
 
 
 def next_section(material: Material) -> Section | None:
@@ -130,8 +140,12 @@ def published_section(material: Material) -> Section | None:
     parts, results, leads = _tables(material, "published"), material.results, list[str]()
     if held := len(references.beside(results)):
         leads.append(f"Published speeds of the same class of device stand beside {count(held, 'configuration')}.")
-    if ratios_here := len(ratios.claims_table(results)):
-        leads.append(f"{count(ratios_here, 'ratio')} of five public studies stand beside the same ratios here.")
+    if len(claimed := ratios.claims_table(results)):
+        names = list(dict.fromkeys(claimed.study))
+        whose = (
+            f"the public study {names[0]}" if len(names) == 1 else f"{len(names)} public studies ({', '.join(names)})"
+        )
+        leads.append(f"{count(len(claimed), 'ratio')} of {whose} stand beside the same ratios here.")
     elif outcomes.of_study(results.study.name):
         leads.append("What the published trainings came to, beside those here: accuracies and losses, never seconds.")
     return Section("published", "Published beside measured", " ".join(leads), tuple(parts)) if parts else None
@@ -265,7 +279,7 @@ def report(material: Material) -> Report:
         results.dates,
         f"{int(counted.sum())} of {planned} configurations measured, {len(results.runs):,} trials",
         same,
-        *results.marks,
+        *(MEANT.get(mark, mark) for mark in results.marks),
     )
     made = [
         material.salvage.or_else(title, partial(make, material), partial(_lost, title))

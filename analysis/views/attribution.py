@@ -40,7 +40,7 @@ from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow
 from analysis.show import notes, style
 from analysis.show.layout import Listing
-from analysis.text import file_name
+from analysis.text import file_name, percent
 from analysis.views import steps
 from analysis.views.steps import (
     AVERAGING,
@@ -67,7 +67,7 @@ NAMES = {
     "exposed": "exposed communication",
     "matchmaking": "matchmaking of peers",
     "averaging": "averaging of peers",
-    "within": "communication under computing",
+    "within": "overlapped communication",
     "stragglers": "stragglers",
     "bubble": "pipeline bubble",
     "mixed": "kernels or communication",
@@ -77,6 +77,12 @@ PARTS = tuple(NAMES)
 INPUT, FIXED, KERNELS, UPDATE, EXPOSED, FOUND, AVERAGED, WITHIN, STRAGGLERS, BUBBLE, MIXED, UNKNOWN = range(len(PARTS))
 WAITING = (EXPOSED, WITHIN, MIXED)  # where waiting for the slowest rank was measured
 DISTURBED = 0.1  # of a step: instrumented ones that much longer or shorter are said to be
+COMMUNICATED = "communication"
+CAUSES: dict[str, tuple[int, ...]] = {COMMUNICATED: (WITHIN, EXPOSED, FOUND, AVERAGED)}  # -> its parts
+CAUSES |= {name: (at,) for at, name in enumerate(PARTS) if at not in (*CAUSES[COMMUNICATED], UNKNOWN)}
+SUMS = np.array([[float(at in of) for of in CAUSES.values()] for at in range(len(PARTS))])  # (PARTS, CAUSES)
+WORTH_A_WORD, MOST_CAUSES = 0.1, 3  # of a loss: causes that in_words() names
+LEAST_LOSS, LEAST_PART = 0.05, 0.005  # of linear speed-up: a loss, and a part of communication, that it names
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,8 @@ class Attribution:
     parts: tuple[Part, ...]  # those that can be, in the order of PARTS; they add up to 1 - efficiency
     disturbance: float | None  # of the instrumented steps, the larger of the two sides
     why: str = ""
+    causes: tuple[Part, ...] = ()  # of CAUSES, those that lost something, the largest first
+    clear: bool = False  # the first of them is larger than the second (95 %)
 
     @property
     def lost(self) -> float:
@@ -152,16 +160,25 @@ def attributions(results: Results) -> list[Attribution]:
     return attributed
 
 
+def losers(results: Results) -> list[Attribution]:
+    """Those with more workers than their baseline whose losses in_words() can say, the largest loss first."""
+    said = [one for one in attributions(results) if in_words(one)]
+    more = [one for one in said if int(one.row["workers"]) > int(results.by_name[one.baseline]["workers"])]
+    return sorted(more, key=lambda one: -one.lost)
+
+
 def attribute(ours: MeasuredSteps, base: MeasuredSteps, evidence: LossEvidence) -> Attribution:
     """The parts of one configuration, each with its interval where both sides have three repeats."""
     whole, before = ours.mean(), base.mean()
-    lost = parts(whole, before, evidence)
-    bounds = _bounds(ours, base, evidence, lost)
+    lost, left_out = parts(whole, before, evidence), _left_out(ours, base, evidence)
+    bounds = _bounds(lost, left_out)
     can = _possible(ours, base, evidence)
     disturbance = max(ours.disturbance, base.disturbance, key=abs)
     shown = [Part(PARTS[at], float(lost[at]), *bounds[at]) for at in range(len(PARTS)) if at in can or lost[at] != 0.0]
     efficiency = before.worker_seconds / whole.worker_seconds
-    return Attribution(ours.row, str(base.row["configuration"]), efficiency, tuple(shown), disturbance)
+    causes, clear = _causes(lost, left_out)
+    about = ours.row, str(base.row["configuration"]), efficiency
+    return Attribution(*about, tuple(shown), disturbance, causes=causes, clear=clear)
 
 
 def parts(ours: MeanStep, base: MeanStep, evidence: LossEvidence) -> Vector:
@@ -222,32 +239,76 @@ def _possible(ours: MeasuredSteps, base: MeasuredSteps, evidence: LossEvidence) 
     return can | ({BUBBLE} if ours.idle is not None else set())
 
 
-def _bounds(
-    ours: MeasuredSteps, base: MeasuredSteps, evidence: LossEvidence, lost: Vector
-) -> list[tuple[float, float] | tuple[None, None]]:
-    """(low, high) of each part, 95 %; (None, None) where fewer than 3 repeats of a side were looked at."""
+def _left_out(ours: MeasuredSteps, base: MeasuredSteps, evidence: LossEvidence) -> list[Vector]:
+    """(repeats, PARTS) for each side: the parts with one of its repeats left out. Empty where fewer than 3 repeats of a
+    side were looked at."""
     counts = [len(ours.rates), len(base.rates)]
     if min(*counts, *(side.looked_at for side in (ours, base) if side.looked_at)) < FEWEST_REPEATS:
-        return [(None, None)] * len(PARTS)
-    from scipy.special import stdtrit  # of scipy.special: scipy.stats takes half a second to import
-
+        return []
     whole, before = ours.mean(), base.mean()
-    left_out = (
+    return [
         np.stack([parts(ours.mean(at), before, evidence) for at in range(counts[0])]),
         np.stack([parts(whole, base.mean(at), evidence) for at in range(counts[1])]),
-    )
-    variances = np.stack([(n - 1) * each.var(axis=0) for n, each in zip(counts, left_out, strict=True)])
+    ]
+
+
+def _bounds(values: Vector, left_out: Sequence[Vector]) -> list[tuple[float, float] | tuple[None, None]]:
+    """(low, high) of each of the values, 95 %, from the same with one repeat left out; else (None, None)."""
+    if not left_out:
+        return [(None, None)] * len(values)
+    from scipy.special import stdtrit  # of scipy.special: scipy.stats takes half a second to import
+
+    variances = np.stack([(len(each) - 1) * each.var(axis=0) for each in left_out])
     total = variances.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        freedom = welch_satterthwaite(list(variances), [np.full(len(PARTS), count - 1.0) for count in counts])
+        freedom = welch_satterthwaite(list(variances), [np.full(len(values), len(each) - 1.0) for each in left_out])
     half = np.where(total > 0, stdtrit(np.where(total > 0, freedom, 1.0), 0.975) * np.sqrt(total), 0.0)
-    return [(float(value - width), float(value + width)) for value, width in zip(lost, half, strict=True)]
+    return [(float(value - width), float(value + width)) for value, width in zip(values, half, strict=True)]
+
+
+def _causes(lost: Vector, left_out: Sequence[Vector]) -> tuple[tuple[Part, ...], bool]:
+    """The causes that lost something, the largest first; True where the first is shown to be larger than the second."""
+    summed, without = lost @ SUMS, [each @ SUMS for each in left_out]
+    bounds, names = _bounds(summed, without), list(CAUSES)
+    order = [at for at in np.argsort(-summed, kind="stable").tolist() if summed[at] > 0]
+    causes = tuple(Part(names[at], float(summed[at]), *bounds[at]) for at in order)
+    if len(order) < 2:
+        return causes, bool(order)
+    first, second = order[:2]
+    ((low, _),) = _bounds(summed[[first]] - summed[[second]], [of[:, [first]] - of[:, [second]] for of in without])
+    return causes, low is not None and low > 0
+
+
+def in_words(of: Attribution) -> str:
+    """`53 % of linear speed-up: slower kernels 23.0 ± 10.9 and overlapped communication 22.8 ± 7.7 (too close to call),
+    optimizer 6.0 ± 1.7`: the largest causes, in percent of linear speed-up; empty where nothing is attributed."""
+    causes = [cause for cause in of.causes if cause.lost >= WORTH_A_WORD * of.lost][:MOST_CAUSES]
+    texts = [_cause(cause, of) for cause in causes]
+    if not texts or of.lost < LEAST_LOSS:
+        return ""
+    sure = causes[0].half is not None
+    if sure and len(texts) > 1 and not of.clear:
+        texts[:2] = [f"{texts[0]} and {texts[1]} (too close to call)"]
+    return f"{percent(of.lost)} of linear speed-up: {', '.join(texts)}{'' if sure else '; no intervals'}"
+
+
+def _cause(cause: Part, of: Attribution) -> str:
+    """`slower kernels 23.0 ± 10.9`, `exposed communication 9.1`, `communication 16.8 (exposed 1.7, overlapped 15.1)`,
+    with the numbers of the table."""
+    if cause.name != COMMUNICATED:
+        return f"{NAMES[cause.name]} {_part(cause)}"
+    inner = [part for part in of.parts if PARTS.index(part.name) in CAUSES[COMMUNICATED] and part.lost > LEAST_PART]
+    if len(inner) < 2:
+        return f"{NAMES[inner[0].name] if inner else COMMUNICATED} {_part(cause)}"
+    split = [f"{NAMES[part.name].removesuffix(f' {COMMUNICATED}')} {100 * part.lost:.1f}" for part in inner]
+    return f"{COMMUNICATED} {_part(cause)} ({', '.join(split)})"
 
 
 MEANINGS = {
     "input": "waiting for batches",
     "fixed": "what the baseline's own fixed cost of a step (launching kernels) adds when fewer samples share it",
-    "kernels": "forward and backward take longer for a sample, as forward shows, which communicates nothing",
+    "kernels": "forward and backward take longer for a sample, as forward shows, which communicates nothing: memory, "
+    "caches or clock are shared, or a worker has fewer samples at a time",
     "optimizer": "updating the weights",
     "exposed": "what a step still waits for once backward is over",
     "matchmaking": "peers that look for each other when all batches of a round are computed",
@@ -288,7 +349,7 @@ def listing(results: Results) -> Listing | None:
         rows.append(
             (*notes.series_and_batch(attributed.row, results), *shares, *(cells.get(part, "") for part in present))
         )
-    meanings = "; ".join(f"{_name(part, results)}: {MEANINGS[part]}" for part in present)
+    meanings = "; ".join(f"{NAMES[part]}: {MEANINGS[part]}" for part in present)
     lines = [
         "Percent of linear speed-up over the baseline. The parts add up to the loss; a negative part is a gain. "
         "±: half of the 95 % interval between repeats.",
@@ -310,13 +371,8 @@ def listing(results: Results) -> Listing | None:
     lines += steps.untimed(results)
     for why in dict.fromkeys(attributed.why for attributed in every if attributed.why):
         lines.append(f"All not attributed, because {why}: {sum(attributed.why == why for attributed in every)} rows.")
-    header = ("configuration", "batch", "efficiency", "lost", *(_name(part, results) for part in present))
+    header = ("configuration", "batch", "efficiency", "lost", *(NAMES[part] for part in present))
     return notes.listing(results, "Lost efficiency by cause", header, rows, lines, signs=True)
-
-
-def _name(part: str, results: Results) -> str:
-    """The name of a part: under strong scaling kernels are not slower but smaller."""
-    return "smaller kernels" if part == "kernels" and results.study.scaling == "strong" else NAMES[part]
 
 
 def _part(part: Part) -> str:
@@ -362,7 +418,7 @@ def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figur
     shown = sorted(ours, key=lambda attributed: int(attributed.row["series_order"]))[:most]
     columns = min(len(shown), MOST_COLUMNS)
     parts = [part for part in PARTS if any(part == share.name for attribution in shown for share in attribution.parts)]
-    names = [IDEAL, *(_name(part, results) for part in parts), MEASURED]
+    names = [IDEAL, *(NAMES[part] for part in parts), MEASURED]
     titles, shared = style.told_apart([str(attributed.row["series"]) for attributed in shown])
     limits = _limits(shown, parts)
     panels = []
@@ -372,7 +428,7 @@ def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figur
         panels.append(style.Panel(title, draw_panel, x="% of linear speed-up", labels=texts))
     what = (
         "From linear speed-up (100 %) down to the measured efficiency. Bars to the left are losses, bars to the right "
-        "gains; they add up."
+        "gains (numbers below 0); they add up."
     )
     if any(part.low is not None for attributed in shown for part in attributed.parts):
         what += " Lines, ±: 95 % interval between repeats."
@@ -435,16 +491,8 @@ def _panel(
 
 def _texts(attribution: Attribution, parts: Sequence[str]) -> list[str]:
     """The numbers of the table that stand beside each row."""
-    known = {part.name: part for part in attribution.parts}
-    labels = ["100 %"]
-    for name in parts:
-        part = known.get(name)
-        if part is None:
-            labels.append("")
-            continue
-        value = f"{-100 * part.lost:+.1f}".replace("+0.0", "0.0").replace("-0.0", "0.0")
-        labels.append(value if part.half is None else f"{value} ± {100 * part.half:.1f}")
-    return [*labels, f"{100 * attribution.efficiency:.1f} %"]
+    texts = {part.name: _part(part) for part in attribution.parts}
+    return ["100 %", *(texts.get(name, "") for name in parts), f"{100 * attribution.efficiency:.1f} %"]
 
 
 def _limits(shown: Sequence[Attribution], parts: Sequence[str]) -> tuple[float, float]:

@@ -42,7 +42,7 @@ from scaling_study.records.schema import WaitedFor
 # The bottleneck of a step, and its evidence in numbers.
 #
 #     compute         forward and backward, less what is told apart of them below
-#     kernels far     computing, where that is the bottleneck and reaches less than FAR_BELOW of its roof (roofline.py)
+#     compute far ... computing, where that is the bottleneck and reaches less than FAR_BELOW of its roof (roofline.py)
 #     launch          the part of them that no batch size changes: launching kernels
 #     communication   what a step waits for after backward, and what collectives add to computing (attribution.py); of
 #                     peers, looking for each other (matchmaking) and averaging, each a share of its own
@@ -63,7 +63,7 @@ COMPUTE, LAUNCH, COMMUNICATE, INPUT, MEMORY, BUBBLE = KINDS = (
     "memory",
     "pipeline bubble",
 )
-FAR, FAR_BELOW = "kernels far from their roof", 0.4
+FAR, FAR_BELOW = "compute far below its roof", 0.4
 OTHER, MIXED, UNKNOWN = "not attributed", "compute or communication", "not known"
 FIND, AVERAGE = OF_PEERS = ("matchmaking", "averaging")  # communication, told apart
 SHARES = (*KINDS[:3], *OF_PEERS, *KINDS[3:], MIXED, OTHER)
@@ -211,9 +211,9 @@ def listing(results: Results) -> Listing | None:
     rows = [(*notes.series_and_batch(limited.row, results), limited.kind, limited.evidence) for limited in every]
     lines = [
         "The bottleneck is whichever takes the largest share of a step. Memory: updating the weights, computing whose "
-        "lower roof is memory, or out of memory. Kernels far from their roof: computing takes most, and reaches less "
-        f"than {percent(FAR_BELOW)} of the lower of its roofs meanwhile. Launch: what of forward and backward no batch "
-        "size changes, by the line through the batch sizes that were run; on a CPU that is mostly reading the weights.",
+        "lower roof is memory, or out of memory. Compute far below its roof: computing takes most, and reaches less "
+        f"than {percent(FAR_BELOW)} of the lower of its roofs meanwhile. Launch: the part of forward and backward that "
+        "no batch size changes, by the line through the batch sizes that were run; on a CPU reading the weights.",
         *steps.untimed(results),
     ]
     header = ("configuration", "batch", "bottleneck", "evidence")

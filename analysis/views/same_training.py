@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis.findings import grouped
 from analysis.frames.configurations import KEYS, known, own_algorithm, same, values_of
-from analysis.frames.results import Results, without_kind
+from analysis.frames.results import Results, once, without_kind
 from analysis.frames.rows import ConfigurationRow, as_rows, bounded
 from analysis.frames.training import METRICS, brackets
 from analysis.show import notes
@@ -49,6 +49,7 @@ RECIPE = (
 OTHER = "_of_reference"
 
 
+@once
 def table(results: Results) -> pd.DataFrame:
     """Each configuration with a target against the reference of its recipe, the baseline where it is one.
 

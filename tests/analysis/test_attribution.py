@@ -20,7 +20,7 @@ from analysis.frames.details import PHASE_COLUMNS
 from analysis.frames.measured import PHASES
 from analysis.show import layout
 from analysis.views import attribution, steps
-from analysis.views.attribution import Attribution, LossEvidence, attribute, attributions
+from analysis.views.attribution import Attribution, LossEvidence, attribute, attributions, in_words, losers
 from analysis.views.bottleneck import bottlenecks
 from analysis.views.steps import MeasuredSteps
 
@@ -60,6 +60,28 @@ def test_a_planted_loss_is_found_where_it_was_planted(
     assert shares(made) == expected
     assert made.lost == pytest.approx(1 - 0.1 / sum(phases.values()))
     assert made.efficiency == pytest.approx(made.row["efficiency"])
+
+
+def test_causes_are_said_with_all_of_communication_as_one(tmp_path: Path) -> None:
+    made = only(tmp_path, Phased(TWO, grown(backward=0.015, communication=0.010)))
+    first = made.causes[0]
+    assert (first.name, first.lost) == ("communication", pytest.approx(0.2)) and made.clear
+    assert in_words(made) == "20 % of linear speed-up: communication 20.0 ± 0.0 (exposed 8.0, overlapped 12.0)"
+    (most,) = losers(results.read(tmp_path))
+    assert most.causes == made.causes and in_words(replace(made, efficiency=0.96)) == "", "4 % are not worth a word"
+    few = only(tmp_path / "few", Phased(replace(TWO, repeats=2), grown(communication=0.025)))
+    assert in_words(few) == "20 % of linear speed-up: exposed communication 20.0; no intervals"
+
+
+@pytest.mark.parametrize(("forward", "tied"), [(0.006, True), (0.001, False)])
+def test_of_two_causes_that_differ_by_no_more_than_noise_neither_is_called_the_larger(
+    tmp_path: Path, forward: float, tied: bool
+) -> None:
+    slower = grown(forward=forward, backward=2 * forward, communication=0.018)
+    made = only(tmp_path, Phased(TWO, slower, noise=0.02))
+    names = {cause.name for cause in made.causes[:2]}
+    assert names == {"kernels", "communication"} and made.clear != tied
+    assert ("(too close to call)" in in_words(made)) == tied and all(cause.half for cause in made.causes[:2])
 
 
 def test_waiting_for_a_slow_rank_is_told_apart_from_the_network(tmp_path: Path) -> None:

@@ -68,6 +68,11 @@ def test_the_parts_lead_from_the_ideal_to_the_efficiency() -> None:
         assert ends == pytest.approx(100 * one.efficiency)
         low, high = axis.get_xlim()
         assert low <= min(100.0, ends) and max(100.0, ends) <= high
+    table, words = attribution.listing(read), shown(made["waterfall-resnet18"])
+    assert table
+    drawn = {axis.get_title(loc="left").replace("\n", " ") for axis in panels}
+    cells = [cell for row in table.rows if row[0] in drawn and row[1] == "64" for cell in row[4:] if cell]
+    assert len(cells) > len(panels) and all(cell in words for cell in cells), "a loss has the table's sign"
 
 
 @pytest.mark.parametrize("name", ["data parallel", "superlinear"])

@@ -10,14 +10,14 @@ import pytest
 from planted import Planted, plant, ten_frameworks
 from planted_phases import STEP, Phased, grown, plant_phased
 from planted_pipelines import Pipeline, plant_pipelines
-from planted_trainings import TrainedIn, plant_trained
+from planted_trainings import CRITICAL, Trained, TrainedIn, plant_trained, plant_trainings
 
 from analysis.frames import results
 from analysis.frames.rows import as_rows
-from analysis.report import headline
+from analysis.report import extent, headline
 from analysis.report.headline import NO_DIFFERENCE, RESOLVED, Change, Facts, Fastest, Reached, Way
 from analysis.views import allreduce_gain
-from analysis.views.target import NOT_RESOLVED, SLOWER, TIED
+from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, trained_configurations
 
 ONE = Planted("single", noise=0.002)
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=175.0, noise=0.002)
@@ -109,14 +109,14 @@ def test_a_few_repeats_make_no_fastest() -> None:
 
 
 def test_ways_to_use_the_same_workers_are_held_against_each_other() -> None:
-    best = Way("llama", "torch_ddp", 2, 1, 0.94, 0.74, 1.2, "slower kernels (23 % of linear speed-up)")
-    last = Way("llama", "torch_tp", 2, 1, 0.18, 0.14, 0.23, "exposed communication (70 % of linear speed-up)")
+    best = Way("llama", "torch_ddp", 2, 1, 0.94, 0.74, 1.2, "53 % of linear speed-up: slower kernels 23.0")
+    last = Way("llama", "torch_tp", 2, 1, 0.18, 0.14, 0.23, "82 % of linear speed-up: exposed communication 70.0")
     held = {"torch_ddp": 10e6, "torch_fsdp2": 7e6, "torch_tp": 5e6}
     facts = Facts("single", [best, replace(last, name="torch_fsdp2", speedup=0.4), last], several=True, held=held)
     first, slowest, losses, memory = headline.sentences(facts)
     assert first.startswith("**Of 3 ways to use 2 workers the best is torch_ddp: 0.94x [0.74, 1.20] the throughput of")
     assert "no way is shown to be faster" in first and slowest == "The slowest is torch_tp: 0.18x [0.14, 0.23]."
-    assert losses.startswith("torch_ddp loses most to slower kernels") and "torch_tp loses most to exposed" in losses
+    assert losses == f"torch_ddp loses {best.loss}. torch_tp loses {last.loss}."
     assert memory == "All fit: 5.00 MB a worker (torch_tp) to 10.0 MB (torch_ddp)."
     faster = headline.sentences(replace(facts, ways=[replace(best, low=1.1), *facts.ways[1:]]))[0]
     assert "it is faster than single" in faster
@@ -179,7 +179,60 @@ def test_a_planted_study_of_frameworks_names_the_best_and_where_the_last_loses(t
         for place, name in enumerate(("torch_ddp", "horovod", "mpi_allreduce"), start=1)
     ]
     text = " ".join(headline.sentences(headline.facts(results.read(plant_phased(tmp_path / "lost", [base, *others])))))
-    assert "mpi_allreduce loses most to exposed communication (" in text
+    assert re.search(r"mpi_allreduce loses \d+ % of linear speed-up: exposed communication ", text)
+
+
+def test_a_planted_study_of_workers_says_where_the_one_that_loses_most_loses_it(tmp_path: Path) -> None:
+    base, near = Phased(ONE, STEP), Phased(TWO, grown(communication=0.01))
+    far = Phased(HALF, grown(communication=0.025, backward=0.010))
+    for name, planted, most in (("two", [base, near, far], "horovod, fp16 loses most, 26 %"), ("one", [base, near],
+                                "horovod loses 9.1 %")):  # fmt: skip
+        first, lost, *_ = headline.sentences(headline.facts(results.read(plant_phased(tmp_path / name, planted))))
+        assert first.startswith("**A second worker gives") and lost.startswith(f"{most} of linear speed-up: ")
+        assert ("communication 25.9 ± 0.0 (exposed 18.5, overlapped 7.4)" in lost) == (name == "two")
+
+
+def test_a_target_says_what_a_second_worker_does_to_a_step_and_how_well_its_seconds_are_known(tmp_path: Path) -> None:
+    """Beside the throughput's margin, which is of another number."""
+    single = TrainedIn(Planted("single", "resnet8", 128), [1000, 1050, 950], step_seconds=0.10)
+    ddp = TrainedIn(Planted("torch_ddp", "resnet8", 64, 2, "fp32"), [1000, 1050, 950], step_seconds=0.06)
+    read = plant_trained(tmp_path, [single, ddp])
+    text = " ".join(headline.sentences(headline.facts(read)))
+    gain = r"At the same global batch \(128\) a second worker makes a step 1\.67x \[1\.6\d, 1\.6\d\] as fast\."
+    assert re.search(gain, text)
+    assert "Small models only (resnet8 0.078 M parameters)" in text
+    row = next(row for row in as_rows(trained_configurations(read)) if row["soonest"] == BEST)
+    value, low, high = (row[f"seconds_to_target{end}"] for end in ("", "_low", "_high"))
+    times = max(high / value, value / low)
+    assert f"The answer is known to ±{100 * (times - 1):.0f} % (3 seeds). Throughput: margin ±" in headline.margin(read)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ((4.99, 2.63, 9.44), "to a factor of 1.9"),
+        ((0.94, 0.62, 1.44), "to a factor of 1.5"),
+        ((10.0, 9.5, 10.6), "to ±6 %"),
+        ((10.0, 9.0, 10.6), "to ±11 %"),
+    ],
+)
+def test_an_answer_is_known_to_its_farther_bound(bounds: tuple[float, float, float], said: str) -> None:
+    assert extent.known_to(*bounds, of="3 seeds") == f"The answer is known {said} (3 seeds). "
+    assert extent.known_to(bounds[0], None, None, of="1 seed") == "The answer has no interval (1 seed). "
+
+
+def test_the_margin_of_ways_to_use_the_same_workers_is_not_that_of_the_best_way(tmp_path: Path) -> None:
+    three = [replace(TWO, framework=name, speed=150.0) for name in ("torch_ddp", "horovod", "mpi_allreduce")]
+    read = results.read(plant(tmp_path, [ONE, *three], baseline={"framework": "single"}))
+    assert headline.facts(read).several
+    assert re.match(r"The answer is known to ±\S+ % \(3 repeats\)\. Throughput: margin ±", headline.margin(read))
+
+
+def test_a_critical_batch_size_is_in_the_answer(tmp_path: Path) -> None:
+    planted = [Trained(64), Trained(128), Trained(256), Trained(512)]
+    text = " ".join(headline.sentences(headline.facts(results.read(plant_trainings(tmp_path, planted)))))
+    found = re.search(r"beyond which a larger global batch saves few steps: (\d+) samples \[(\d+), (\d+)\]\.", text)
+    assert found and float(found[2]) < CRITICAL < float(found[3])
 
 
 @pytest.mark.parametrize(("repeats", "margin"), [(3, r"Margin ±\S+ %.*, 3 repeats"), (1, "No margin: 1 repeat")])

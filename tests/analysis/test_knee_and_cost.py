@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from planted import Planted, plant
 from planted_laws import ROOM, WEAK, family, study
 from planted_phases import STEP, Phased, plant_phased
+from planted_trainings import TrainedIn, plant_trained
 
 from analysis.frames import results
 from analysis.statistics import knee
 from analysis.statistics.knee import Extrapolation, Knee, returns
 from analysis.statistics.scaling_laws import LawComparison, compare, comparisons
-from analysis.views import cost, scaling
+from analysis.views import cost, next_steps
 from analysis.views.cost import FREE, NO_PRICE, SEVERAL_PRICES, Cost, cheapest, costs
-from analysis.views.scaling import repeats_apart, suggestions
+from analysis.views.next_steps import repeats_apart, suggestions
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 
@@ -169,8 +170,8 @@ def test_a_close_race_is_decided_first_and_a_clear_one_left_alone(tmp_path: Path
     rivals = [replace(ONE, noise=0.01), replace(ONE, batch_per_worker=64, speed=speed, noise=0.01)]
     read = results.read(plant(tmp_path, rivals, seed=1))
     made = suggestions(read, comparisons(read))
-    assert [one.rule for one in made] == [scaling.WINNER] * close
-    assert not close or 3 < made[0].keys["repeats"] <= scaling.MOST_REPEATS
+    assert [one.rule for one in made] == [next_steps.WINNER] * close
+    assert not close or 3 < made[0].keys["repeats"] <= next_steps.MOST_REPEATS
 
 
 def test_repeats_that_tell_two_apart_do() -> None:
@@ -184,17 +185,49 @@ def a_row(rates: Any) -> dict[str, Any]:
     return {"samples_per_second": float(rates.mean()), "repeat_values": ";".join(map(repr, map(float, rates)))}
 
 
-@pytest.mark.parametrize(("cores", "counts", "fits"), [(64, (1, 2, 8), True), (2, (1, 2), False)])
-def test_without_four_counts_the_missing_one_is_next(
-    tmp_path: Path, cores: int, counts: tuple[int, ...], fits: bool
+@pytest.mark.parametrize(
+    ("cores", "counts", "following"), [(64, (1, 2, 8), [4]), (4, (1, 2, 4), [3]), (2, (1, 2), []), (3, (1, 2, 3), [])]
+)
+def test_without_four_counts_the_missing_one_is_next_if_the_machine_has_room_for_four(
+    tmp_path: Path, cores: int, counts: tuple[int, ...], following: list[int]
 ) -> None:
     read = results.read(plant(tmp_path, study(WEAK["ring"], counts), machine={**ROOM, "cores": cores}))
     made = suggestions(read, comparisons(read))
-    assert [one.rule for one in made] == [scaling.FIRST_LAW] and made[0].keys["workers"] == 4
-    assert ("room" not in made[0].sentence) == fits
+    assert {one.rule for one in made} <= {next_steps.FIRST_LAW}
+    assert [one.keys["workers"] for one in made] == following
+
+
+def test_speed_ups_wider_than_asked_take_launches_whose_key_and_minutes_are_said(tmp_path: Path) -> None:
+    two = replace(ONE, framework="horovod", workers=2, allreduce="fp32", speed=180.0, noise=0.04)
+    read = results.read(plant(tmp_path, [replace(ONE, noise=0.04), two], seed=1, baseline={"framework": "single"}))
+    (made,) = suggestions(read, comparisons(read))
+    more = made.keys["repeats"] - 3  # of a minute each, as planted, which both share
+    assert made.rule == next_steps.MARGIN and 0 < more <= 97
+    assert f"(`max_launches: {more + 3}`, about {more} min more)" in made.sentence
+    enough = plant(tmp_path / "enough", [ONE, two], seed=1, baseline={"framework": "single"}, target_interval=0.5)
+    assert not suggestions(results.read(enough), comparisons(results.read(enough)))
+
+
+@pytest.mark.parametrize(
+    ("steps", "second", "said"),
+    [
+        ((1000, 1150, 900), 0.08, "seeds` of `train:`"),
+        ((1000, 1000, 1000), 0.0999, "the time between two evaluations leaves more open"),
+        ((1000, 1150, 900), 0.0999, ""),  # more than 30 seeds
+    ],
+)
+def test_the_way_to_a_target_is_decided_by_seeds_or_by_closer_evaluations(
+    tmp_path: Path, steps: tuple[int, ...], second: float, said: str
+) -> None:
+    single = TrainedIn(Planted("single", "resnet8", 128), steps, step_seconds=0.1)
+    ddp = TrainedIn(Planted("torch_ddp", "resnet8", 64, 2, "fp32"), steps, step_seconds=second)
+    read = plant_trained(tmp_path, [single, ddp])
+    made = suggestions(read, comparisons(read))
+    assert [one.rule for one in made] == [next_steps.TARGET] * bool(said), "and no race for throughput beside it"
+    assert all(said in one.sentence and "resnet8 to accuracy=0.6: torch_ddp" in one.sentence for one in made)
 
 
 def test_the_count_that_takes_most_doubt_off_is_the_farthest_where_laws_part(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, study(WEAK["Amdahl"], (1, 2, 4, 8), noise=0.01), machine=ROOM))
-    made = [one for one in suggestions(read, comparisons(read)) if one.rule == scaling.LAW]
+    made = [one for one in suggestions(read, comparisons(read)) if one.rule == next_steps.LAW]
     assert made and made[0].keys["workers"] == 16 and "would take most off the doubt about 32" in made[0].sentence

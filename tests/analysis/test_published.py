@@ -13,6 +13,8 @@ from analysis.published import ratios
 from analysis.published import ratios as claims
 from analysis.published import ratios as reference
 from analysis.published.ratios import BATCH, EPOCH, GAIN, SPEEDUP, published
+from analysis.report.page import Material
+from analysis.report.sections import published_section
 from tests.net.examples import example
 
 ONE = Planted("horovod", speed=100.0)
@@ -54,7 +56,10 @@ def test_every_claim_names_known_flaws_of_its_study() -> None:
 
 
 def test_speedup_stands_beside_speedup_and_gain_beside_gain(tmp_path: Path) -> None:
-    made = ratios.claims_table(results.read(plant(tmp_path, [ONE, TWO, HALF]))).set_index("what")
+    read = results.read(plant(tmp_path, [ONE, TWO, HALF]))
+    section = published_section(Material(read, "r", {}))
+    assert section and section.lead.startswith("3 ratios of the public study distributed_dl stand beside")
+    made = ratios.claims_table(read).set_index("what")
     assert set(made.index) == {
         "horovod, resnet18, batch 32: 2 workers, fp32 / 1 worker",
         "horovod, resnet18, batch 32: 2 workers, fp16 / 1 worker",

@@ -75,7 +75,8 @@ def test_the_answer_names_the_fastest_with_its_interval_and_what_may_be_as_fast(
     assert not re.search(r"\btied\b", text_of(report))
     lead = report.sections[0].lead
     assert re.fullmatch(r"\*\*A second worker gives 1\.80x \(resnet18, each within ±0\.0\d\)\.\*\*", lead)
-    effect, best = parts_of(report, content.Bullets)[0].items
+    lost, effect, best = parts_of(report, content.Bullets)[0].items
+    assert re.match(r"horovod, fp(16|32) loses most, (9\.9|10) % of linear speed-up: ", lost)
     assert effect.startswith("fp16 gradients: no difference [") and "too close to call: 1 of 2 others, up to +" in best
 
 
