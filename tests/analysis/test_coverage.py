@@ -59,11 +59,11 @@ def covered(rows: pd.DataFrame, name: str, truth: float) -> Seen:
 @pytest.mark.parametrize(
     ("noises", "planned", "most"),
     [
-        ((0.01, 0.01), 3, 3),
+        pytest.param((0.01, 0.01), 3, 3, marks=pytest.mark.long),
         ((0.01, 0.03), 5, 5),
         ((0.005, 0.005), 3, 10),  # the default: 3 repeats planned, at most 10
-        ((0.01, 0.01), 3, 10),
-        ((0.02, 0.02), 3, 10),
+        pytest.param((0.01, 0.01), 3, 10, marks=pytest.mark.long),
+        pytest.param((0.02, 0.02), 3, 10, marks=pytest.mark.long),
         ((0.01, 0.02), 3, 10),
         ((0.05, 0.05), 5, 10),
     ],

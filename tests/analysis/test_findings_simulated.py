@@ -19,7 +19,7 @@ from analysis.findings import Evidence
 from analysis.views import catalog, noise
 
 STATISTICAL = {"superlinear", "F4", "drift", "noise", "F1", "slowing"}
-STUDIES, DRAWS = times(32, 1000), times(2, 1)  # in all; of each that was planted
+STUDIES, DRAWS = times(32, 1000), times(4, 1)  # in all; of each that was planted
 ALLOWED = 0.05  # of studies, by each detector
 # Whichever test is the first has all studies simulated.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200 if LONG else 300)]
