@@ -140,22 +140,6 @@ def test_a_larger_batch_than_one_out_of_memory_is_implied_and_no_failure_of_its_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nothere.yaml"], "nothere.yaml: no such file"),
-        (["tiny.yaml", "--where", "colour=red"], "--where colour=red: expected key=value with a trial key"),
-        (["tiny.yaml", "--where", "batch_per_worker=5"], "--where batch_per_worker=5 matches no trial"),
-        (["tiny.yaml", "--retry", "broken"], "--retry broken: a status is one of ok, oom"),
-    ],
-)
-def test_a_wrong_command_line_is_one_line_and_exit_code_2(tiny, arguments, said):
-    done = sweep(*arguments, cwd=tiny)
-    assert done.returncode == 2
-    assert said in error_of(done)
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("forked_starts")
 def test_insisting_on_data_that_is_not_there_is_one_sentence_before_anything_runs(tiny):
     (tiny / "tiny.yaml").write_text(TINY.replace("synthetic", "cifar10"))

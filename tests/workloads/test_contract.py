@@ -59,8 +59,6 @@ LARGE = [  # are counted, and built for nothing else
     One("resnet18", 11_181_642),
     One("resnet50", 23_528_522),
     One("mlp_wide", 79_753_226),  # 16 bytes each: more than a GiB of state
-    One("vit_small_dataset", 4_371_438),
-    One("iformer_small", 19_485_194, {"batch_per_worker": 1}),
     One("gpt2", 124_439_808, TEXT),
     One("albert_base_v2", 11_685_122),
     One("transformer_lm_deep", 43_426_926),
