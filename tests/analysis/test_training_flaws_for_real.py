@@ -21,8 +21,9 @@ from scaling_study.trial import Trial
 
 pytestmark = pytest.mark.slow
 OF_A_TRAINING = {*(f"F{number}" for number in range(18, 29)), "F6", "F11", "F12", "F13"}
+TRAIN = 200  # images
 RECIPE = (  # two epochs of three steps of 40 samples, of the 120 that are not held out
-    *(("train_epochs", 2), ("train_validation", 0.7), ("train_target", "accuracy=0.999"), ("train_optimizer", "sgd")),
+    *(("train_epochs", 2), ("train_validation", 0.4), ("train_target", "accuracy=0.999"), ("train_optimizer", "sgd")),
     *(("learning_rate", 0.05), ("train_evaluate_every", 1.0)),
 )
 SCALED = (("train_scale_learning_rate", "linear"), ("train_reference_batch", 40))
@@ -88,7 +89,7 @@ RUNS = list(dict.fromkeys([*SOUND, *(run for runs, _ in FLAWS.values() for run i
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("results")
     plant(folder, [], baseline={"framework": "single"}, scaling="strong")
-    with tiny_cifar(tmp_path_factory.mktemp("data")) as data:
+    with tiny_cifar(tmp_path_factory.mktemp("data"), TRAIN) as data:
         for run in RUNS:
             flaws = ("F20-first", "F20") if run.flaw == "F20" else (run.flaw,)
             train(run.trial, folder / "trials" / run.trial.id, {"DATA_ROOT": str(data)}, flaws)
