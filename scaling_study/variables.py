@@ -144,7 +144,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of a variable, as every shell ta
 
 # Records and packed results travel further than anybody remembers.
 
-SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)(API|ACCESS|PRIVATE|AUTH)?_?KEY($|_)", re.IGNORECASE)
+SECRET = re.compile(r"TOKEN(?!IZ)|SECRET|PASSW|CREDENTIAL|(^|_)(API|ACCESS|PRIVATE|AUTH)?_?KEY($|_)", re.IGNORECASE)
 NOT_RECORDED = "(not recorded: it may be a secret)"
 
 

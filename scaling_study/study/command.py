@@ -50,9 +50,26 @@ QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""")
 FOR_A_SHELL = re.compile(r"\|\|?|&&|;|[<>]|`|\$[{(]?\w+|(?<=\s)&(?=\s|$)|^\w+=\S*")
 
 
+# Options of a command (`--name value`, `group.name=value`) and variables that it sets, each with the first word of its
+# value; quotes, as those of `sh -c`, are no part of it.
+OPTION = re.compile(r"""(?<![\w.-])(--?[A-Za-z][\w-]*|[a-z][\w.]*(?==))(?=(?:=|\s+)["'\\]*([^\s"'\\]*))""")
+ASSIGNED = re.compile(r"""(?<![\w.-])([A-Z_][A-Z0-9_]*=)(?=["'\\]*([^\s"'\\]*))""")
+SECRET_OPTION = re.compile(  # --token, and not --unk-token
+    r"-(api-?key|(wandb|access)-?key|secret(-key)?|passw(or)?d|passphrase)$|^--+token$|"
+    r"-(api|auth|access|hub|hf|huggingface|github|bearer)-?token$"
+)
+OF_AN_ADDRESS = re.compile(r"\w://[^/\s:@]*:([^/\s@]+)@")
+NO_SECRET = re.compile(r"[${-].*|\d*|true|false", re.IGNORECASE)  # what a shell fills in, another option, a switch
+
+
 def placeholders(command: str) -> list[str]:
     """The names in braces, each once, in order."""
     return list(dict.fromkeys(PLACEHOLDER.findall(command)))
+
+
+def joined(command: Any) -> Any:
+    """A command of several lines that end in a backslash, as a shell joins them; what is no text as it is."""
+    return re.sub(r"\\\r?\n", "", command) if isinstance(command, str) else command
 
 
 def in_program_names(text: str) -> str:
@@ -145,6 +162,9 @@ def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         return
     if not words:
         yield "command", "command is empty"
+    if secret := secret_in(substituted(command, read(keys.get("arguments")))):
+        yield "command", f"command has {secret}, {HIDDEN}"
+        return
     if why := starts_one(words, int(keys.get("workers", 1))):
         yield "command", why
     if word := for_a_shell(command):
@@ -175,6 +195,22 @@ def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 SILENTLY_ONE = (
     "accelerate launch --cpu starts one process, whatever --num_processes says: `accelerate launch --multi_gpu "
     "--num_processes {workers} --main_process_port {port}` starts as many, without GPUs too"
+)
+
+
+def secret_in(command: str) -> str:
+    """The option, the variable or the address of a command whose value may be a secret, without that value; empty where
+    there is none. `$NAME`, which a shell fills in, is none."""
+    dashed = str.maketrans("._", "--")
+    given = [each for each in OPTION.findall(command) if SECRET_OPTION.search(f"-{each[0].lower().translate(dashed)}")]
+    given += [each for each in ASSIGNED.findall(command) if may_be_secret(each[0].removesuffix("="))]
+    given += [("an address with a password", value) for value in OF_AN_ADDRESS.findall(command)]
+    return next((name for name, value in given if not NO_SECRET.fullmatch(value)), "")
+
+
+HIDDEN = (
+    "whose value may be a secret, and records would hold it: export it as a variable, which the command inherits; a "
+    'script that needs the option gets it from a shell, like --api-key "$API_KEY"'
 )
 
 

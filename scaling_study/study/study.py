@@ -102,8 +102,8 @@ def _trial_key_types() -> dict[str, Any]:
             most = MOST_BYTES if f.name.endswith("_bytes") else MOST.get(kind)
             longest = f.metadata.get("longest", LONGEST_WORD) if kind is str else None
             result[f.name] = Annotated[kind, Field(ge=least, gt=above, lt=below, le=most, max_length=longest)]
-    text = result["env"]
-    result["env"] = Annotated[text, BeforeValidator(command.variables_text)]
+    for name, validate in (("env", command.variables_text), ("command", command.joined)):
+        result[name] = Annotated[result[name], BeforeValidator(validate)]
     return result
 
 

@@ -79,6 +79,11 @@ def test_every_key_of_a_command_is_a_placeholder(tmp_path: Path) -> None:
     assert dict(word.split("=") for word in made.argv[4:]) == {name: str(value) for name, value in expected.items()}
 
 
+def test_a_line_that_ends_in_a_backslash_goes_on_as_in_a_shell(tmp_path: Path) -> None:
+    (trial,) = planned(tmp_path, command="python t.py \\\n    --seed={seed}")
+    assert words(trial) == ["python", "t.py", "--seed=42"]
+
+
 def test_a_value_is_never_a_second_command() -> None:
     trial = Trial(
         framework="command", command="python train.py --name {name}x {port} {run_dir}/a", arguments="'name=a; rm b'"
@@ -194,6 +199,33 @@ def test_variables_that_are_refused_and_no_value_of_theirs_is_said(tmp_path: Pat
         matrix = {"env": [env]}
         assert fact in problem(tmp_path, command="python t.py", matrix=matrix)
         assert fact in problem(tmp_path, command="python t.py", top={"env": env})
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("env A=1 HF_TOKEN=hf_s3cret python t.py", "HF_TOKEN="),
+        ("python t.py --verbose --wandb_api_key=s3cret", "--wandb_api_key"),
+        ("python t.py logger.api_key=s3cret", "logger.api_key"),
+        ("sh -c 'python t.py --api-key s3cret | tee log'", "--api-key"),
+        ('python t.py --password "s3cret word"', "--password"),
+        ("python t.py --hub_token hf_s3cret --token", "--hub_token"),
+        ("python t.py -token {t}", "-token"),
+        ("mpirun -x MY_API_KEY=s3cret python t.py", "MY_API_KEY="),
+        ("python t.py --uri http://me:s3cret@host/1", "an address with a password"),
+        ("sh -c 'python t.py --api-key \"$API_KEY\"'", ""),
+        ("env HF_TOKEN= TOKENIZERS_PARALLELISM=false python t.py --token", ""),
+        ("python t.py --max-tokens 512 --tokenizer gpt2 --pad_token x --key-dim 64 --use-auth-token True", ""),
+        ("python t.py --uri http://host:80/1 --api-key --verbose tokenizer.unk_token=x", ""),
+    ],
+)
+def test_a_possible_secret_of_a_command_line_is_refused_unsaid(tmp_path: Path, text: str, found: str) -> None:
+    keys: dict[str, Any] = {"command": text, **({"matrix": {"t": ["s3cret"]}} if "{t}" in text else {})}
+    if found:
+        said = problem(tmp_path, **keys)
+        assert f"command has {found}, whose value may be a secret" in said and "s3cret" not in said
+    else:
+        assert planned(tmp_path, **keys)
 
 
 def test_a_secret_is_passed_by_name_and_recorded_nowhere(tmp_path: Path) -> None:
