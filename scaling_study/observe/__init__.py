@@ -3,6 +3,7 @@
     environment(os.environ, folder)     the variables that have a command observed
     read(folder)                        what its processes wrote, once they ended or meanwhile
     step(samples)                       the one line that a script without an optimiser may add
+    code()                              digests of the files of the program that runs here
 
 The observer runs in the environment of its user, where the rest of scaling_study need not be installed: this folder
 needs the standard library, and is written for Python 3.9. It observes torch 2.1 or newer; a script that trains without
@@ -18,13 +19,15 @@ torch (JAX) says its steps.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 FOLDER = "SCALING_STUDY_OBSERVE"  # environment: where each process writes its record; without it nothing is observed
@@ -68,6 +71,49 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         except (ValueError, TypeError, LookupError, RecursionError):
             return [*lines, {"kind": "not observed", "why": f"line {len(lines) + 1} of {path.name} is none of ours"}]
     return lines
+
+
+LIBRARIES = (  # what of a file's path says that it is of one, or of ours
+    "site-packages",
+    "dist-packages",
+    os.path.dirname(getattr(os, "__file__", "")),
+    os.path.dirname(os.path.abspath(__file__)),
+)
+
+
+def code() -> dict[str, str]:
+    """Digests of the program that this process runs, by file: its script, and the modules that it has imported from the
+    script's folder or the current one. Libraries are left out, and what no import has loaded."""
+    try:
+        return digests(_files_of_the_program())
+    except Exception:  # the current folder is gone, or something stands in sys.modules that is none
+        return {}
+
+
+def _files_of_the_program() -> set[str]:
+    script = str(vars(sys.modules["__main__"]).get("__file__") or "")
+    places = tuple(os.path.join(place, "") for place in (os.getcwd(), os.path.abspath(os.path.dirname(script))))
+    found = set()
+    for name, module in list(sys.modules.items()):
+        about = vars(module) if isinstance(module, ModuleType) else {}  # asking one may import it: six.moves
+        file = about.get("__file__")
+        if isinstance(file, str) and file.endswith(".py") and (about.get("__spec__") or name == "__main__"):
+            path = os.path.abspath(file)
+            if path.startswith(places) and not any(library in path for library in LIBRARIES):
+                found.add(path)
+    return found
+
+
+def digests(files: Iterable[str]) -> dict[str, str]:
+    """A digest of each file's contents, by its path; empty where it cannot be read."""
+    found = {}
+    for path in sorted(files):
+        try:
+            with open(path, "rb") as stream:
+                found[path] = hashlib.sha256(stream.read()).hexdigest()[:16]
+        except OSError:
+            found[path] = ""
+    return found
 
 
 def step(samples: int | None = None, loss: Any = None) -> None:

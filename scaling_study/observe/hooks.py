@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from scaling_study.observe import DRIVER, IMPORTED_AT, LOST, STEPS
+from scaling_study.observe import DRIVER, IMPORTED_AT, LOST, STEPS, code
 from scaling_study.observe.checks import Checks
 from scaling_study.observe.held import Held
 from scaling_study.observe.inside import (
@@ -42,6 +42,7 @@ from scaling_study.observe.steps import FLUSH_SECONDS, Steps, StepsFile, UpTo
 OLDEST = (2, 1)
 MOST_KEPT = 1536  # entries of events, three an event: some fifty steps of a small model
 FOUND: list[Observer] = []  # the one of this process
+MOST_ENDS = 3  # times that a run is asked to end, before its process is ended
 WITHOUT_TORCH = "the script trains without torch"
 
 
@@ -130,6 +131,7 @@ class Observer:
         self.called: Outermost | None = None  # the last of them
         self.scaled: Any = None  # (result of a scaler, its input)
         self.own_seconds = 0.0  # spent in here
+        self.left_times = 0  # how often the run was asked to end here
         self.identity: dict[str, Any] = {}
 
     def looking(self) -> StepInspection:
@@ -214,6 +216,7 @@ class Observer:
             "python": sys.version.split()[0],
             "device": "cuda" if on_gpu or (jax is not None and jax.default_backend() == "gpu") else "cpu",
             "script": sys.argv[0],  # without its arguments, which may hold a secret
+            "code": code(),
         }
 
     def who(self) -> dict[str, Any]:
@@ -312,12 +315,21 @@ class Observer:
             self.own_seconds += time.perf_counter() - began
 
     def after_step(self, go_on: Any) -> None:
-        """`go_on`: False ends the process here. None: it is not known yet, or nothing is seen any more."""
+        """`go_on`: False ends the process here. None: it is not known yet, or nothing is seen any more.
+
+        A script that catches all exceptions, this one too, trains on: it is told again after its next steps.
+        """
         if go_on is not None:
             self.guarded(self.note, go_on)
-            if go_on is False:
-                self.at_end(self.leave_gloo)
-                raise SystemExit(0)
+        if go_on is False:
+            self.at_end(self.leave_gloo)
+        if go_on is False or self.left_times:
+            self.left_times += 1
+            if self.left_times > MOST_ENDS:
+                with contextlib.suppress(Exception):
+                    sys.stdout.flush()
+                os._exit(0)
+            raise SystemExit(0)
 
     def at_end(self, call: Callable[[], None]) -> None:
         """Have this called once the script's own endings ran: on the way out it may average, and leave its group."""
@@ -447,6 +459,7 @@ class Observer:
     def _training_begins(self, module: Any, first: Any, about: Outermost) -> None:
         """A training forward begins, as long as steps are looked at."""
         self.after_step(self.steps.next_begins())
+        self.look.resident = self.look.resident or peak_resident_bytes()
         if self.checks.left:
             self.steps.aside(self.checks.look, module, first)
         self.steps.sequence_first |= about.sequence_first

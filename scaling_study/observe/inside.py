@@ -274,7 +274,7 @@ class StepInspection:
         self.found: dict[str, Any] = {}
         self.why = TOO_SHORT
         self.seconds = 0.0  # spent in `end`: no step's
-        self.resident: int | None = None  # the peak when the first step had ended
+        self.resident: int | None = None  # the peak when the first step began, or of a script without modules ended
         self.exchanges = Exchanges()
         self.is_given_up = False
 
@@ -485,13 +485,13 @@ def peak_resident_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-def peak_memory(torch: Any, at_first: int | None) -> dict[str, Any]:
-    """Peak memory and its kind. `at_first`: the resident peak when the first step had ended."""
+def peak_memory(torch: Any, before: int | None) -> dict[str, Any]:
+    """Peak memory and its kind. `before`: the resident peak when the first step began."""
     cuda = torch.cuda
     of_gpu = cuda.max_memory_allocated() if cuda.is_available() and cuda.is_initialized() else 0
     if of_gpu:
         return {"peak_memory_bytes": of_gpu, "peak_memory_of": "the GPU's allocator, since the process began"}
     resident = peak_resident_bytes()
-    while_stepping = at_first is not None and resident > at_first
+    while_stepping = before is not None and resident > before
     since = "while it stepped" if while_stepping else "of its whole life: no step took more than what came before"
     return {"peak_memory_bytes": resident, "peak_memory_of": f"the process, resident, {since}"}

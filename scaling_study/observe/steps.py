@@ -7,7 +7,7 @@ Time has one owner at any moment: what is entered last. So the parts of a step s
 Evaluation begins with a forward pass that does not train and lasts until the next that does. It and saving are pauses:
 `seconds` of a step is without them, and `pause_seconds` has them.
 
-    {"kind": "process", "pid", "host", "rank", "world", "by", "torch", "device", "script"}
+    {"kind": "process", "pid", "host", "rank", "world", "by", "torch", "device", "script", "code"}
     {"kind": "step", "step", "ended", "seconds", "pause_seconds", "parts", "loader_rows", "forward_rows", "samples",
      "backwards", "before_backward", "looked_at", "loss", "learning_rate", "optimizer", "skipped"}
                         of the first also what checks.py looks at

@@ -83,6 +83,17 @@ class distributed:
 """
 
 
+def test_another_sitecustomize_that_raises_says_so_as_ever_and_the_observer_stays(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("raise ValueError('theirs is broken')\n")
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(STUB)
+    env, words = clean(PYTHONPATH=str(tmp_path)), [sys.executable, "-c", "import torch; print('goes on')"]
+    alone, done = start(words, env, folder), start(words, with_observer(env, folder), folder)
+    assert (done.returncode, done.stdout, done.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+    assert "theirs is broken" in done.stderr and done.stdout == "goes on\n"
+    assert "is older than" in observe.read(folder)[0][-1]["why"], "it was there when torch was imported"
+
+
 def test_torch_that_is_too_old_is_one_clear_line(folder: Path, tmp_path: Path) -> None:
     """And who only looks whether there is a torch (find_spec) does not end the waiting for it."""
     (tmp_path / "torch").mkdir()

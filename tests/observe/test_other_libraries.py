@@ -56,6 +56,8 @@ def test_a_script_without_torch_says_its_steps_and_what_is_not_seen_of_them_is_e
     for rank, (about, *steps, end) in enumerate(processes):
         assert (about["rank"], about["world"]) == ((None, None) if ranks == 1 else (rank, 2))
         assert (len(steps), end["samples_per_step"], end["samples_unknown"]) == (6, 8, "")
+        theirs = [tmp_path / name for name in ("theirs/sitecustomize.py", "train.py", "jax.py")[: 1 + ranks]]
+        assert about["code"] == observe.digests(map(str, theirs)), "and no library, nor the observer beside them"
         assert [step["loss"] for step in steps] == [1 / number for number in range(1, 7)]
         assert all(step["seconds"] > 0.002 for step in steps), "the first began when the observer was imported"
         assert end["inside"] == {"unknown": dict.fromkeys(
