@@ -114,9 +114,10 @@ def _price(machine_file: dict[str, Any]) -> float | None:
 # `cores` and `threads`: fewest and most over the ranks, 0 where nothing is pinned; `device_names`: the different ones;
 # `watts`: mean that one device drew in the timed window, not in blocks, which are short for a counter of energy (by it
 # an H200 drew 780 W of its 700); `units`: of a sharded model; `training`: the TrainingReport of each rank; empty where
-# there is none. `first_losses`, `first_learning_rates`: of an observed command, mean of the ranks, and of rank 0; empty
-# of any other. `waited_for`: the one rank that the others wait for; None where there is none, or nothing says so.
-# `gpus_in_use`: its GPUs that others used before it began, in words.
+# there is none. `code`: digest of the files of an observed command. `first_losses`, `first_learning_rates`: of an
+# observed command, mean of the ranks, and of rank 0; empty of any other. `waited_for`: the one rank that the others
+# wait for; None where there is none, or nothing says so. `gpus_in_use`: its GPUs that others used before it began, in
+# words.
 FACTS = dict.fromkeys(
     (
         *WHO,
@@ -133,6 +134,7 @@ FACTS = dict.fromkeys(
         "skipped_steps",
         "commit",
         "versions",
+        "code",
         "training",
         "first_losses",
         "first_learning_rates",
@@ -173,6 +175,7 @@ def fact_rows(record: Record) -> list[Row]:
             max((rank.skipped_steps for rank in ranks if rank.skipped_steps is not None), default=None),
             printable(record.commit),
             ", ".join(f"{printable(name)} {printable(version)}" for name, version in versions),
+            printable(str(ranks[0].backend.get("code") or "")),
             tuple(rank.training for rank in ranks if rank.training),
             tuple(map(_mean_of_all, zip(*first_losses, strict=False))),
             tuple(ranks[0].first_learning_rates),

@@ -312,6 +312,12 @@ def mixed_versions(evidence: Evidence) -> Iterator[Finding]:
             "ones again: --retry ok."
         )
         yield Finding("versions", "Several versions of a library", text, DOUBT)
+    if edited := [row for row in evidence.rows if len(set(evidence.fact(row, "code"))) > 1]:
+        text = (
+            f"The script of {findings.named(edited)} changed between launches, and its mean is of several versions. "
+            "Run the older ones again: --retry ok."
+        )
+        yield findings.about("script", "A script that changed between launches", text, DOUBT, edited)
     commits = Counter(str(fact["commit"]) for fact in facts if fact["commit"])
     if len(commits) > 1:
         text = (

@@ -10,6 +10,7 @@ in the ranks' place: the user's environment need not have this package.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import math
 import os
@@ -127,12 +128,20 @@ def _reason(result: Outcome, why: NotObserved, exit: Exit, log: str) -> str:
         return f"{result.reason}; {why}"
     if result.status != "failed" or exit.code is None or exit.node:
         return result.reason
-    if exit.code == 0 or exit.lost_sight:
+    if exit.lost_sight:
         return str(why)
+    exception = outcome.last_exception(log[-outcome.TAIL_BYTES :])
+    if exit.code == 0:  # of a pipeline it is the last command's, and says nothing of a training before it
+        return str(why) if exception in str(why) else f"{why}; its log has {exception}"
     how = f"signal {-exit.code}" if exit.code < 0 else f"exit code {exit.code}"
-    last = outcome.last_exception(log[-outcome.TAIL_BYTES :]) or (log.splitlines() or ["it printed nothing"])[-1]
-    needs = "; a command has no terminal, and /dev/null as its input" if INTERACTIVE.search(last) else ""
-    return f"{how}: {shortened(last, 200)}{needs}{'' if isinstance(why, NothingSeen) else f'; {why}'}"
+    last = exception or (log.splitlines() or ["it printed nothing"])[-1]
+    seen = "" if isinstance(why, NothingSeen) else f"; {why}"
+    return f"{how}: {shortened(last, 200)}{needs_input(last)}{seen}"
+
+
+def needs_input(said: str) -> str:
+    """`; a command has no terminal, ...` where a command's last words ask for one; empty for others."""
+    return "; a command has no terminal, and /dev/null as its input" if INTERACTIVE.search(said) else ""
 
 
 def write_reports(trial: Trial, seen: Path, folder: Path, turns: Sequence[Turn] = (), exit: Exit | None = None) -> None:
@@ -165,8 +174,8 @@ def trained(processes: Sequence[Sequence[Line]]) -> list[Sequence[Line]]:
     if not found:
         raise NothingSeen(
             "no training step of the command was observed: PYTHONPATH must reach its Python processes (a container, "
-            "ssh or `env -i` may drop it), torch must be 2.1 or newer, and a script without an optimiser or without "
-            "torch reports its steps: scaling_study.observe.step(samples)"
+            "ssh or `env -i` may drop it, `python -I` ignores it), torch must be 2.1 or newer, and a script without "
+            "an optimiser or without torch reports its steps: scaling_study.observe.step(samples)"
         )
     return found
 
@@ -328,10 +337,12 @@ def _report(
         steps_per_epoch=0,
         gpu_utilization_percent=None,
         energy_joules=None,
-        backend={**_observing(steps, end), **_sharing(inside, window)},
+        backend={**_observing(steps, end), **_sharing(inside, window), **_program(about)},
         versions={name: version for name, version in libraries.items() if version},  # as distributions say: not +cu132
         notes=notes,
         learning_rate=_finite(window[-1]["learning_rate"]),
+        warmup_skipped_steps=_skipped(steps[:warm]),
+        skipped_steps=_skipped(window),
         first_losses=[_finite(step["loss"]) for step in steps[:FIRST_STEPS]],
         first_learning_rates=[_finite(step["learning_rate"]) for step in steps[:FIRST_STEPS]],
         forward_flops_per_sample=inside["forward_flops"] / each if inside.get("forward_flops") and each else None,
@@ -366,6 +377,20 @@ def _sharing(inside: Line, window: Sequence[Line]) -> dict[str, str | int | floa
     backwards = round(fmean(line.get("backwards") or 0 for line in window))
     seen = {name: inside[name] for name in SHARING if inside.get(name)}
     return {**seen, "backwards": backwards} if backwards > 1 else seen
+
+
+def _skipped(steps: Sequence[Line]) -> int | None:
+    """Steps that a gradient scaler left out; None: not known, as of a fused optimizer, which knows alone."""
+    told = [bool(step["skipped"]) for step in steps if step.get("skipped") is not None]
+    return sum(told) if len(told) == len(steps) else None
+
+
+def _program(about: Line) -> dict[str, str | int | float | bool | None]:
+    """One digest of the files that a process runs, to be held against that of another launch; none where none is known.
+    A program that lies elsewhere is the same."""
+    code: Mapping[str, str] = about.get("code") or {}
+    text = "\n".join(sorted(f"{Path(name).name} {digest}" for name, digest in code.items()))
+    return {"code": hashlib.sha256(text.encode()).hexdigest()[:16]} if code else {}
 
 
 def _finite(value: float | None) -> float | None:

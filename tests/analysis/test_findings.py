@@ -311,6 +311,13 @@ CASES = {
         [Flawed(one, {"versions": {"torch": now}}) for one, now in ((ONE, "2.4.1"), (TWO, "2.5.0"))],
         "torch 2.4.1 (3 trials), 2.5.0 (3 trials)",
     ),
+    "a script that changed between launches": Case(
+        "script",
+        DOUBT,
+        [Flawed(OBSERVED, lambda rank: {"backend": {"code": str(rank.step_seconds[0])}})],
+        "changed between launches",
+        [Flawed(OBSERVED, {"backend": {"code": "a1"}})],
+    ),
     "several commits": Case("commits", NOTE, [Flawed(ONE, {}, {"commit": "aaa"}), Flawed(TWO, {}, {"commit": "bbb"})]),
     "an unknown commit": Case(
         "commit-unknown", NOTE, [ONE, Flawed(TWO, {}, {"commit": "unknown: git gave none"})], "git gave none (3 trials)"

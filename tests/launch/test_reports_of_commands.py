@@ -154,6 +154,7 @@ LOST = [{"kind": "process", "rank": None}, {"kind": "not observed", "why": "torc
         ([], Exit(3, 9.0), "one\nno such file\n", "failed", ["exit code 3: no such file"]),
         ([], Exit(1, 9.0), "EOFError: EOF when reading a line", "failed", ["/dev/null as its input"]),
         ([], Exit(-15, 9.0, timed_out=True), "", "timeout", ["not finished after 9 s", "PYTHONPATH"]),
+        ([], Exit(0, 9.0), "KeyError: no data\nof tee\n", "failed", ["PYTHONPATH", "its log has KeyError: no data"]),
         ([], Exit(0, 9.0), "scaling-study: not observed: OSError: full\nb\n", "failed", ["observed: OSError: full"]),
         ([], Exit(0, 9.0, left_behind=1), "", "failed", ["left 1 process behind", "daemon"]),
         ([], Exit(None, 0.0, error="x: not found"), "", "failed", ["could not be started"]),
@@ -210,6 +211,27 @@ def test_what_is_said_of_the_ranks_is_a_note_of_the_first() -> None:
         first.notes == ["doubt: all ranks train on the same data: is a DistributedSampler missing?"]
         and not second.notes
     )
+
+
+def test_steps_that_a_scaler_left_out_are_counted_apart_from_those_of_the_warm_up() -> None:
+    both = [process(0), process(1)]
+    for number, line in enumerate(line for line in both[0] if line["kind"] == "step"):
+        line["skipped"] = number in (0, 1, 5)
+    first, second = reports(TRIAL, both, ())
+    assert (first.warmup_skipped_steps, first.skipped_steps) == (2, 1)
+    assert second.warmup_skipped_steps is second.skipped_steps is None, "a fused optimizer knows alone"
+
+
+def test_a_program_is_known_again_by_what_its_files_hold() -> None:
+    def code(files: dict[str, str]) -> Any:
+        lines = process(0, world=1)
+        lines[0]["code"] = files
+        return reports(ALONE, [lines], ())[0].backend.get("code")
+
+    here = code({"/a/train.py": "1", "/a/data.py": "2"})
+    assert here == code({"/b/data.py": "2", "/b/train.py": "1"}), "a copy of it"
+    assert len({here, code({"/a/train.py": "1", "/a/data.py": "3"}), code({"/a/train.py": "1"}), code({})}) == 4
+    assert code({}) is None
 
 
 def test_bytes_that_are_a_mean_are_said_to_be_one() -> None:
