@@ -41,6 +41,7 @@ from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, between_repe
 
 NOT_KNOWN = "not known"
 COMPANY = "write {workers} in the command and give --workers 1,N"
+BEFORE_ITS_STEPS = "of its whole life"  # in the note about peak memory (scaling_study/observe/inside.py)
 OF_A_HOST = "by the host's clock: what a GPU computes counts where the host waits for it"
 HOW = {  # names of bottleneck.ways() -> where people begin
     "Hiding all communication behind computing": "larger buckets, gradients in 16 bits, accumulation",
@@ -114,6 +115,11 @@ class Seen:
         """The first note of a rank that has these words."""
         notes = (note for ranks in self.ranks for rank in ranks for note in rank.notes)
         return next((note for note in notes if words in note), otherwise)
+
+    def hides_its_steps(self, configuration: str) -> bool:
+        """True where the peak memory of a process came before its first step, and no step reached it."""
+        ranks = (rank for launch in self.launches.get(configuration, {}).values() for rank in launch)
+        return any(BEFORE_ITS_STEPS in note for rank in ranks for note in rank.notes)
 
     @cached_property
     def shares(self) -> dict[str, NDArray[np.float64]]:
@@ -279,8 +285,11 @@ def head_room(seen: Seen) -> Found:
     of = "the GPU's memory, CUDA's own included" if seen.on_gpu else "the host's memory over its processes"
     of = "; ".join(filter(None, [of, seen.noted("peak memory is of", "")]))
     numbers: dict[str, float | str | None] = {"peak_bytes": peak, "room_bytes": room, "next_batch": None}
-    if family.line is None:
-        more = "write {batch_per_worker} in the command and give --batch-per-worker N,2N to see what a sample takes"
+    more = "write {batch_per_worker} in the command and give --batch-per-worker N,2N to see what a sample takes"
+    if hidden := [row for row in family.rows if seen.hides_its_steps(str(row["configuration"]))]:
+        at = " and ".join(str(row["batch_per_worker"]) for row in hidden)
+        more = f"at batch {at} no step took more than what came before, so what a sample takes is not seen"
+    if family.line is None or hidden:
         return f"{text}; the next batch that fits is not known", f"{seen_at}, of {of}; {more}", numbers
     most = int((room - family.line[0]) / family.line[1])
     largest, most = max(family.batches), min(most, (family.smallest_out or most + 1) - 1)
@@ -436,7 +445,7 @@ class Explained:
 
     def _before(self) -> Iterator[str]:
         """Sentences without which the answers may mislead."""
-        yield from (f"Doubt: {said}" for said in self.doubts)
+        yield from (f"Warning: {said}" for said in self.doubts)
         yield from (f"{keys}: {why}" for keys, why in self.failed.items())
 
     def to_markdown(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from planted_laws import ROOM
 from planted_phases import STEP, Phased, grown, plant_phased
 
 from analysis.compare import explained, side_by_side
-from analysis.compare.explained import HOW, NOT_KNOWN, QUESTIONS, Explained
+from analysis.compare.explained import BEFORE_ITS_STEPS, HOW, NOT_KNOWN, QUESTIONS, Explained
 from analysis.frames import results
 from analysis.views import bottleneck
 
@@ -123,6 +124,11 @@ def test_two_batches_tell_which_one_fits(tmp_path: Path) -> None:
     assert f"up to {int((room - 1e9) / (1e9 / 32))}" in text and "3.00 GB at batch 64" in evidence
     text, evidence, numbers = answer(page(tmp_path / "one", small), MEMORY)
     assert "not known" in text and "--batch-per-worker" in evidence and numbers["next_batch"] is None
+    notes = [f"peak memory is of the process, resident, {BEFORE_ITS_STEPS}: no step took more than what came before"]
+    hidden = replace(small, report={**small.report, "notes": notes})
+    text, evidence, numbers = answer(page(tmp_path / "hidden", hidden, large), MEMORY)
+    assert "next batch that fits is not known" in text and numbers["next_batch"] is None
+    assert "at batch 32 no step took more" in evidence and "--batch-per-worker" not in evidence
 
 
 def test_utilisation_needs_flops_and_a_peak(tmp_path: Path) -> None:
@@ -257,5 +263,5 @@ def test_a_doubt_about_its_ranks_stands_before_the_answers(tmp_path: Path) -> No
     same = "all ranks train on the same data: is a DistributedSampler missing?"
     said = page(tmp_path, ONE, two(STEP, report={"notes": [f"doubt: {same}", "peak memory is of the process"]}))
     whole = f"workers=2, batch_per_worker=32: {same}"
-    assert list(said.lines())[1] == f"Doubt: {whole}" and said.to_dict()["doubts"] == [whole]
+    assert list(said.lines())[1] == f"Warning: {whole}" and said.to_dict()["doubts"] == [whole]
     assert said.to_markdown().index(same) < said.to_markdown().index("## 1.")
