@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
@@ -11,8 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
-from eventually import living
+from eventually import living, stopped, until
 
 from scaling_study.processes import process
 
@@ -51,6 +53,24 @@ def test_exit_code_output_and_environment(run):
     ended, log = run("import os, sys; print(os.environ['MARK']); print('err', file=sys.stderr); sys.exit(3)")
     assert (ended.code, ended.timed_out, ended.interrupted) == (3, False, False)
     assert sorted(log.split()) == ["1", "err"]
+
+
+def test_what_a_process_has_started_by_then_is_stopped_with_it_and_goes_on_with_it():
+    """As workers of a DataLoader, which would read ahead, and which an epoch may start anew."""
+    parent = subprocess.Popen(["sh", "-c", "sleep 600 & read line; sleep 600 & wait"], stdin=subprocess.PIPE)
+    try:
+        for children in (1, 2):
+            until(lambda children=children: len(psutil.Process(parent.pid).children()) == children)
+            pids = [parent.pid, *(child.pid for child in psutil.Process(parent.pid).children())]
+            process.signal_trees([parent.pid], signal.SIGSTOP, 0)
+            until(lambda pids=pids: all(map(stopped, pids)))
+            process.signal_trees([parent.pid], signal.SIGCONT, 0)
+            until(lambda pids=pids: not any(map(stopped, pids)))
+            parent.stdin.write(b"\n")
+            parent.stdin.flush()
+    finally:
+        process.signal_trees([parent.pid], signal.SIGKILL, 0)
+        parent.communicate()
 
 
 @pytest.mark.slow
