@@ -14,7 +14,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +30,7 @@ from scaling_study.commands.options import INTERRUPTED, OK, SOME_FAILED, exit_co
 from scaling_study.errors import HostError, StudyError
 from scaling_study.launch import observed
 from scaling_study.launch.warm_group import LONGEST_SECONDS
+from scaling_study.processes import leftovers
 from scaling_study.processes.process import Exit
 from scaling_study.records import manifest, store
 from scaling_study.records import results as results_folder
@@ -101,7 +102,8 @@ def bench(
         share = margin_of(asked.margin)
         check(asked, candidates)
         refuse_other_samples(asked.expect, candidates)
-        folder = results / f"bench-{asked.name or compared.digits(candidates)}"
+        folder = compared.folder_of(results, "bench", asked.name, candidates)
+        refuse_other_results(asked.export, folder)
         console = Console(stderr=as_json, highlight=False, soft_wrap=True)
         compared.announce(console, candidates, folder, OFTEN if asked.whole else "")
         if dry_run:
@@ -116,6 +118,7 @@ def bench(
             refuse_other_samples(asked.expect, candidates, looks)
             code = compared.in_turns(candidates, looks, folder, share, console, again)
             if code in (OK, SOME_FAILED):
+                compared.refuse_two_versions(candidates, looks, folder)
                 code = verdict(folder, candidates, share, console, as_json, looks)
                 if asked.export:
                     export(folder, Path(asked.export), console)
@@ -154,9 +157,20 @@ def check(asked: Asked, candidates: Sequence[Candidate]) -> None:
         raise StudyError(["--expect is checked in a test run, which --whole leaves out"])
     if asked.export and asked.whole:
         raise StudyError(["--export copies interleaved measurements: it does not go with --whole"])
-    place = Path(asked.export)
-    if asked.export and place.exists() and not (place / manifest.FILE).exists() and any(place.iterdir()):
-        raise StudyError([f"--export {place}: it is not empty, and holds no results"])
+
+
+def refuse_other_results(export: str, folder: Path) -> None:
+    """Raises StudyError where results in `folder` cannot be copied to `export`, since other files lie there."""
+    place = Path(export)
+    if not export or not place.exists():
+        return
+    if place.resolve() == folder.resolve():
+        raise StudyError([f"--export {place}: the results lie there already"])
+    with contextlib.suppress(store.UnreadableRecord):
+        if manifest.Manifest.read(place).study == folder.name:
+            return
+    if not place.is_dir() or any(place.iterdir()):
+        raise StudyError([f"--export {place}: it is not empty, and holds no results of {folder.name}"])
 
 
 def refuse_other_samples(text: str, candidates: Sequence[Candidate], looks: Mapping[str, Look] | None = None) -> None:
@@ -186,7 +200,8 @@ def verdict(
     """Print how fast each is, and how it compares with the first; the exit code."""
     said = options.side_by_side(folder, compared.keys_of(candidates, looks), unknown_samples(looks))
     alternated = [f"{label} cannot be interleaved: {why}" for label, why in compared.why_apart(looks).items()]
-    notes = [*alternated, *compared.shared_files(looks)]
+    shared = compared.shared_files({label: look.wrote for label, look in looks.items()})
+    notes = [*alternated, *compared.assumed_samples(looks), *shared]
     if as_json:
         print(json.dumps({**said.to_dict(share), "notes": notes, "results": str(folder)}))
     else:
@@ -231,29 +246,48 @@ def run_whole(candidates: Sequence[Candidate], folder: Path, console: Console) -
     Raises HostError for one that fails, KeyboardInterrupt where a signal ends it.
     """
     took: dict[str, float] = {}
+    code: dict[str, Mapping[str, str]] = {}  # digests of each program, as its first launch ran it
     compared.say_if_busy(console)
     with compared.started_here(folder) as supervisor:
         for launch in range(1, WHOLE_LAUNCHES + 1):
             for each in candidates[:: 1 if launch % 2 else -1]:
                 own = folder / "whole" / f"{launch}-{each.label}"
-                with contextlib.suppress(store.UnreadableRecord):
-                    if (known := store.load(own / WHOLE))["command"] == each.started(each.text):
-                        took[each.label] = known["seconds"]
-                        continue
+                done = kept_run(each, own)
+                if changed := compared.changed_files(code.setdefault(each.label, done.get("code", {}))):
+                    raise HostError(compared.two_versions(each.label, changed, folder))
+                if done:
+                    took[each.label] = done["seconds"]
+                    continue
                 left = (WHOLE_LAUNCHES - launch + 1) * sum(took.values())
                 about = f", at most {progress.clock(left)} left" if len(took) == len(candidates) else ""
                 console.print(f"launch {launch} of {WHOLE_LAUNCHES}: {each.label} runs to its end{about} ...")
-                exit = compared.start(each, own, supervisor, None, LONGEST_SECONDS)
+                # To look at open files takes time, so it is done of the first launch alone, of all commands.
+                watched: contextlib.AbstractContextManager[set[str]] = contextlib.nullcontext(set())
+                if launch == 1:
+                    watched = leftovers.files_written(folder)
+                with watched as wrote:
+                    exit = compared.start(each, own, supervisor, None, LONGEST_SECONDS)
                 if exit.code != 0:
                     said = compared.last_words(exit, own)
                     raise HostError(f"{each.label} ended with {exit.code}: {each.text}", *said)
-                took[each.label] = exit.seconds
-                store.write_json(own / WHOLE, ran(each, exit, observe.read(own / observed.SEEN)))
+                done = ran(each, exit, observe.read(own / observed.SEEN), wrote)
+                took[each.label], code[each.label] = exit.seconds, code[each.label] or done["code"]
+                store.write_json(own / WHOLE, done)
 
 
-def ran(each: Candidate, exit: Exit, processes: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def kept_run(each: Candidate, own: Path) -> dict[str, Any]:
+    """What an earlier whole run of the same command was; empty where there is none."""
+    with contextlib.suppress(store.UnreadableRecord):
+        known: dict[str, Any] = store.load(own / WHOLE)
+        return known if known["command"] == each.started(each.text) else {}
+    return {}
+
+
+def ran(
+    each: Candidate, exit: Exit, processes: Sequence[Sequence[Mapping[str, Any]]], wrote: Collection[str]
+) -> dict[str, Any]:
     """What a whole run was. `training_seconds`: from the first step to the last, evaluation and saving included; null
-    where no step was observed."""
+    where no step was observed. `wrote`: files outside {run_dir}; `code`: digests of its program."""
     steps = [[line for line in lines if line["kind"] == "step"] for lines in processes]
     trained = [lines for lines in steps if lines]
     spans = [lines[-1]["ended"] - lines[0]["ended"] + lines[0]["seconds"] for lines in trained]
@@ -263,6 +297,8 @@ def ran(each: Candidate, exit: Exit, processes: Sequence[Sequence[Mapping[str, A
         "training_seconds": max(spans, default=None),
         "processes": len(trained) or None,
         "steps": max(map(len, trained), default=None),
+        "wrote": sorted(wrote),
+        "code": {path: digest for path, digest in compared.program(each, processes).items() if path not in wrote},
     }
 
 
@@ -272,9 +308,10 @@ def whole_verdict(
     """Print what whole runs took, and how they compare with the first; the exit code."""
     pattern, lowest = metric.removeprefix(LOWEST), metric.startswith(LOWEST)
     said = options.whole_runs(folder, [each.label for each in candidates], pattern, lowest)
+    notes = list(compared.shared_files({label: runs[0].get("wrote", []) for label, runs in said.runs.items()}))
     if as_json:
-        print(json.dumps({**said.to_dict(share), "results": str(folder)}))
+        print(json.dumps({**said.to_dict(share), "notes": notes, "results": str(folder)}))
     else:
-        for line in said.lines(share):
+        for line in (*said.lines(share), *notes):
             console.print(escape(line))
     return OK if said.is_resolved(share) else NOT_RESOLVED

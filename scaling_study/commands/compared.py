@@ -16,12 +16,13 @@ import itertools
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import string
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -56,6 +57,8 @@ LEAST_TIMEOUT = 120.0
 LABELS = string.ascii_uppercase
 AXES = ("workers", "batch_per_worker")
 LOOK = "look.json"
+NAME = re.compile(r"[A-Za-z0-9._-]{1,80}")  # of results
+PROGRAM = re.compile(r"""[^\s'"|;&<>()]+\.(?:py|sh)(?![\w.])""")  # files that a command names
 AGAIN = "failed,timeout,oom"  # what is measured again by the same command: the script may be another now
 QUIET = run.Output(quiet=True, no_report=True)
 SHELL = "Start each command by `sh -c`: for pipes, redirections and variables."
@@ -95,6 +98,8 @@ class Look:
     unknown: str = ""
     apart: str = ""  # why its processes cannot be held between two steps
     wrote: Sequence[str] = ()  # files outside {run_dir}
+    code: Mapping[str, str] = field(default_factory=dict)  # digests of the files of its program, by path
+    assumed: bool = False  # samples are what was said, and not seen
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -112,7 +117,9 @@ def expanded(by: str, commands: Sequence[str], asked: Mapping[str, str], by_shel
     """
     axes = {name: numbers(name, text) for name, text in asked.items()}
     found: list[tuple[int, str, dict[str, int]]] = []
-    for place, each in enumerate(commands):
+    for place, each in enumerate(map(placeholders.joined, commands)):
+        if secret := placeholders.secret_in(each):
+            raise StudyError([f"command {place + 1} has {secret}, {placeholders.HIDDEN}"])
         names = placeholders.placeholders(each)
         for unknown in set(names) - {*AXES, *placeholders.OF_A_START}:
             known = ", ".join(f"{{{name}}}" for name in (*AXES, *placeholders.OF_A_START))
@@ -159,6 +166,13 @@ def samples_of(text: str, labels: Sequence[str]) -> dict[str, int]:
     return found
 
 
+def folder_of(results: Path, by: str, name: str, candidates: Sequence[Candidate]) -> Path:
+    """Where the results of the command `by` go. Raises StudyError for a name that no study may have."""
+    if name and not NAME.fullmatch(name):
+        raise StudyError([f"--name {name}: letters, digits, dots, dashes and underscores, at most 80"])
+    return results / f"{by}-{name or digits(candidates)}"
+
+
 def digits(candidates: Sequence[Candidate]) -> str:
     """The same for the same commands started in the same folder."""
     asked = json.dumps([os.getcwd(), [[each.started(each.command), dict(each.values)] for each in candidates]])
@@ -201,7 +215,11 @@ def looked_at(
     with started_here(folder) as supervisor:
         for each in candidates:
             own = folder / "looks" / each.label
-            if not (look := remembered(each, own)):
+            look = remembered(each, own)
+            if look and changed_files(look.code):
+                refuse_two_versions([each], {each.label: look}, folder)
+                look = None  # nothing was measured of the other version
+            if not look:
                 console.print(f"test run of {each.label} ...")
                 look = look_at(each, own, supervisor)
                 store.write_json(own / LOOK, asdict(look))
@@ -212,11 +230,11 @@ def looked_at(
                     f"the script can report it: scaling_study.observe.step({said})"
                 )
             samples = look.samples or said or each.values.get("batch_per_worker")
-            found[each.label] = look = replace(look, samples=samples)
+            found[each.label] = look = replace(look, samples=samples, assumed=bool(samples and not look.samples))
             if (asked := each.values.get("workers", look.processes)) != look.processes:
                 count = f"{look.processes} processes trained"
                 raise HostError(f"{each.label}: asked for {asked} workers, {count}: {each.text}")
-    for line in shared_files(found):
+    for line in (*assumed_samples(found), *shared_files({label: look.wrote for label, look in found.items()})):
         console.print(f"[yellow]Warning:[/] {escape(line)}")
     return found
 
@@ -240,6 +258,35 @@ def remembered(each: Candidate, own: Path) -> Look | None:
     return None
 
 
+def program(each: Candidate, processes: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+    """Digests of the files of a command's program, by path: those that its processes imported, and those it names."""
+    named = {os.path.abspath(name) for name in PROGRAM.findall(each.text) if os.path.isfile(name)}
+    imported = {path for lines in processes for path in lines[0].get("code", {})}
+    return observe.digests(imported | named)
+
+
+def changed_files(code: Mapping[str, str]) -> list[str]:
+    """The files that have other contents now than these digests say."""
+    return [path for path, digest in observe.digests(code).items() if digest != code[path]]
+
+
+def refuse_two_versions(candidates: Sequence[Candidate], looks: Mapping[str, Look], folder: Path) -> None:
+    """Raises HostError where the program of a command is another than the one of which launches were measured."""
+    measured = {each.trial.arguments for each in results_folder.finished(folder).values() if each.status == "ok"}
+    for each in candidates:
+        names = {placeholders.written({"command": label}) for label in (each.label, each.of or each.label)}
+        if (changed := changed_files(looks[each.label].code)) and names & measured:
+            raise HostError(two_versions(each.label, changed, folder))
+
+
+def two_versions(label: str, changed: Sequence[str], folder: Path) -> str:
+    """What to do where these files of a program changed between its launches."""
+    return (
+        f"{label}: {', '.join(changed)} changed since launches of it were measured, and those of two versions are not "
+        f"compared: --name NEW measures again, or remove {folder} first"
+    )
+
+
 def look_at(each: Candidate, own: Path, supervisor: SupervisorClient) -> Look:
     """Start a command for a few steps. Raises HostError with its last words where it makes none."""
     began = time.time()
@@ -254,24 +301,33 @@ def look_at(each: Candidate, own: Path, supervisor: SupervisorClient) -> Look:
         why = f" and no training step of it was observed{f' ({said})' if of_ours else ''}"
     steps = [[line for line in lines if line["kind"] == "step"] for lines in trained]
     fewest, most = min(map(len, steps), default=0), max(map(len, steps), default=0)
+    last = last_words(exit, own)
     if why or (fewest < LOOK_STEPS and (exit.code or fewest == most)):
         how = "took too long" if exit.timed_out else f"ended with {exit.code}"
         how = "was ended" if exit.lost_sight else how
         hint = "" if exit.code else ", too few to interleave (scaling-study bench --whole compares whole runs)"
+        needs = observed.needs_input(last[-1]) if exit.code else ""
+        raise HostError(f"{each.label} {how}{why or f' after {fewest} steps{hint}'}{needs}: {each.text}", *last)
+    if (world := max(int(lines[0].get("world") or 1) for lines in trained)) != len(trained):
         raise HostError(
-            f"{each.label} {how}{why or f' after {fewest} steps{hint}'}: {each.text}", *last_words(exit, own)
+            f"{each.label} trained in {len(trained)} processes, in a world of {world}, and only processes that train "
+            f"together, joined by torch.distributed, Horovod or MPI, are measured: {each.text}"
         )
-    end = trained[0][-1]
-    seen = end.get("samples_per_step")
+    ends = [lines[-1] for lines in trained]  # a stage of a pipeline may see no samples
+    seen = sorted({round(end["samples_per_step"]) for end in ends if end.get("samples_per_step")})
+    if len(seen) > 1:
+        theirs = f"{' and '.join(map(str, seen))} samples a step in its processes"
+        raise HostError(f"{each.label} takes {theirs}, and only like processes are measured: {each.text}")
     return Look(
         processes=len(trained),
-        samples=round(seen) if seen else None,
+        samples=next(iter(seen), None),
         step_seconds=max(median(step["seconds"] for step in (rank[WARM_STEPS:] or rank)) for rank in steps),
         start_seconds=max(0.0, max(rank[0]["ended"] for rank in steps) - began),
         command=each.started(each.text),
-        unknown=end.get("samples_unknown") or "it was ended from outside",
+        unknown=ends[0].get("samples_unknown") or "it was ended from outside",
         apart=f"its processes made {fewest} and {most} steps" if fewest < most else "",
         wrote=sorted(wrote),
+        code={path: digest for path, digest in program(each, trained).items() if path not in wrote},
     )
 
 
@@ -284,7 +340,7 @@ def start(each: Candidate, own: Path, supervisor: SupervisorClient, steps: int |
     seen, run_dir = own / observed.SEEN, own / "run"
     for made in (seen, run_dir):
         made.mkdir(parents=True)
-    port, _ = leftovers.choose_port(PORTS[0], PORTS, supervisor)
+    port, _ = leftovers.choose_port(PORTS[os.getpid() % len(PORTS)], PORTS, supervisor)  # another bench may run
     values = {**each.values, "run_dir": str(run_dir.resolve())}
     argv = [word.replace(PORT, str(port)) for word in placeholders.filled(each.started(each.command), values, {})]
     stale = variables.env_without(variables.removed(os.environ, {}))
@@ -301,11 +357,19 @@ def last_words(exit: Exit, own: Path) -> list[str]:
     return (exit.error or outcome.tail(own / "log.txt", 600) or "it printed nothing").splitlines()[-6:]
 
 
-def shared_files(looks: Mapping[str, Look]) -> Iterator[str]:
-    """A warning for each file that two commands or more were seen to write."""
-    writers: dict[str, list[str]] = {}
+def assumed_samples(looks: Mapping[str, Look]) -> Iterator[str]:
+    """A warning for each command whose samples of a step are those that somebody said."""
     for label, look in looks.items():
-        for name in look.wrote:
+        if look.assumed:
+            each = f"{look.samples} of each process are taken, as the command line says"
+            yield f"the samples of a step of {label} were not observed ({look.unknown}): {each}"
+
+
+def shared_files(wrote: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """A warning for each file that two commands or more were seen to write; `wrote`: the files of each, by label."""
+    writers: dict[str, list[str]] = {}
+    for label, names in wrote.items():
+        for name in names:
             writers.setdefault(name, []).append(label)
     for name, labels in writers.items():
         if len(labels) > 1:

@@ -54,7 +54,7 @@ def explain(
         axes = {"workers": workers, "batch_per_worker": batch_per_worker}
         candidates = list(compared.expanded("explain", [command], axes, shell))
         given = compared.samples_of(samples_per_step, [each.label for each in candidates])
-        folder = results / f"explain-{name or compared.digits(candidates)}"
+        folder = compared.folder_of(results, "explain", name, candidates)
         console = Console(stderr=as_json, highlight=False, soft_wrap=True)
         compared.announce(console, candidates, folder)
         if dry_run:
@@ -76,6 +76,7 @@ def explain(
             return INTERRUPTED
         if code not in (OK, SOME_FAILED):
             return code
+        compared.refuse_two_versions(candidates, looks, folder)
         said = options.explained(folder, peak_tflops and 1e12 * peak_tflops, gpu_memory_bytes())
         if out is not None:
             out.write_text(said.to_markdown(), encoding="utf-8")

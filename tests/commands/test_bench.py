@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,9 +29,11 @@ from scaling_study.commands.compared import Candidate, Look
 from scaling_study.commands.progress import Progress, Turns
 from scaling_study.errors import HostError, StudyError
 from scaling_study.estimate import Estimate
+from scaling_study.observe import hooks
 from scaling_study.processes import leftovers
 from scaling_study.processes.process import Exit
 from scaling_study.records import store
+from scaling_study.records.manifest import Manifest
 from scaling_study.records.results import Summary
 from scaling_study.stats.intervals import Interval
 from scaling_study.study import plan, study
@@ -51,6 +55,7 @@ for epoch in range(1000):
         optimizer.step()
 """
 A, B = Candidate("A", "python a.py", {}, of="A"), Candidate("B", "python b.py", {}, of="B")
+STAND_IN = Path(__file__).parents[1] / "faults" / "stand_in_torch.py"
 SEEN = Look(1, 32, step_seconds=0.01, start_seconds=3.0)
 
 
@@ -86,12 +91,14 @@ def test_braces_that_are_no_placeholders_stay(capsys: Capture) -> None:
         (["python t.py > log", "b"], {}, "has >"),
         (["python t.py --data $HOME/x", "b"], {}, "has $HOME"),
         (["LR=1 python t.py", "b"], {}, "`env` before it"),
+        (["b", "WANDB_API_KEY=s3cret python t.py"], {}, "command 2 has WANDB_API_KEY=, whose value may be a secret"),
+        (["b", "python t.py --api-key s3cret {width}"], {}, "command 2 has --api-key, whose value may be a secret"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_starts(commands: list[str], asked: dict[str, str], fact: str) -> None:
     with pytest.raises(StudyError) as refused:
         list(compared.expanded("bench", commands, {"workers": "", "batch_per_worker": "", **asked}))
-    assert fact in refused.value.problems[0]
+    assert fact in refused.value.problems[0] and "s3cret" not in refused.value.problems[0]
 
 
 @pytest.mark.parametrize("words", [["a {width}", "b"], ["python t.py | tee log", "b"], ["a", "b"] * 20])
@@ -100,6 +107,11 @@ def test_what_is_wrong_names_the_command_that_was_called(words: list[str]) -> No
         with pytest.raises(StudyError) as refused:
             list(compared.expanded(called, words, {"workers": "", "batch_per_worker": ""}))
         assert f"{called} " in str(refused.value) and other not in str(refused.value)
+
+
+def test_a_line_that_ends_in_a_backslash_goes_on() -> None:
+    first, _ = compared.expanded("bench", ["python t.py \\\n  --x", "b"], {"workers": "", "batch_per_worker": ""})
+    assert first.text == "python t.py   --x"
 
 
 def test_a_shell_reads_a_pipeline_where_it_is_asked_for_and_quotes_keep_one_from_it() -> None:
@@ -134,7 +146,11 @@ def test_samples_are_of_all_commands_or_of_those_that_are_named() -> None:
         (["--metric", "acc", "--whole"], "one group"),
         (["--metric", "acc=(.*)"], "beside --whole"),
         (["--whole", "--export", "there"], "--export"),
-        (["--export", "."], "holds no results"),
+        (["--export", "."], "--export .: it is not empty"),
+        (["--export", "other"], "--export other: it is not empty, and holds no results of bench-"),
+        (["--export", "results/bench-x", "--name", "x"], "the results lie there already"),
+        (["--name", "../x"], "--name ../x: letters, digits"),
+        (["--name", "my run"], "--name my run: letters, digits"),
     ],
 )
 def test_options_that_say_nothing_are_refused(
@@ -142,6 +158,9 @@ def test_options_that_say_nothing_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
+    for name in ("other", "results/bench-x"):
+        Path(name).mkdir(parents=True)
+        Manifest(schema_version=1, study=Path(name).name).write(Path(name))
     assert cli.main(["bench", "a", "b", *options]) == 2 and fact in capsys.readouterr().err
 
 
@@ -167,6 +186,8 @@ def test_a_dry_run_says_what_would_start_and_starts_nothing(tmp_path: Path, caps
     assert cli.main(words) == 0
     said = capsys.readouterr().out
     assert "touch {run_dir}/x" in said and "4 to 10 times" in said and str(Path.cwd()) in said
+    assert "(10 steps, at most 10 min" in said and "as typed and with your rights" in said
+    assert f"Results: {tmp_path / 'r'}" in said
     assert cli.main([*words, "--whole"]) == 0
     assert "3 times, and runs to its own end" in capsys.readouterr().out and not (tmp_path / "r").exists()
 
@@ -179,8 +200,9 @@ class Supervisor:
 
     signal = None
 
-    def __init__(self, *ranks: int, exit: Exit | None = None, log: str = "", **end: Any) -> None:
-        self.ranks, self.exit, self.log, self.end = ranks, exit or Exit(0, 5.0), log, end
+    def __init__(self, *ranks: int, exit: Exit | None = None, log: str = "", world: int = 0, samples: Any = ()) -> None:
+        self.ranks, self.exit, self.log = ranks, exit or Exit(0, 5.0), log
+        self.world, self.samples = world or len(ranks), samples or [32.0] * len(ranks)
         self.argv: list[str] = []
 
     def fileno(self) -> int:
@@ -190,9 +212,9 @@ class Supervisor:
         self.argv = argv
         log.write_text(self.log)
         for rank, steps in enumerate(self.ranks):
-            lines: list[dict[str, Any]] = [{"kind": "process", "rank": rank, "world": len(self.ranks)}]
+            lines: list[dict[str, Any]] = [{"kind": "process", "rank": rank, "world": self.world}]
             lines += [{"kind": "step", "seconds": 0.1 + rank, "ended": time.time() + n} for n in range(steps)]
-            lines.append({"kind": "end", "samples_per_step": 32.0, "samples_unknown": "", **self.end})
+            lines.append({"kind": "end", "samples_per_step": self.samples[rank], "samples_unknown": ""})
             place = Path(env[observe.FOLDER]) / f"{rank}.jsonl"
             place.write_text("".join(json.dumps(line) + "\n" for line in lines))
         return self.exit
@@ -218,6 +240,10 @@ def test_what_cannot_be_held_is_seen_at_once(tmp_path: Path) -> None:
     assert look(Supervisor(10, 7), tmp_path).apart == "its processes made 7 and 10 steps"
 
 
+def test_the_first_stage_of_a_pipeline_may_see_no_samples(tmp_path: Path) -> None:
+    assert look(Supervisor(10, 10, samples=(None, 16.0)), tmp_path).samples == 16
+
+
 @pytest.mark.parametrize(
     "supervisor, facts",
     [
@@ -236,6 +262,9 @@ def test_what_cannot_be_held_is_seen_at_once(tmp_path: Path) -> None:
         ),
         (Supervisor(exit=Exit(0, 1.0, left_behind=2)), ["left 2 processes behind", "daemon"]),
         (Supervisor(exit=Exit(None, 0.0, error="nope: no such file")), ["nope: no such file"]),
+        (Supervisor(exit=Exit(1, 1.0), log="EOFError: EOF when reading a line"), ["/dev/null as its input"]),
+        (Supervisor(10, 10, world=1), ["A trained in 2 processes, in a world of 1", "Horovod"]),
+        (Supervisor(10, 10, samples=(16, 48)), ["A takes 16 and 48 samples a step in its processes"]),
     ],
 )
 def test_a_command_that_fails_is_named_with_its_last_words(
@@ -266,14 +295,81 @@ def test_samples_that_cannot_be_told_may_be_said_and_those_seen_are_not_overrule
 ) -> None:
     unknown = {"samples": None, "unknown": "16 or 35"}
     assert looking({}, **unknown)["A"].samples is None
-    assert looking({"A": 16}, **unknown)["A"].samples == 16, "the look is not made again"
+    said = looking({"A": 16}, **unknown)
+    assert said["A"].samples == 16, "the look is not made again"
+    (line,) = compared.assumed_samples(said)
+    assert line.startswith("the samples of a step of A were not observed (16 or 35): 16 of each process")
     with pytest.raises(HostError, match=r"B: --samples-per-step says 16, and 32 .*observe\.step\(16\)"):
         looking({"A": 16, "B": 16})
 
 
+def test_launches_of_two_versions_of_a_script_are_not_mixed(
+    looking: Callable[..., dict[str, Look]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, measured = tmp_path / "a.py", dict[str, Any]()
+    monkeypatch.setattr(compared.results_folder, "finished", lambda _: measured)
+
+    def look(text: str, seconds: float) -> float:
+        """What a look at A said of its start, which takes so long if it is looked at now."""
+        script.write_text(text)
+        return looking({}, code=observe.digests([str(script)]), start_seconds=seconds)["A"].start_seconds
+
+    assert [look("one", 3.0), look("one", 4.0), look("two", 5.0)] == [3.0, 3.0, 5.0]
+    ok = measured["1"] = SimpleNamespace(status="ok", trial=SimpleNamespace(arguments="command=B"))
+    assert [look("two", 6.0), look("three", 7.0)] == [5.0, 7.0], "nothing of A was measured"
+    ok.trial.arguments = "command=A"
+    assert look("three", 8.0) == 7.0
+    with pytest.raises(HostError, match=rf"^A: {script} changed since .*--name NEW"):
+        look("four", 9.0)
+    with pytest.raises(HostError, match=rf"^A: {script} changed since"):  # in the middle of its launches
+        compared.refuse_two_versions([A], {"A": replace(SEEN, code={str(script): "another"})}, tmp_path)
+
+
+TRAINS = """
+import os, sys, time, torch
+optimizer = torch.optim.Optimizer()
+{before}
+while True:
+    time.sleep(0.002)
+    torch.autograd.backward(None)
+    {step}
+"""
+CAUGHT = "try: optimizer.step()\n    except BaseException: print('caught', flush=True)"
+
+
+@pytest.mark.parametrize(
+    "command, script",
+    [
+        ("python train.py | tee out.log", {}),
+        ("python train.py; echo done", {"before": "os.mkdir('own'); os.chdir('own'); os.rmdir('../own')"}),
+        ("python train.py | tee out.log", {"step": CAUGHT}),
+    ],
+    ids=["a pipeline", "its folder is gone", "all exceptions are caught"],
+)
+def test_a_look_for_real(command: str, script: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in of torch, so that it takes no time."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(STAND_IN, "torch.py")
+    Path("train.py").write_text(TRAINS.format(**{"before": "", "step": "optimizer.step()", **script}))
+    for name in ("torch.py", "train.py"):
+        os.utime(name, (1, 1))  # what is as new as the look is taken for something that it wrote
+    candidate = Candidate("A", command, {}, by_shell=True)
+    look = compared.looked_at([candidate], tmp_path / "results", Console(file=io.StringIO()))["A"]
+    assert (look.processes, look.samples, look.apart) == (1, None, "")
+    ours = [tmp_path / name for name in ("torch.py", "train.py")]
+    assert look.code == observe.digests(map(str, ours if "before" not in script else ours[1:]))
+    assert [str(tmp_path / "out.log")] * ("tee" in command) == list(look.wrote)
+    ours_and_theirs = {"torch.py", "train.py", "out.log", "__pycache__", "results"}
+    assert {path.name for path in tmp_path.iterdir()} <= ours_and_theirs, "records go to the results, and nowhere else"
+    [lines] = observe.read(tmp_path / "results" / "looks" / "A" / "observed")
+    assert lines[-1]["why"] == "ended by scaling-study after 10 steps" and lines[-1]["steps"] == 10
+    said = (tmp_path / "results" / "looks" / "A" / "log.txt").read_text()
+    assert said.count("caught") == (hooks.MOST_ENDS if script.get("step") else 0), "then the process is ended"
+
+
 def test_a_file_that_two_commands_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = {"A": replace(SEEN, wrote=["/x/log", "/x/a"]), "B": replace(SEEN, wrote=["/x/log"])}
-    (line,) = compared.shared_files(looks)
+    (line,) = compared.shared_files({label: look.wrote for label, look in looks.items()})
     assert "A and B write the same file, /x/log" in line and "{run_dir}" in line
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
@@ -526,6 +622,26 @@ def test_where_samples_are_not_known_rates_are_of_steps_and_the_option_is_asked_
     assert said["ratios"][0]["caveats"] and said["commands"][1]["observer_share"] == 0.002
 
 
+def test_exit_codes_and_the_keys_of_the_json(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs read these: a key may be added, and none renamed or removed."""
+    known, unknown = pair(1.28, 1.34), pair(0.9, 1.2)
+    for both, code in (
+        (SideBySide([known.first, known.side], [known], {}), 0),
+        (SideBySide([known.first, known.side], [known, unknown], {}), 3),
+        (SideBySide([known.first], [], {"B": "failed: it crashed"}), 1),
+    ):
+        monkeypatch.setattr(bench.options, "side_by_side", lambda *_, both=both: both)
+        looks = {"A": SEEN, "B": replace(SEEN, apart="unlike steps", assumed=True, unknown="16 or 35")}
+        assert bench.verdict(tmp_path, [A, B], 0.02, Console(), True, looks) == code
+        said = json.loads(capsys.readouterr().out)
+        assert set(said) >= {"unit", "commands", "ratios", "failed", "said", "notes", "results"}
+        assert "unlike steps" in said["notes"][0] and "16 or 35" in said["notes"][1]
+        of_a_command = "label command samples_per_second step_seconds parts processes step_samples observer_share"
+        assert set(said["commands"][0]) >= set(of_a_command.split())
+        of_a_ratio = "of over ratio low high launches resolved sentence caveats changes"
+        assert all(set(ratio) >= set(of_a_ratio.split()) for ratio in said["ratios"])
+
+
 # --- whole runs ---
 
 
@@ -551,7 +667,8 @@ def test_commands_run_to_their_end_in_alternation_and_what_has_run_is_kept(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     program = """import sys, time; print("acc=0.%s" % sys.argv[1]); time.sleep(float(sys.argv[2]))"""
-    Path("run.py").write_text(program)
+    Path("run.py").write_text(f"{program}; open('both.log', 'a').write('x')")
+    os.utime("run.py", (1, 1))
     order: list[str] = []
     start = compared.start
 
@@ -562,12 +679,16 @@ def test_commands_run_to_their_end_in_alternation_and_what_has_run_is_kept(
     monkeypatch.setattr(compared, "start", noted)
     words = ["bench", "python run.py 7 0", "python run.py 8 0.8", "--whole", "--metric", "acc=(.*)", "--name", "x"]
     assert cli.main(words) in (0, 3) and "".join(order) == "ABBAAB"
-    assert "best metric 0.8" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "best metric 0.8" in out and f"A and B write the same file, {tmp_path / 'both.log'}" in out
     assert cli.main([*words, "--json"]) in (0, 3) and len(order) == 6, "nothing runs again"
     said = json.loads(capsys.readouterr().out)
     assert said["commands"][1]["seconds"] > said["commands"][0]["seconds"] and said["ratios"][0]["launches"] == 3
     assert cli.main(["bench", "python run.py 7 0", "python none.py", "--whole", "--name", "x"]) == 1
     assert "none.py" in capsys.readouterr().err
+    Path("run.py").write_text(program)
+    assert cli.main(words) == 1 and len(order) == 7, "nothing of the other version runs"
+    assert f"A: {tmp_path / 'run.py'} changed since" in " ".join(capsys.readouterr().err.split())
 
 
 # --- for real ---
@@ -598,8 +719,9 @@ def test_a_command_that_waits_is_slower_by_what_it_waits(benched: Callable[..., 
     assert [path.stat().st_mtime_ns for path in records] == before, "nothing is measured again"
     out = capsys.readouterr().out
     assert len(records) == 4 and "Nothing was left to measure" in out and "as fast as A" not in out
-    assert (Path("there") / "tables" / "results.csv").exists() or list(Path("there").glob("**/results.csv"))
+    assert list(Path("there").glob("**/results.csv"))
     assert not (Path("there") / "looks").exists() and (Path("there") / "report.html").exists()
+    assert cli.main(["compare", "results/bench-x", "there"]) == 3, "it is read, and two launches say nothing"
 
 
 @pytest.mark.slow
