@@ -273,6 +273,12 @@ def _option(metavar: str, help: str, group: str | None = None, **more: Any) -> A
     return typer.Option(metavar=metavar, help=help, rich_help_panel=group, show_default=False, **more)
 
 
+GRADIENTS = typer.Option(
+    "--gradients", "--allreduce", metavar="NAME,…", help="Precision on the wire, e.g. fp32,fp16.",
+    rich_help_panel=REDUCTION, show_default=False,
+)  # fmt: skip
+
+
 def predict(
     results: ResultsFolder,
     workers: Annotated[str, _option("N,N,…", "Numbers of workers, e.g. 64,512; at most 100,000.")],
@@ -285,7 +291,7 @@ def predict(
     machine: Annotated[str | None, _option("NAME|FILE", MACHINE, NETWORK)] = None,
     gpu_share: Annotated[str | None, _option("SHARE", SHARE, NETWORK)] = None,
     algorithm: Annotated[str | None, _option("NAME,…", f"Algorithms: {', '.join(ALGORITHMS)}.", REDUCTION)] = None,
-    allreduce: Annotated[str | None, _option("NAME,…", "Precision on the wire, e.g. fp32,fp16.", REDUCTION)] = None,
+    gradients: Annotated[str | None, GRADIENTS] = None,
     fusion_bytes: Annotated[str | None, _option("SIZE", "Largest call, e.g. 64MiB.", REDUCTION)] = None,
     cycle: Annotated[str | None, _option("TIME", "Horovod's cycle time, e.g. 1ms.", REDUCTION)] = None,
     no_stragglers: Annotated[bool, typer.Option("--no-stragglers", help="Do not wait for the slowest worker.")] = False,
@@ -311,7 +317,7 @@ def predict(
     differ = parsed("--host-spread", quantities.share, host_spread)
     counts = parsed("--workers", quantities.workers, workers) or ()
     algorithms = parsed("--algorithm", _algorithms, algorithm) or ()
-    precisions = parsed("--allreduce", _precisions, allreduce) or ()
+    precisions = parsed("--gradients", _precisions, gradients) or ()
     fusion = parsed("--fusion-bytes", quantities.size, fusion_bytes)
     cycle_seconds = parsed("--cycle", quantities.duration, cycle)
     factor = parsed("--crowding", _crowding, crowding)
@@ -573,7 +579,7 @@ def _names(text: str, known: Iterable[str], what: str) -> tuple[str, ...]:
 
 
 _algorithms = partial(_names, known=ALGORITHMS, what="allreduce algorithm known here")
-_precisions = partial(_names, known=("fp32", "fp16", "bf16"), what="precision of an allreduce")
+_precisions = partial(_names, known=("fp32", "fp16", "bf16"), what="precision of gradients")
 
 
 def _crowding(text: str) -> float:

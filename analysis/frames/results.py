@@ -104,7 +104,7 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "stage_cut": lambda cut: f"cut {cut}",
     "train_loop": lambda whose: "its own loop" if whose == "native" else "",
     "warm": lambda _: "interleaved",
-    "allreduce": lambda wire: f"{wire} allreduce",
+    "allreduce": lambda wire: f"{wire} gradients",
     "precision": lambda kind: f"{kind} compute",
     "batch_per_worker": lambda samples: f"batch {samples}",
     "hosts": lambda count: f"{count} host{'s' * (count != 1)}",
@@ -234,7 +234,7 @@ def parts(row: Mapping[Any, Any], names: Sequence[str], several_frameworks: bool
     wire = on_wire(row)
     said = {"framework": str(row["framework"])} if several_frameworks or only_one else {}
     said |= {} if only_one else {"workers": workers_text(int(row["workers"]))}
-    said |= {"allreduce": f"{wire} allreduce" if "precision" in names else wire} if wire else {}
+    said |= {"allreduce": f"{wire} gradients" if "precision" in names else wire} if wire else {}
     said |= {name: " ".join(words(row, [name])) for name in names if name not in MAIN_KEYS and known(row[name])}
     return said | ({"oversubscribe": "oversubscribed"} if row["oversubscribed"] else {})
 
@@ -447,12 +447,12 @@ class Results:
 
     @cached_property
     def constants(self) -> list[str]:
-        """What all configurations have in common: `fp32 compute`, `2 workers`, `fp32 allreduce`, `batch 32`."""
+        """What all configurations have in common: `fp32 compute`, `2 workers`, `fp32 gradients`, `batch 32`."""
         rows = [row for row in self.rows if row["framework"] != COMMAND]
         wires = {on_wire(row) for row in rows} - {""}
-        said = [text for text in self._short[1] if text.removesuffix(" allreduce") not in wires]
+        said = [text for text in self._short[1] if text.removesuffix(" gradients") not in wires]
         said = [f"{rows[0]['precision']} compute", *said] if len({row["precision"] for row in rows}) == 1 else said
-        said += [f"{wire} allreduce" for wire in wires] if len(wires) == 1 else []
+        said += [f"{wire} gradients" for wire in wires] if len(wires) == 1 else []
         batches = {row["batch"] for row in rows}
         return said + [f"{self.study.batch_key.replace('_', ' ')} {batch}" for batch in batches if len(batches) == 1]
 

@@ -132,11 +132,11 @@ def _of_tables() -> Iterator[Claim]:
         framework, model, batch, precision, allreduce, workers = place
         alone = rows.get((framework, model, batch, precision, "none", 1))
         if workers > 1 and alone:
-            wire = f", {allreduce}" if precision == "fp32" else f", {precision} compute and allreduce"
+            wire = f", {allreduce}" if precision == "fp32" else f", {precision} compute and gradients"
             yield _claim(SPEEDUP, f"{_named(row)}: {workers} workers{wire} / 1 worker", row, alone)
         full = rows.get((framework, model, batch, "fp32", "fp32" if workers > 1 else "none", workers))
         if "fp16" in (precision, allreduce) and full:
-            what = "fp16 / fp32 " + ("allreduce" if precision == "fp32" else "compute and allreduce")
+            what = "fp16 / fp32 " + ("gradients" if precision == "fp32" else "compute and gradients")
             yield _claim(GAIN, f"{_named(row)}, {workers_text(workers)}: {what}", row, full)
     yield from _of_batches(rows)
 

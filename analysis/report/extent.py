@@ -71,19 +71,19 @@ def _steps_of_workers(results: Results) -> Iterator[str]:
         than = "" if base == 1 else f" as with {workers_text(base)}"
         whose = f"{model}: at" if len(results.models) > 1 else "At"
         gains = _gains([[pair[f"step_seconds_ratio{end}"] for end in ("", "_high", "_low")] for pair in ours])
-        yield f"{whose} the same global batch ({_span(batches)}) {who} a step {gains} as fast{than}."
+        yield f"{whose} the same global batch ({_span(batches)}) {who} a step {gains}{than}."
 
 
 def _gains(ratios: Sequence[Sequence[float | None]]) -> str:
-    """`1.67x [1.54, 1.79]`, or `1.67 to 1.82x (95 % intervals within 1.49 to 2.08)`, of ratios of seconds with their
-    upper and lower bounds."""
+    """`1.67x [1.54, 1.79] as fast`, or `1.67 to 1.82x as fast (95 % intervals within 1.49 to 2.08)`. `ratios`: of
+    seconds, each with its upper and its lower bound."""
     inverse = [[1 / value if known(value) and value > 0 else math.nan for value in each] for each in ratios]
     values, lows, highs = zip(*inverse, strict=True)
     if len(ratios) == 1:
-        return f"{values[0]:.2f}x{bracketed(lows[0], highs[0], '{:.2f}'.format)}"
+        return f"{values[0]:.2f}x{bracketed(lows[0], highs[0], '{:.2f}'.format)} as fast"
     whole = not any(map(math.isnan, (*lows, *highs)))
     bounds = f" (95 % intervals within {min(lows):.2f} to {max(highs):.2f})" if whole else ""
-    return f"{min(values):.2f} to {max(values):.2f}x{bounds}"
+    return f"{min(values):.2f} to {max(values):.2f}x as fast{bounds}"
 
 
 def _span(batches: Sequence[int]) -> str:

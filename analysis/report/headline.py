@@ -332,7 +332,7 @@ def facts(results: Results) -> Facts:
 
 
 def _baseline(results: Results) -> str:
-    """`single`, or `torch_ddp, 2 workers, fp32 allreduce`."""
+    """`single`, or `torch_ddp, 2 workers, fp32 gradients`."""
     keys = dict(results.study.baseline or {})
     first = [str(keys.pop("framework"))] if "framework" in keys else []
     first += [workers_text(int(keys.pop("workers")))] if "workers" in keys else []

@@ -1,4 +1,4 @@
-"""The gain of a 16-bit allreduce over fp32: ratios, figure, findings."""
+"""The gain of 16-bit gradients over fp32: ratios, figure, findings."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def draw(results: Results) -> Figure | None:
     limits = dots.around([dot for of_model in made for dot in of_model], 1.0)
     ticks = style.ticks_through(1.0, limits)
     return dots.figure(
-        f"Gain of {precisions} over fp32 allreduce: {results.study.name}",
+        f"Gain of {precisions} over fp32 gradients: {results.study.name}",
         [
             dots.DotPanel(model, x, of_model, limits, {1.0: "-"}, ticks, "{:.4g}".format)
             for model, of_model in zip(models, made, strict=True)
@@ -283,13 +283,16 @@ def table(results: Results) -> pd.DataFrame | None:
 
 
 VIEW = View(
-    "What does a 16-bit allreduce gain?",
+    "What do 16-bit gradients gain?",
     (StudyTable("allreduce-gain", None, table, section=""),),
     (
         Drawing(
             "allreduce-gain",
             draw,
-            gap=Gap("No figure of the 16-bit gain", "no pair of configurations differs in its allreduce alone"),
+            gap=Gap(
+                "No figure of the 16-bit gain",
+                "no pair of configurations differs in the precision of its gradients alone",
+            ),
         ),
     ),
     (mixed_precisions,),

@@ -244,7 +244,7 @@ class Remedy:
 
     @property
     def sentence(self) -> str:
-        """`Halving the bytes of the allreduce would give at most +4.0 %.`"""
+        """`Halving the bytes of the gradients would give at most +4.0 %.`"""
         more = f" ({self.but})" if self.but else ""
         if self.gain > MOST_GAIN:
             return f"{self.name} takes almost all of the step away{more}."
@@ -253,9 +253,9 @@ class Remedy:
 
 OF_A_ROUND = (*OF_PEERS, MEMORY)  # shares that a larger target batch spreads over more samples
 HALVED = {
-    "fp32": "Halving the bytes of the allreduce (16 bits)",
-    "fp16": "Halving the bytes of the allreduce again",
-    "bf16": "Halving the bytes of the allreduce again",
+    "fp32": "Halving the bytes of the gradients (16 bits)",
+    "fp16": "Halving the bytes of the gradients again",
+    "bf16": "Halving the bytes of the gradients again",
 }
 FIXED_SHARES = (COMMUNICATE, LAUNCH, MEMORY, OTHER)  # that a larger batch spreads over more samples
 HALVE, LARGER_BATCH, HALF_THE_TIME = 0, 4, 5  # places in ways(); the last says nothing that the bottleneck does not
@@ -370,7 +370,7 @@ def remedies_listing(results: Results) -> Listing | None:
         "Upper bounds, each by itself (Amdahl): 1 / (1 - the share of a step that it saves) - 1. Assumed: the rest of "
         "the step stays as it is. In brackets: the same change as measured by this study.",
     ]
-    header = ("configuration", "batch", "most", "second", "third", "half the bytes of the allreduce")
+    header = ("configuration", "batch", "most", "second", "third", "half the bytes of the gradients")
     return notes.listing(results, "What would help most", header, rows, lines, signs=True)
 
 

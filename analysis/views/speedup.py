@@ -117,7 +117,7 @@ def arrange(data: pd.DataFrame, names: Sequence[str], together: bool) -> list[Wo
         wire = [p for p in ALLREDUCE_ORDER if ((rows.allreduce == p) & (rows.workers > 1)).any()]
         precisions = tuple(wire) if together else (str(row["allreduce"]),)
         rows = rows[rows.allreduce.isin(precisions) | (rows.workers == 1)]
-        wired = [f"{on_wire(row)} allreduce"] if len(precisions) == 1 and on_wire(row) else []
+        wired = [f"{on_wire(row)} gradients"] if len(precisions) == 1 and on_wire(row) else []
         rest = words(row, (name for name in others if name != "framework"))
         title = ", ".join([str(row["framework"]), *wired, *rest])
         columns.setdefault(title, WorkersColumn(title, rows, precisions))

@@ -325,7 +325,7 @@ def _side_by_side(title: str, results: Results, of_models: Mapping[str, pd.DataF
     colour = dict(zip(workers, style.style_colours(len(workers)), strict=True))
     what = ["Colour: number of workers."] * (len(workers) > 1)
     if coded := [kind for kind, wires in CODED.items() if shown.allreduce.isin(wires).any()]:
-        what.append(f"Squares: {' or '.join(coded)} allreduce.")
+        what.append(f"Squares: {' or '.join(coded)} gradients.")
     if (most := max(map(len, panels.values()))) > dots.MOST_ROWS:
         what.append(f"The first {dots.MOST_ROWS} of up to {most} rows of a model; tables/ has all.")
     hollow = "Hollow and grey: not comparable."

@@ -144,7 +144,7 @@ def helped(folder: Path, *phased: Phased) -> dict[str, float]:
 def test_bounds_are_amdahls(tmp_path: Path) -> None:
     made = helped(tmp_path, BASE, Phased(TWO, grown(communication=0.025)))  # a fifth of the step
     assert made["Hiding all communication behind computing"] == pytest.approx(25.0)
-    assert made["Halving the bytes of the allreduce (16 bits)"] == pytest.approx(11.11)
+    assert made["Halving the bytes of the gradients (16 bits)"] == pytest.approx(11.11)
     assert made["Computing in half the time"] == pytest.approx(100 * (1 / (1 - 0.36) - 1), abs=0.01)
     assert "Input that never keeps a step waiting" in made and "A pipeline without a bubble" not in made
     assert list(made.values()) == sorted(made.values(), reverse=True)
@@ -152,7 +152,7 @@ def test_bounds_are_amdahls(tmp_path: Path) -> None:
 
 def test_halving_bytes_does_not_make_a_slow_rank_faster(tmp_path: Path) -> None:
     made = helped(tmp_path, BASE, Phased(TWO, grown(communication=0.010), lags=(0.0, 0.020)))
-    assert made["Halving the bytes of the allreduce (16 bits)"] == pytest.approx(
+    assert made["Halving the bytes of the gradients (16 bits)"] == pytest.approx(
         100 * (1 / (1 - 0.005 / 0.13) - 1), abs=0.05
     )
     assert made["Ranks that are equally fast"] == pytest.approx(100 * (1 / (1 - 0.01 / 0.13) - 1), abs=0.05)

@@ -208,7 +208,7 @@ def test_series_say_what_varies_and_no_more(tmp_path: Path) -> None:
     assert labels == ["single", "horovod, 1 worker", "horovod, 2 workers, fp32", "horovod, 2 workers, fp16"]
     planted = [TWO, replace(TWO, keys=(("controller", "mpi"),)), replace(TWO, keys=(("precision", "bf16"),))]
     labels = list(read(tmp_path / "more", planted).configurations.series)
-    assert "2 workers, fp32 allreduce, fp32 compute, controller gloo" in labels
+    assert "2 workers, fp32 gradients, fp32 compute, controller gloo" in labels
     assert len(set(labels)) == 3
 
 

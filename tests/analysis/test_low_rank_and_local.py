@@ -88,7 +88,7 @@ def test_figures_have_lines_and_marks_for_it(whole: tuple[Path, Results]) -> Non
     _, read = whole
     figure = throughput.draw(read)
     said = " ".join(text.get_text() for text in figure.texts) if figure else ""
-    assert "Squares: 16-bit or PowerSGD allreduce." in said
+    assert "Squares: 16-bit or PowerSGD gradients." in said
     wires = {wire for column in speedup.arrange(read.configurations, ["framework"], True) for wire in column.precisions}
     assert {"fp32", "fp16", "powersgd4", "powersgd1"} == wires
 

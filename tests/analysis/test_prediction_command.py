@@ -56,7 +56,7 @@ def test_a_hundred_thousand_workers_take_a_second(tmp_path: Path) -> None:
 
 def test_options_are_heard(tmp_path: Path) -> None:
     folder = plant(tmp_path, [ONE, TWO])
-    flags = ["--algorithm", "ring", "--allreduce", "fp32,fp16", "--fusion-bytes", "1MiB", "--cycle", "5ms"]
+    flags = ["--algorithm", "ring", "--gradients", "fp32,fp16", "--fusion-bytes", "1MiB", "--cycle", "5ms"]
     assert predicted(folder, *LINK, *flags, "--no-stragglers", "--crowding", "1.5", "--check", "-q") == 0
     text = (folder / "tables" / "prediction.md").read_text()
     assert "cycles of 5 ms, at most 1 MiB" in text and "1.50 x as long" in text
@@ -120,7 +120,7 @@ NO_NETWORK = (
         ([*LINK, "--local-bandwidth", "3GB/s", "--local-latency", "1us"], "--per-host is missing"),
         (["--workers", "4,x"], "Invalid value for '--workers': x in '4,x' is not a number of workers"),
         (["--algorithm", "star"], "'--algorithm': star is no allreduce algorithm known here: ring, tree,"),
-        (["--allreduce", "int8"], "'--allreduce': int8 is no precision of an allreduce: fp32, fp16, bf16"),
+        (["--allreduce", "int8"], "'--gradients': int8 is no precision of gradients: fp32, fp16, bf16"),
         (["--crowding", "0"], "'--crowding': 0 is no factor between 0.1 and 10"),
         (["--per-host", "0"], "'--per-host': Input should be greater than or equal to 1"),
     ],

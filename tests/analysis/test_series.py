@@ -112,10 +112,10 @@ def test_names_hold_what_varies_and_the_page_says_the_rest_once(tmp_path: Path) 
     one, two = Planted("single"), Planted("torch_ddp", workers=2, allreduce="fp32")
     alike = results.read(plant(tmp_path / "alike", [one, two, replace(two, framework="horovod")]))
     assert set(alike.named.values()) == {"single", "torch_ddp", "horovod"}
-    assert alike.constants == ["fp32 compute", "2 workers", "fp32 allreduce", "batch per worker 32"]
+    assert alike.constants == ["fp32 compute", "2 workers", "fp32 gradients", "batch per worker 32"]
     half = replace(two, allreduce="fp16", batch_per_worker=64, keys=(("precision", "bf16"),))
     apart = results.read(plant(tmp_path / "apart", [one, two, half]))
-    assert {"torch_ddp, fp32 allreduce, fp32 compute", "torch_ddp, fp16 allreduce, bf16 compute"} <= {
+    assert {"torch_ddp, fp32 gradients, fp32 compute", "torch_ddp, fp16 gradients, bf16 compute"} <= {
         *apart.named.values()
     }
     assert apart.constants == ["2 workers"]
