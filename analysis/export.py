@@ -223,7 +223,8 @@ def _add(runs: Sequence[ExportedRun], study: str, folder: Path, database: Path) 
 
 # Runs for Weights & Biases, offline: nothing leaves this machine before `wandb sync DIR/<study>/wandb/offline-run-*`.
 #
-# A run's id is made from the study's and the configuration's name, so that syncing twice makes no second one.
+# A run's id is made of what was measured, when and on which machine: syncing twice makes no second one, and two results
+# folders of one study do not overwrite each other.
 
 WANDB_LONGEST = 128  # characters of a name
 
@@ -251,7 +252,7 @@ def _leave(runs: Sequence[ExportedRun], study: str, place: Path) -> None:
         wandb_run = wandb.init(
             project=shortened(file_name(study), WANDB_LONGEST),
             name=shortened(run.title, WANDB_LONGEST),
-            id=hashlib.sha256(f"{study}\n{run.name}".encode()).hexdigest()[:16],
+            id=wandb_id(study, run),
             group=shortened(run.group, WANDB_LONGEST),
             config={**run.parameters, **run.tags},
             dir=str(place),
@@ -262,6 +263,11 @@ def _leave(runs: Sequence[ExportedRun], study: str, place: Path) -> None:
             wandb_run.log({f"repeat/{name}": value for name, value in point.metrics.items()}, step=point.repeat)
         wandb_run.summary.update(dict(run.metrics))
         wandb_run.finish(exit_code=0 if run.ok else 1)
+
+
+def wandb_id(study: str, run: ExportedRun) -> str:
+    """16 characters. `study`: its name."""
+    return hashlib.sha256("\n".join([study, run.name, run.tags["machine"], repr(run.at)]).encode()).hexdigest()[:16]
 
 
 NEEDS = {  # what to install for a tool

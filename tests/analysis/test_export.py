@@ -95,6 +95,14 @@ def test_mlflow_reads_it_back(study: Path, tmp_path: Path, capsys: pytest.Captur
     assert sorted(point.step for point in history) == [1, 2, 3]
 
 
+def test_runs_of_wandb_from_two_folders_or_machines_do_not_overwrite_each_other(study: Path) -> None:
+    first, again = (export.runs(results.read(study))[0] for _ in range(2))
+    later = replace(first, at=first.at + 3600)
+    elsewhere = replace(first, tags={**first.tags, "machine": "64 cores"})
+    ids = [export.wandb_id("planted", run) for run in (first, later, elsewhere)]
+    assert len(set(ids)) == 3 and export.wandb_id("planted", again) == ids[0] != export.wandb_id("other", first)
+
+
 @pytest.mark.slow
 def test_wandb_leaves_offline_runs(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "wb"
