@@ -32,7 +32,6 @@ MET, MISSED, NOT_RESOLVED, NO_CLAIM = "met", "missed", "not resolved", "quick fo
 NO_BAR = "no bar"
 INSIDE_WITHOUT = "inside the bar, but no control"
 CONTROL_FAILS = "no verdict: the control says that a thing is unlike itself"
-NORMAL_95 = 1.96
 
 Pairs = Sequence[tuple[float, float]]
 Turns = Sequence[Sequence[float]]  # values of each side, ours first; the last is ours again where there are three
@@ -171,17 +170,18 @@ def proportion(clusters: Sequence[tuple[int, int]]) -> Interval:
     """A share of hits with its 95 % interval (Wilson, J. Am. Stat. Assoc. 22, 1927); `clusters`: (hits, of) of each.
 
     What is of one cluster may be hit together. The number that the interval counts is divided by the design effect:
-    the variance of the share between clusters over that of independent hits (Kish, Survey Sampling, 1965).
+    the variance of the share between clusters over that of independent hits (Kish, Survey Sampling, 1965). With fewer
+    than three clusters no interval is claimed.
     """
     hits, n = sum(k for k, _ in clusters), sum(of for _, of in clusters)
-    if not n:
-        return Interval(math.nan, None, None, 0)
+    if not n or len(clusters) < FEWEST_REPEATS:
+        return Interval(hits / n if n else math.nan, None, None, n, TOO_FEW)
     p, count = hits / n, len(clusters)
     effect = 1.0
-    if 0 < p < 1 and count > 1:
+    if 0 < p < 1:
         between = count / (count - 1) * sum((k - p * of) ** 2 for k, of in clusters) / n**2
         effect = max(1.0, between / (p * (1 - p) / n))
-    weight = (student_t(0.95, count - 1) if count >= FEWEST_REPEATS else NORMAL_95) ** 2 * effect / n
+    weight = student_t(0.95, count - 1) ** 2 * effect / n
     middle = (p + weight / 2) / (1 + weight)
     half = math.sqrt(weight * (p * (1 - p) + weight / 4)) / (1 + weight)
     return Interval(p, max(0.0, middle - half), min(1.0, middle + half), n)

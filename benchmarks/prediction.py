@@ -42,7 +42,7 @@ from benchmarks.paired import NOT_COMPARED, Bar, Finding
 from benchmarks.prediction_on_clusters import Case, case, drawn_for
 from scaling_study.records.store import load
 from scaling_study.settings import utc_now
-from scaling_study.stats.intervals import Interval
+from scaling_study.stats.intervals import TOO_FEW, Interval
 
 CLUSTERS, QUICK_CLUSTERS = 140, 7
 DRAWS = 2000
@@ -78,7 +78,7 @@ def simulated(count: int) -> list[Finding]:
             ),
             Finding(
                 f"{title}: how often the 95 % interval holds the truth",
-                paired.proportion([(sum(one.covered for one in made), count)]),
+                paired.proportion([(int(one.covered), 1) for one in made]),
                 None if noise or hosts else Bar(low=0.9), "%", control=NOT_COMPARED,
             ),
         ]  # fmt: skip
@@ -186,10 +186,13 @@ def skill(studies: Studies, naive: Mapping[int, float | None]) -> Interval:
         ours, theirs = np.median(np.concatenate(chosen), axis=0)
         return float(1 - ours / theirs) if theirs else 0.0
 
+    count = sum(map(len, parts))
+    if len(parts) < paired.FEWEST_PAIRS:  # draws of one or a few, which have causes in common, vary too little
+        return Interval(gained(parts), None, None, count, TOO_FEW)
     draw = np.random.default_rng(0)
     drawn = [gained([parts[at] for at in draw.integers(len(parts), size=len(parts))]) for _ in range(DRAWS)]
     low, high = np.percentile(drawn, (2.5, 97.5))
-    return Interval(gained(parts), float(low), float(high), sum(map(len, parts)))
+    return Interval(gained(parts), float(low), float(high), count)
 
 
 def held_against(read: Results, folder: Path, shared: float | None) -> list[HeldOut]:

@@ -205,12 +205,21 @@ def test_a_rate_over_studies_covers_as_claimed() -> None:
     for _ in range(500):
         rates = [draw.betavariate(alpha, beta) for _ in range(20)]
         studies = [(sum(draw.random() < rate for _ in range(6)), 6) for rate in rates]
-        for covered, clusters in enumerate((studies, [(sum(k for k, _ in studies), 120)])):
+        hits = sum(k for k, _ in studies)
+        for covered, clusters in enumerate((studies, [(1, 1)] * hits + [(0, 1)] * (120 - hits))):
             found = paired.proportion(clusters)
             hit = found.low <= 0.05 <= found.high
             over, as_independent = over + (hit and not covered), as_independent + (hit and covered)
     assert over / 500 >= 0.92 > 0.90 > as_independent / 500
-    assert paired.proportion([(0, 60), (0, 60)]).high == pytest.approx(0.031, abs=0.001)
+    assert paired.proportion([(0, 40)] * 3).high == pytest.approx(0.134, abs=0.001)  # t with 2 degrees of freedom
+
+
+@pytest.mark.parametrize("clusters", [[(3, 60)], [(0, 60), (0, 60)], [(1, 2), (0, 2)]])
+def test_one_or_two_studies_claim_no_interval_of_a_rate(clusters: list[tuple[int, int]]) -> None:
+    """They say little or nothing of how much studies differ; as independent pairs, 120 without a hit ended at 3 %."""
+    found = paired.proportion(clusters)
+    assert (found.low, found.high, found.n) == (None, None, sum(of for _, of in clusters))
+    assert found.mean == sum(k for k, _ in clusters) / found.n and verdicts.of_rate(found) == NOT_RESOLVED
 
 
 def planted_pairs(hits: dict[int, int], delayed: int = 0) -> list[verdicts.Pair]:
@@ -487,6 +496,17 @@ def test_a_prediction_is_judged_by_its_errors_and_by_what_a_naive_one_would_say(
     assert beyond.figure.n == 24
 
 
+@pytest.mark.parametrize("clusters", [1, 2])
+def test_a_skill_over_few_models_and_batches_has_no_interval(clusters: int) -> None:
+    """Draws of one cluster are all alike: a skill of 59 % [59, 59] was met."""
+    wires = range(12)
+    alike = [f"resnet8, batch {16 << place}" for place in range(clusters)]
+    ours = [prediction.HeldOut(f"{b}, {wire}", b, 104.0, 100.0, 0.1, 110.0) for b in alike for wire in wires]
+    found = prediction.skill({"one": ours}, {id(one): one.linear for one in ours})
+    assert found.mean > 0.5 and (found.low, found.high, found.n) == (None, None, 12 * clusters)
+    assert paired.verdict(found, Bar(low=0.2)) == NOT_RESOLVED
+
+
 def test_held_out_measurements_that_are_gone_are_judged_from_what_was_kept(tmp_path: Path) -> None:
     findings = prediction.held_out(())
     *studies, median, _, _, _, over_mean, over_linear = findings
@@ -579,6 +599,21 @@ def test_nine_of_ten_runs_of_the_default_study_decide(margins, verdict, within, 
     found = default_runs.finding(rows, "median_margin")
     assert (found.verdict, found.figure.n) == (verdict, len(margins)) and f"{within} within the bar" in found.claim
     assert default_runs.finding(rows, "seconds").figure.mean == 250.0
+
+
+def test_runs_of_the_default_study_count_together_whatever_its_comments_and_spelling(tmp_path, monkeypatch) -> None:
+    today, text = default_runs.asked(), (CHECKOUT / "sweeps.yaml").read_text(encoding="utf-8")
+    for old, new in (("  interleave: true", "  warm: true"), ("  launches: 6", "  repeats: 6"), ("#", "# another: ")):
+        text = text.replace(old, new)
+    (tmp_path / "sweeps.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(default_runs.default_study, "CHECKOUT", tmp_path)
+    assert default_runs.asked() == today
+    (tmp_path / "sweeps.yaml").write_text(text.replace("repeats: 6", "repeats: 5"), encoding="utf-8")
+    assert default_runs.asked() != today
+    kept = [row for row in default_runs.read(default_runs.DATA) if row["study"] == today]
+    with claims.DATA.open(encoding="utf-8", newline="") as stream:
+        (said,) = {row["claim"] for row in csv.DictReader(stream) if row["benchmark"] == "default_runs"}
+    assert f"{len(kept)} of {default_runs.FEWEST} made" in said
 
 
 COUNTING = (  # what may well be 0
