@@ -53,6 +53,8 @@ class Uncertainty:
     `logs`: (m,), of their throughput. Of what shared launches, over those in common (launches.common): what came over
     all at once is in each of them, and in no difference. `by_launch`: (m, k), of the planned ones of these, nan of what
     had others. With `over_baselines` what is compared are speed-ups: each also has the uncertainty of its baseline.
+    `most`: (m,), degrees of freedom of a difference of two whose processes measure little else, as their spread is of
+    that very difference too; infinite of others.
     """
 
     place: Mapping[str, int]
@@ -61,6 +63,7 @@ class Uncertainty:
     logs: Values
     by_launch: Values
     over_baselines: bool
+    most: Values
 
     @classmethod
     def of_rows(cls, rows: Sequence[ConfigurationRow], *, over_baselines: bool) -> Uncertainty:
@@ -70,6 +73,7 @@ class Uncertainty:
         counts = np.array([float(row["n"]) for row in sure])
         logs = np.log([float(row["samples_per_second"]) for row in sure])
         variance, freedom, alone = np.zeros(len(sure)), np.zeros(len(sure)), list[int]()
+        most = np.full(len(sure), math.inf)
         common = configurations.common(sure)
         planned = common[: min((int(row["planned"]) for row in sure if configurations.logs(row)), default=0)]
         in_launches = np.full((len(sure), len(planned)), math.nan)
@@ -80,6 +84,8 @@ class Uncertainty:
                 # Of one launch's log value, beside others'.
                 terms = [(known.processes, known.processes_freedom), *known.among_others]
                 variance[at], freedom[at] = total(terms)
+                two_groups = known.processes_freedom <= len(planned) - 1
+                most[at] = freedom[at] if known.members == 1 or (known.members == 2 and two_groups) else math.inf
             if freedom[at]:
                 counts[at], logs[at] = len(common), np.mean([by_launch[name] for name in common])
                 in_launches[at] = [by_launch[name] for name in planned]
@@ -98,7 +104,7 @@ class Uncertainty:
             variance[alone] = (1 + more) * np.maximum(believable.variance, variances)
             freedom[alone] = own + added  # alike for all, or the noisier of two rows would be told apart sooner
         spread = Spread(variance, freedom, WARY) if sure else None
-        return cls(place, spread, counts, logs, in_launches, over_baselines)
+        return cls(place, spread, counts, logs, in_launches, over_baselines, most)
 
     def knows(self, row: ConfigurationRow) -> bool:
         """True where it, and its baseline where that counts, has enough repeats for an interval."""
@@ -127,6 +133,8 @@ class Uncertainty:
             values = values - self.by_launch[places[1]] if self.over_baselines else values
             own = np.stack([(values - one).var(axis=1, ddof=1) for one in values])  # nan where either is alone
             drawn, known = moderated(variance * count, freedom, own, few)
+            most = self.most[places[0]]
+            known = np.minimum(known, np.maximum(few, np.maximum(most[:, None], most)))
             shared = np.isfinite(own) & (variance > 0)
             variance, freedom = np.where(shared, drawn / count, variance), np.where(shared, known, freedom)
         return np.sqrt(variance), freedom

@@ -85,8 +85,11 @@ def _pair(row: ConfigurationRow, reference: ConfigurationRow, threshold: float) 
 def _call_changes(
     pairs: list[dict[str, Any]], compared: list[tuple[ConfigurationRow, ConfigurationRow]], measured: list[Any]
 ) -> None:
-    """Enter FASTER and SLOWER where a difference is more than chance among so many."""
-    tested = [at for at, pair in enumerate(pairs) if pair["verdict"] == NOT_RESOLVED]
+    """Enter FASTER and SLOWER where a difference is more than chance among so many.
+
+    Pairs that showed no difference are among these: else the odd one out of many equal ones would be tested alone.
+    """
+    tested = [at for at, pair in enumerate(pairs) if pair["verdict"] in (NOT_RESOLVED, NO_DIFFERENCE)]
     if not tested:
         return
     of_all, asked = Uncertainty.of_rows(measured, over_baselines=False), [compared[at] for at in tested]
@@ -95,6 +98,8 @@ def _call_changes(
     changed, tests = steps(p_values, FALSE_ALARMS)
     halves = of_all.half_widths(asked, 1 - FALSE_ALARMS / tests)
     for at, one, count, half in zip(tested, changed, tests.tolist(), halves.tolist(), strict=True):
+        if pairs[at]["verdict"] == NO_DIFFERENCE:  # a test of its own, whose interval is of 95 %
+            continue
         gain, within = pairs[at]["gain"], configurations.launches_ratio(*compared[at], 1 - FALSE_ALARMS / count)
         low, high = (within.low, within.high) if within else (gain * math.exp(-half), gain * math.exp(half))
         pairs[at] |= {"gain_low": low, "gain_high": high, "tests": count}

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scaling_study.stats.intervals import FEWEST_REPEATS, MOST_REPEATS, student_t, welch_satterthwaite
-from scaling_study.stats.spread import believed, moderated
+from scaling_study.stats.spread import MOST_POOLED, WORTH, believed, moderated
 
 # number/0-processes, of one that ended before others number/0.rounds-processes
 LAUNCH_NAME = re.compile(r"[0-9]{1,9}/[0-9]{1,9}(?:\.[0-9]{1,9})?-[0-9]{1,9}-\w{1,60}|gates-[0-9]{1,9}")
@@ -61,19 +61,27 @@ def of_ratio(
     """Variance of the log ratio of two within one launch, and its degrees of freedom; 0 and 0 where they are unknown.
 
     `together`: by the same processes, whose start then falls on both alike. `differences`: (n,), the log ratio in each
-    of the planned launches that both shared. With two or more of them the variance is drawn towards their own.
+    of the planned launches that both shared. With two or more of them the variance is drawn towards their own. The
+    study's spreads are of these differences too, so that a study of few configurations knows little beside them.
     """
+    few = len(differences) - 1
     if together:
         variance, freedom = total([(a.variance, a.freedom), (b.variance, b.freedom)])
+        most = max(freedom, (a.members - 1.0) * few)  # of the study's spreads, or of its own processes' alone
     else:
+        known = max(a.processes_freedom, b.processes_freedom)
         processes = [(each.processes, each.processes_freedom) for each in (a, b)]
+        if two_groups := known <= few:  # their spreads are one estimate
+            processes = [(a.processes + b.processes, known)]
         variance, freedom = total([*processes, *a.among_others, *b.among_others])
-    if freedom and len(differences) > 1:
-        drawn = moderated(variance, freedom, float(np.var(differences, ddof=1)), len(differences) - 1)
-        variance, freedom = float(drawn[0]), float(drawn[1])
-    if not together and a.members == b.members == 1:  # the pooled spread of processes is of these differences too
-        freedom = min(freedom, max(a.processes_freedom, b.processes_freedom))
-    return variance, freedom
+        most = known if a.members == b.members == 1 else freedom if two_groups else math.inf
+    if not freedom or few < 1:
+        return variance, freedom
+    own = float(np.var(differences, ddof=1))
+    if most <= few + FITTED:  # nothing else tells of their spread
+        return own, float(few)
+    drawn, freedoms = moderated(variance, freedom, own, few)
+    return float(drawn), min(float(freedoms), most)
 
 
 def is_sure(log_ratio: float, variance: float, freedom: float) -> bool:
@@ -147,8 +155,11 @@ def spreads(logs: ArrayLike, groups: Sequence[Hashable]) -> list[LaunchSpread]:
         means[at] = common
     known = freedoms > 0
     if known.any():
-        spread = believed(variances[known], np.maximum(1.0, freedoms[known]))
-        variances[known], freedoms[known] = spread.variance, spread.freedom
+        own, whole = np.maximum(1.0, freedoms[known]), float(freedoms.sum())
+        # A ratio adds up two of them, which may be one estimate: together they know no more than all of these do.
+        most = np.maximum(whole / 2 if whole < MOST_POOLED else math.inf, own)
+        spread = believed(variances[known], own, worth=np.minimum(most - own, WORTH))
+        variances[known], freedoms[known] = spread.variance, np.minimum(spread.freedom, most)
     # Few groups say little, and may be unlike: of each group's own variance and that of all the wider one counts. Where
     # its own is, its degrees of freedom lie between those of the two.
     of_groups, each = variance_left(fitted(means)[0])

@@ -89,10 +89,10 @@ class Spread:
         return total, freedom + self.wary * (fewest - freedom)
 
 
-def believed(variances: ArrayLike, freedoms: ArrayLike, worth: float = WORTH) -> Spread:
+def believed(variances: ArrayLike, freedoms: ArrayLike, worth: ArrayLike = WORTH) -> Spread:
     """`variances`: (m,), of the logarithms of each configuration's repeats; `freedoms`: (m,), what each rests on, >= 1.
 
-    m >= 1. Others that add fewer than `worth` degrees of freedom to one's own add none.
+    m >= 1. Others that add fewer than `worth` degrees of freedom, one number or (m,), to one's own add none.
     """
     seen, own = np.asarray(variances, dtype=np.float64), np.asarray(freedoms, dtype=np.float64)
     seen = np.maximum(seen, max(LEAST_SHARE * float(np.median(seen)), ROUNDING))
@@ -102,7 +102,7 @@ def believed(variances: ArrayLike, freedoms: ArrayLike, worth: float = WORTH) ->
     precision = freedom / (likeness[:, None] * scale[:, None] + own * seen)
     mean = weights @ precision
     variance, whole = 1 / mean, 2 * mean**2 / (weights @ (precision**2 * (1 + 2 / freedom)) - mean**2)
-    return Spread(variance, np.where(whole < own + worth, own, whole))
+    return Spread(variance, np.where(whole < own + np.asarray(worth), own, whole))
 
 
 def moderated(variance: ArrayLike, freedom: ArrayLike, own: ArrayLike, own_freedom: ArrayLike) -> tuple[Values, Values]:

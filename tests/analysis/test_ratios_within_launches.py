@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 from planted import Planted, plant
+from scipy import stats
 from simulations import Seen, times
 
 from analysis.frames import configurations, results
@@ -153,18 +155,67 @@ def test_one_that_was_measured_elsewhere_takes_no_pairing_from_the_others(study:
 
 def test_two_commands_are_compared_within_the_launches_that_they_shared() -> None:
     """Each has processes of its own, though all that processes are told apart by elsewhere is alike."""
-    drifts, alone = (0.3, -0.2, 0.0, 0.1), (0.002, -0.001, 0.001, -0.002)
-    rows = [
-        dict.fromkeys(KEYS)
-        | {"framework": "command", "configuration": label, "status": "ok", "n": 4, "planned": 4}
-        | {"samples_per_second": 100.0, "repeat_launches": ";".join(f"{at}/0-{place}-command" for at in range(1, 5))}
-        | {"repeat_values": ";".join(repr(100 * math.exp(a + place * b)) for a, b in zip(drifts, alone, strict=True))}
-        for place, label in enumerate("AB")
-    ]
-    configurations.add(rows)
+    drifts, alone = np.array([0.3, -0.2, 0.0, 0.1]), np.array([0.002, -0.001, 0.001, -0.002])
+    rows = commands(drifts, drifts + alone)
     found = over(rows[1], rows[0])
     assert found.n == 4 and found.low is not None and found.high is not None
     assert found.low < 1 < found.high < 1.02 * found.low, "the drift of the machine is in both"
+
+
+def commands(*logs: NDArray[np.float64]) -> list[dict[str, Any]]:
+    """A row for each command, from its (n,) log throughputs in launches that all shared."""
+    rows = [
+        dict.fromkeys(KEYS)
+        | {"framework": "command", "model": "command", "configuration": f"command-{place}", "batch": 32, "workers": 1}
+        | {"status": "ok", "reason": "", "not_comparable": "", "oversubscribed": False, "n": len(each)}
+        | {"planned": len(each), "samples_per_second": float(np.exp(each.mean())), "speedup": None, "baseline": ""}
+        | {"repeat_launches": ";".join(f"{at + 1}/0-{place}-command" for at in range(len(each)))}
+        | {"repeat_values": ";".join(repr(float(value)) for value in np.exp(each))}
+        for place, each in enumerate(logs)
+    ]
+    configurations.add(rows)
+    return rows
+
+
+def test_of_two_that_are_alone_the_verdict_is_students() -> None:
+    """Of two equal ones that are launched three times each, one in eleven was called slower where 5 % may be."""
+    drift, apart = np.array([0.1, -0.2, 0.0]), 0.0202 + 0.01 * np.array([-1.0, 0.0, 1.0])
+    rows = commands(drift + 4.0, drift + 4.0 - apart)
+    student = stats.ttest_1samp(apart, 0.0)
+    assert student.statistic == pytest.approx(3.5, rel=0.01) and 0.05 < student.pvalue < 0.08
+    error, freedom = Uncertainty.of_rows(rows, over_baselines=False).errors(rows)  # type: ignore[arg-type]
+    assert apart.mean() / error[0, 1] == pytest.approx(student.statistic)
+    assert freedom[0, 1] == freedom[1, 0] == pytest.approx(student.df)
+    assert ranking.row_verdicts(rows) == {"command-0": "best", "command-1": "indistinguishable"}  # type: ignore[arg-type]
+    assert configurations.p_value(*rows) == pytest.approx(student.pvalue)
+    assert most_freedom(commands(drift + 4.0, drift + 4.0 - apart, drift + 3.9)) <= 4
+    pair = commands(drift, drift - apart, drift - apart + 0.01 * np.array([1.0, -1.0, 1.0]))
+    for one in pair[1:]:  # as fp32 and fp16 of one set of processes beside a baseline
+        one |= {"framework": "horovod", "repeat_launches": pair[1]["repeat_launches"]}
+    configurations.add(pair)
+    assert most_freedom(pair) < 3
+
+
+def most_freedom(rows: list[dict[str, Any]]) -> float:
+    """The most degrees of freedom of any difference of these."""
+    _, freedom = Uncertainty.of_rows(rows, over_baselines=False).errors(rows)  # type: ignore[arg-type]
+    return float(freedom[~np.eye(len(rows), dtype=bool)].max())
+
+
+def test_the_odd_one_out_of_pairs_without_a_difference_is_tested_among_them() -> None:
+    """It was tested alone, so that of many equal pairs some was called faster in far more than 5 % of studies."""
+    rows = equal(np.random.default_rng(8), 0, 0)
+    pairs = list(zip(rows[1::2], rows[::2], strict=True))
+    widths = [math.log(gain.high / gain.mean) for gain in itertools.starmap(over, pairs) if gain.high]
+    odd = widths.index(max(widths))
+    for at, (half, full) in enumerate(pairs):
+        factor = math.exp(1.1 * widths[at] * (at == odd)) / over(half, full).mean
+        half["repeat_values"] = ";".join(repr(float(value) * factor) for value in half["repeat_values"].split(";"))
+    found = allreduce_gain.gains_of(pd.DataFrame(rows, dtype=object), 1.01 * math.expm1(max(widths)))
+    assert found.verdict.tolist() == ["not resolved" if at == odd else "no difference" for at in range(len(pairs))]
+    gain = found.iloc[odd]
+    assert gain.gain_low < 1 < gain.gain_high and gain.tests == len(pairs)
+    assert found.tests.notna().sum() == 1, "an interval without a difference is one by itself"
 
 
 def test_a_launch_that_ended_early_is_one_by_itself(tmp_path: Path) -> None:
@@ -193,10 +244,10 @@ def test_of_equal_configurations_none_is_called_slower_in_95_percent_of_studies(
     """`more`: launches that one group has beside the others, on a machine that drifts; `elsewhere`: how many of that
     group have the last three alone."""
     studies, rng, alarms = times(200, 5_000), np.random.default_rng(3), {"ranking": 0, "gain": 0}
-    for _ in range(studies):
+    for study in range(studies):
         rows = equal(rng, more, elsewhere)
         alarms["ranking"] += bool({"worse", "worst"} & set(ranking.row_verdicts(rows).values()))  # type: ignore[arg-type]
-        gains = allreduce_gain.gains_of(pd.DataFrame(rows, dtype=object), 0.001)
+        gains = allreduce_gain.gains_of(pd.DataFrame(rows, dtype=object), (0.001, 0.04)[study % 2])
         alarms["gain"] += bool({"faster", "slower"} & set(gains.verdict))
     assert {name: count for name, count in alarms.items() if not Seen(count, studies).keeps(most=0.05)} == {}
 

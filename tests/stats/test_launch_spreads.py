@@ -62,6 +62,50 @@ def test_two_that_are_alone_know_no_more_than_their_own_differences() -> None:
     assert of_ratio(three[0], three[1], together=False, differences=own)[1] <= 6
 
 
+@pytest.mark.parametrize("count", [3, 4, 6])
+@pytest.mark.parametrize("groups", ["aa", "saa"], ids=["alone", "beside a baseline"])
+def test_two_of_the_same_processes_know_no_more_than_their_own_differences(groups: str, count: int) -> None:
+    """fp16 over fp32 in a study of nothing else: Student's t of the differences is exact, and there is nothing more."""
+    logs = np.random.default_rng(2).normal(0, 0.02, (len(groups), count))
+    own = (logs[-1] - logs[-2]).tolist()
+    variance, freedom = of_ratio(*spreads(logs, list(groups))[-2:], together=True, differences=own)
+    assert (variance, freedom) == (pytest.approx(np.var(own, ddof=1)), pytest.approx(count - 1))
+
+
+@pytest.mark.parametrize("count", [3, 6])
+def test_two_sets_of_processes_are_one_difference_whatever_they_measure(count: int) -> None:
+    """All that a launch does, it does to all of a set: four configurations then tell as much as two do."""
+    rng = np.random.default_rng(2)
+    logs = np.repeat(rng.normal(0, 0.02, (2, count)), (2, 4), axis=0) + rng.normal(0, 1e-6, (6, count))
+    found, own = spreads(logs, list("aabbbb")), (logs[0] - logs[2]).tolist()
+    variance, freedom = of_ratio(found[0], found[2], together=False, differences=own)
+    assert (variance, freedom) == (pytest.approx(np.var(own, ddof=1), rel=1e-3), pytest.approx(count - 1, rel=1e-3))
+
+
+SMALL = ((2,), (3,), (4,), (1, 2), (2, 2), (1, 4), (4, 4), (2, 2, 2))
+
+
+@pytest.mark.parametrize("processes", [0.0, 0.027])
+@pytest.mark.parametrize("sizes", SMALL, ids=str)
+def test_ratios_of_a_small_study_of_three_launches_are_covered(sizes: tuple[int, ...], processes: float) -> None:
+    """Groups of so many configurations each; pairs of the same processes and of others are counted apart."""
+    rng, studies, groups = np.random.default_rng(7), times(60, 6_000), np.repeat(np.arange(len(sizes)), sizes)
+    pairs = list(combinations(range(len(groups)), 2))
+    covered: dict[bool, list[bool]] = {}
+    for _ in range(studies):
+        logs, _ = drawn(rng, sizes, 3, processes, "normal")
+        found = spreads(logs, groups.tolist())
+        for together in {bool(groups[a] == groups[b]) for a, b in pairs}:
+            alike = [(a, b) for a, b in pairs if (groups[a] == groups[b]) == together]
+            a, b = alike[int(rng.integers(len(alike)))]
+            variance, freedom = of_ratio(found[a], found[b], together, (logs[a] - logs[b]).tolist())
+            half = float(stdtrit(freedom, 0.975)) * math.sqrt(variance / 3)
+            covered.setdefault(together, []).append(bool(abs((logs[a] - logs[b]).mean()) <= half))
+    seen = {together: Seen(sum(each), studies) for together, each in covered.items()}
+    print(sizes, processes, {"same" if together else "others": str(each) for together, each in seen.items()})
+    assert all(each.keeps(least=0.93) for each in seen.values()), seen
+
+
 def test_a_sign_is_sure_at_99_percent() -> None:
     """Student's t with 2 degrees of freedom: 9.92."""
     assert launches.is_sure(0.0993, 1e-4, 2.0) and not launches.is_sure(-0.0991, 1e-4, 2.0)
