@@ -12,7 +12,7 @@ within a seed, and their interval is Student's over the seeds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
@@ -24,7 +24,7 @@ from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow, bounded
 from analysis.frames.training import METRICS
 from scaling_study.records.maps import OWN
-from scaling_study.stats.intervals import Interval, between_repeats
+from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, between_repeats
 from scaling_study.targets import CHOSEN_BY
 from scaling_study.targets import METRICS as DIRECTIONS
 
@@ -35,6 +35,7 @@ NOT_OF_A_RECIPE = (*RATES, *VARIED, "seed", "train_log", "train_keep")
 POINTING = "pointing"  # of the model's own class maps, at the instrument: the one figure here that no metric is
 HELPS, HARMS, NOT_RESOLVED, TOO_FEW = "helps", "harms", "not resolved", "too few seeds"
 LAST = 0.25  # of the steps: how much of the budget's end is looked at
+ALIKE = 1e-9  # relative: seeds whose differences agree to the last digit
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def _compared(results: Results, pair: ArmPair) -> Iterator[dict[str, Any]]:
         seeds = sorted(a.keys() & b.keys())
         if not seeds:
             continue
-        difference = between_repeats([a[seed] - b[seed] for seed in seeds])
+        difference = over_seeds([a[seed] - b[seed] for seed in seeds])
         ours_and_theirs: dict[str, Any] = {}
         for name, tested in (("ours", a), ("theirs", b)):
             mean = between_repeats([tested[seed] for seed in seeds])
@@ -222,10 +223,18 @@ def _tested(results: Results, configuration: str, figure: str) -> dict[int, floa
     return {int(seed): float(value) for seed, value in values if pd.notna(value) and np.isfinite(value)}
 
 
+def over_seeds(differences: Sequence[float]) -> Interval:
+    """Of their mean. None is claimed where all agree, as figures of a small test set may: they show no spread."""
+    found = between_repeats(differences)
+    if found.half_width is not None and found.half_width <= ALIKE * abs(found.mean):
+        return replace(found, low=None, high=None)
+    return found
+
+
 def verdict(difference: Interval, figure: str) -> str:
     """HELPS, HARMS, NOT_RESOLVED or TOO_FEW, from the difference ours less theirs."""
     if difference.low is None or difference.high is None:
-        return TOO_FEW
+        return TOO_FEW if difference.n < FEWEST_REPEATS else NOT_RESOLVED
     more_is_better = figure == POINTING or DIRECTIONS[figure][0]
     if difference.low > 0:
         return HELPS if more_is_better else HARMS

@@ -62,6 +62,7 @@ def levels(results: Results) -> Levels | None:
         return None
     known = [spread for row in shared if (spread := launches.spread_of(row)) is not None]
     alone = [spread.variance for spread in known if spread.freedom]
+    # Of each set of processes that of all, or its own where that is wider.
     processes = [spread.processes for spread in known if spread.processes_freedom]
     start_seconds, round_seconds = _costs(results)
     inner = blocks[blocks.steps > 1]
@@ -70,7 +71,7 @@ def levels(results: Results) -> Levels | None:
         steps=math.sqrt(np.average(inner.step_variance, weights=inner.steps - 1)) if len(inner) else math.nan,
         rounds=math.sqrt(_between_rounds(blocks)),
         alone=math.sqrt(np.mean(alone)) if alone else math.nan,
-        processes=math.sqrt(processes[0]) if processes else math.nan,
+        processes=math.sqrt(min(processes)) if processes else math.nan,
         together=float(np.nanstd(of_all, ddof=1)),
         rounds_a_launch=float(blocks.groupby(["configuration", "repeat"], observed=True).size().mean()),
         launches=count,

@@ -12,11 +12,12 @@ import pytest
 from planted import Planted, plant, rank_report
 
 from analysis.findings import NOTE, Evidence, Finding
-from analysis.frames import details, results
+from analysis.frames import configurations, details, results
 from analysis.statistics import noise_levels
 from analysis.statistics.noise_levels import Levels
 from analysis.views import noise, timing
 from scaling_study.records import schema, store
+from scaling_study.stats.launches import LaunchSpread
 
 STEPS, ROUNDS, LAUNCHES = 5, 8, 12
 NOISE = {"steps": 0.06, "rounds": 0.04, "alone": 0.03, "processes": 0.05, "together": 0.1}
@@ -71,6 +72,16 @@ def test_each_level_has_the_noise_that_was_planted(study: results.Results) -> No
     assert (levels.rounds_a_launch, levels.launches) == (ROUNDS, LAUNCHES)
     parts = levels.parts
     assert sum(parts.values()) == pytest.approx(1) and max(parts, key=lambda name: parts[name]) == "processes"
+
+
+def test_a_first_set_of_processes_that_is_noisier_than_others_does_not_stand_for_all(
+    study: results.Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = [0.09, *[0.05] * 19]  # of its own, and of all
+    found = iter(LaunchSpread(0.03**2, 11.0, own**2, 44.0, members=4) for own in first)
+    monkeypatch.setattr(configurations, "spread_of", lambda row: next(found))
+    levels = noise_levels.levels(study)
+    assert levels is not None and levels.processes == pytest.approx(0.05)
 
 
 def test_what_a_launch_and_a_round_cost_says_how_many_rounds_are_cheapest(study: results.Results) -> None:

@@ -65,6 +65,15 @@ def test_less_is_better_of_a_loss_and_too_few_seeds_claim_nothing(tmp_path: Path
     assert "too few seeds" in markdown(transfer.listing(two))
 
 
+def test_seeds_that_agree_to_the_last_digit_are_no_proof() -> None:
+    """One more of eight test videos in each of three seeds; by chance all go the same way in one of four."""
+    one_video = arms.over_seeds([0.125, 0.25 - 0.125, 0.3 - 0.175])
+    assert (one_video.mean, one_video.low, one_video.high) == (pytest.approx(0.125), None, None)
+    assert arms.verdict(one_video, "ap_i") == arms.NOT_RESOLVED
+    spread = arms.over_seeds([0.125, 0.126, 0.124])
+    assert spread == arms.between_repeats([0.125, 0.126, 0.124]) and arms.verdict(spread, "ap_i") == arms.HELPS
+
+
 def test_trainings_that_differ_in_more_than_their_weights_are_no_pair(tmp_path: Path) -> None:
     one = replace(PRE, pointing=None)
     made = plant_arms(tmp_path, [one, replace(RANDOM, pointing=None, keys=(("train_optimizer", "sgd"),))])
