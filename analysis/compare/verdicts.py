@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from statistics import fmean, variance
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from analysis.frames.configurations import KEYS, known, same, values, values_of
 from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow, as_rows, numbers, typed
 from analysis.statistics.ranking import holm, steps
-from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
+from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage, student_t
+from scaling_study.stats.launches import total
 from scaling_study.stats.spread import Spread, believed
 
 # Which configuration of one result is which of the other: by their ids, and where these differ by their trial keys.
@@ -302,7 +304,8 @@ def judge(pairs: Sequence[MatchedPair], threshold: float) -> Verdicts:
         spread, factors = _spread([pair for _, pair in fit])
         for (row, _), judgement in zip(fit, judge_ratios(ratios, spread, factors, threshold), strict=True):
             row |= judgement
-        overall, noise = _overall(np.log(ratios), spread, factors), spread.typical
+        least = _half_over_launches([pair for _, pair in fit])
+        overall, noise = _overall(np.log(ratios), spread, factors, least), spread.typical
         detectable = max(threshold, found_in(POWER, spread, factors))
     return Verdicts(typed(rows, KINDS), overall, noise, detectable)
 
@@ -384,12 +387,28 @@ def _spread(pairs: Sequence[MatchedPair]) -> tuple[Spread, Values]:
     return believed(variances, freedoms), factors
 
 
-def _overall(changes: Values, spread: Spread, factors: Values) -> Overall:
+def _overall(changes: Values, spread: Spread, factors: Values, least: float) -> Overall:
+    """`least`: half of the interval of their mean, at least."""
     count = len(changes)
     terms = [(np.array([index]), factor / count**2) for index, factor in enumerate(factors)]
-    mean, half = float(changes.mean()), float(spread.half_widths(CONFIDENCE, *terms)[0])
+    mean, half = float(changes.mean()), max(least, float(spread.half_widths(CONFIDENCE, *terms)[0]))
     most = count > 1 and float((changes * math.copysign(1, mean) > 0).mean()) >= MOST
     return Overall(math.exp(mean), math.exp(mean - half), math.exp(mean + half), count, most and abs(mean) > half)
+
+
+def _half_over_launches(pairs: Sequence[MatchedPair]) -> float:
+    """Half of the interval of the pairs' mean change, of launches that all of a side shared: what came over a launch is
+    in each of them, and no average over pairs takes it away. 0 where a side shared none."""
+    terms = []
+    for side in ([pair.a for pair in pairs], [pair.b for pair in pairs]):
+        each = [configurations.logs(row) for row in side]
+        means = [fmean(of[name] for of in each) for name in each[0] if all(name in of for of in each)]
+        if len(side) < 2 or len(means) < FEWEST_REPEATS:
+            return 0.0
+        planned = first_stage(means, min(int(row["planned"]) for row in side))
+        terms.append((variance(planned) / len(means), len(planned) - 1.0))
+    error, freedom = total(terms)
+    return student_t(CONFIDENCE, freedom) * math.sqrt(error) if freedom else 0.0
 
 
 def _verdict(row: Mapping[str, Any], threshold: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from planted import Planted, default_study, plant, plant_gates
+from scipy.special import stdtrit
 
 from analysis import commands
 from analysis.__main__ import main
@@ -436,6 +438,17 @@ def test_a_change_that_all_share_may_be_the_machines(tmp_path: Path) -> None:
     assert f"all together {100 * (1 - overall.ratio):.1f} % slower" in report.headline(made)
     assert " % faster (95 %: " in report.headline(report.compare(b, a, 0.01))
     assert "all together" not in report.headline(report.compare(a, b, 0.2)), "below the threshold"
+
+
+def test_what_came_over_a_launch_is_no_change_of_all(tmp_path: Path) -> None:
+    """Three launches of a machine that drifts by 6 % are three values, however many configurations shared them."""
+    quiet = [replace(QUIET, batch_per_worker=batch) for batch in (16, 32, 64, 128, 256, 512)]
+    drifts = (0.06, 0.0, -0.06), (0.11, 0.05, -0.01)
+    a, b = two(tmp_path, *([replace(one, repeats=3, drift=drift) for one in quiet] for drift in drifts))
+    overall = report.compare(a, b, 0.01).verdicts.overall
+    assert overall is not None and overall.ratio == pytest.approx(1.05, abs=0.01) and not overall.shared
+    error, half = math.sqrt(2 * 0.06**2 / 3), math.log(overall.high / overall.ratio)
+    assert half == pytest.approx(stdtrit(4, 0.975) * error, rel=0.05), "Student's t of three launches a side"
 
 
 @pytest.mark.slow
