@@ -10,7 +10,7 @@ import planted_sweeps
 import pytest
 from rich.console import Console
 
-from scaling_study.commands.progress import Progress, clock, describe, print_after
+from scaling_study.commands.progress import MAY_BE_ALIKE, Progress, clock, describe, print_after
 from scaling_study.estimate import Estimate
 from scaling_study.records.results import Summary
 from scaling_study.trial import Trial
@@ -22,7 +22,7 @@ PIPELINE = Trial(
 
 
 def test_a_line_says_what_sets_trials_apart():
-    assert describe(Trial(allreduce="none")) == "single resnet18 batch 32, 1 worker, allreduce none"
+    assert describe(Trial(allreduce="none")) == "single resnet18 batch 32, 1 worker"
     assert describe(PIPELINE) == "torch_pipeline resnet8 batch 32, 2 workers, 1f1b, m = 4, cut time"
     wide = replace(
         PIPELINE, workers=8, replicas=2, allreduce="fp16", virtual_stages=2, schedule="interleaved_1f1b",
@@ -30,8 +30,33 @@ def test_a_line_says_what_sets_trials_apart():
     )  # fmt: skip
     assert describe(wide) == (
         "torch_pipeline resnet8 batch 32, 8 workers, interleaved_1f1b, 2 stages each, m = 4, matrices over 2, "
-        "2 replicas, allreduce fp16, shards over 2, cut time"
+        "2 replicas, shards over 2, cut time, fp16 gradients"
     )
+
+
+def test_keys_that_all_configurations_have_alike_are_left_out():
+    trial = Trial(framework="torch_ddp", workers=2, allreduce="fp16")
+    assert describe(trial) == "torch_ddp resnet18 batch 32, 2 workers, fp16 gradients"
+    assert describe(trial, ("model", "workers", "hosts")) == "torch_ddp batch 32, fp16 gradients"
+    assert describe(trial, ("workers",)) == describe(trial), "on other hosts"
+    gate = describe(replace(trial, find="parity"), MAY_BE_ALIKE)
+    assert gate.startswith("parity of torch_ddp resnet18, 2 workers, fp16 gradients")
+    planned = planted_sweeps.plan("single", batches=(1, 2))
+    one, two = planned.configurations
+    several = (one, replace(two, trial=replace(two.trial, workers=2, allreduce="fp16")))  # one worker sends none
+    shown = Progress(Console(), replace(planned, configurations=several), several, Estimate(), quiet=True)
+    assert shown.alike == {"model", "allreduce", "hosts"}
+    assert Progress(Console(), replace(planned, configurations=(one,)), [one], Estimate(), quiet=True).alike == set()
+
+
+def test_keys_in_which_configurations_differ_are_said():
+    planned = planted_sweeps.plan("single")
+    (one,) = planned.configurations
+    unlike = [{}, {"precision": "bf16", "compile": True, "train_steps": 9, "weights": "\x1b[2J"}]
+    several = tuple(replace(one, trial=replace(one.trial, **keys)) for keys in unlike)
+    shown = Progress(Console(), replace(planned, configurations=several), several, Estimate(), quiet=True)
+    named = [shown._named(each.trial) for each in several]
+    assert named == ["single, precision fp32", r"single, precision bf16, weights \x1b[2J, compile, steps 9"]
 
 
 def test_times_are_said_in_two_units_at_most():
@@ -46,7 +71,7 @@ def test_a_launch_says_how_far_it_is_and_what_it_has_found():
     first = asked.trial
     shown.starts(asked)
     shown.building(second)
-    assert f"launch 1: building {describe(second)}" in drawn(shown)
+    assert f"launch 1: building single batch {second.batch_per_worker}" in drawn(shown), "what all have is left out"
     for block, seconds in enumerate((0.010, 0.011, 0.009), 1):
         shown.block_begins(1, block, 3)
         shown.block_timed(first, seconds)
@@ -83,7 +108,7 @@ def test_what_is_measured_alone_after_all_has_a_row_of_its_own():
     shown = Progress(Console(file=io.StringIO()), planned, trials, Estimate(), quiet=True)
     first, rows = trials[0], drawn(shown).count("single")
     shown.alone(first.trial)
-    assert f"separate launch 1, as it failed beside others: {describe(first.trial)}" in drawn(shown)
+    assert f"separate launch 1, as it failed beside others: single batch {first.trial.batch_per_worker}" in drawn(shown)
     cold = replace(first, trial=replace(first.trial, batch_per_worker=77))
     shown.expects([cold])
     shown.starts(cold)

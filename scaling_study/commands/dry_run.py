@@ -29,7 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scaling_study import datasets
-from scaling_study.commands.progress import clock, cost, describe, kept
+from scaling_study.commands.progress import clock, cost, describe, kept, telling
 from scaling_study.estimate import Estimate
 from scaling_study.launch import launchers
 from scaling_study.models import NO_MODEL
@@ -163,11 +163,12 @@ def _configurations(
 
 
 def _columns(rows: Wanted, facts: Mapping[str, tuple[int, float]], follows: Sequence[str]) -> list[Column]:
-    """The keys of the configurations that tell them apart, then launches, estimates and memory."""
+    """The usual keys and those that tell configurations apart, then launches, estimates and memory."""
     trials = [planned.trial for planned in rows]
     keys = [trial.to_dict() | (dict.fromkeys(OF_TRAINING) if trial.model == NO_MODEL else {}) for trial in trials]
     columns = []
-    for name in dict.fromkeys([*_telling(trials), *follows]):
+    differ = (name for name in telling(trials) if name != "global_batch")
+    for name in dict.fromkeys([*COLUMNS, *differ, *follows]):
         title = "batch" if name == "batch_per_worker" else RENAMED.get(name, name)
         columns.append(Column(title, [_text(own[name]) for own in keys], f"{title} {{}}", divides=True))
     known = [facts[trial.configuration] for trial in trials]
@@ -176,16 +177,6 @@ def _columns(rows: Wanted, facts: Mapping[str, tuple[int, float]], follows: Sequ
     sizes = [_gpu_bytes(trial) for trial in trials]
     gib = [f"{size / 2**30:,.1f}" if size else "" for size in sizes]
     return [*columns, Column("GiB a GPU", gib, "{} GiB a GPU")]
-
-
-def _telling(trials: Sequence[Trial]) -> list[str]:
-    """The usual keys, and every other one in which two trials of a framework differ: unlike rows must look unlike."""
-    values: dict[str, dict[str, set[Any]]] = {}  # key -> framework -> what its trials have
-    for trial in trials:
-        for name, value in trial.to_dict().items():
-            values.setdefault(name, {}).setdefault(trial.framework, set()).add(value)
-    differ = [name for name, by in values.items() if any(len(distinct) > 1 for distinct in by.values())]
-    return [*COLUMNS, *(name for name in differ if name not in (*COLUMNS, "global_batch"))]
 
 
 def _text(value: Any) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
@@ -20,6 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from scaling_study.errors import printable
 from scaling_study.estimate import Estimate
 from scaling_study.launch.shared_launch import Watch
 from scaling_study.models import NO_MODEL
@@ -30,7 +31,7 @@ from scaling_study.records.schema import BUSY_CORES
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.sweep import Run
-from scaling_study.trial import Trial
+from scaling_study.trial import RENAMED, Trial
 
 
 def print_before(console: Console, plan: Plan, wanted: Sequence[Planned], job: Run, estimate: Estimate) -> None:
@@ -121,7 +122,15 @@ COLOURS: Mapping[str, str] = {
 }
 
 SHOWN = ("train_loss", "accuracy", "matthews", "perplexity")  # of a training's last evaluation
-WIDEST, UNKNOWN = 1.0, "margin not yet known"  # a wider margin says nothing of the next launch: it is no number to show
+WIDEST = 0.3  # a wider margin says nothing of the next launch: it is no number to show
+UNKNOWN = "too few launches for a margin yet"
+MAY_BE_ALIKE = ("model", "batch_per_worker", "allreduce", "workers", "hosts")  # in all configurations of a sweep
+SAID = {  # keys that a line says in words of its own, or that set no two configurations apart
+    *MAY_BE_ALIKE,
+    *("framework", "global_batch", "command", "env", "workdir", "seed", "warm", "machine", "repeat"),
+    *("schedule", "stages", "virtual_stages", "micro_batches", "stage_cut", "replicas", "shard_group"),
+    *("tensor_parallel", "context_parallel", "sequence_parallel", "loss_parallel", "attention"),
+}
 REDRAWS_PER_SECOND = 0.2  # between events: drawing takes milliseconds of the very cores that are being measured
 
 
@@ -146,6 +155,11 @@ class Progress(Watch):
         self.expects(trials)
         configurations = {p.trial.configuration: p.trial for p in plan.configurations}  # as the study has them
         self.shown = {name: trial for name, trial in configurations.items() if name in self.waiting}
+        own = list(self.shown.values())
+        alike = (key for key in MAY_BE_ALIKE if len({getattr(trial, key) for trial in own} - {"none"}) == 1)
+        self.alike = frozenset(alike if len(own) > 1 else ())
+        self.more = [name for name in telling(own) if name not in SAID]
+        self.width = max((len(self._named(trial)) for trial in own), default=0)
         self.rows: dict[str, list[Summary]] = {}
         self.running: Trial | None = None
         self.launch = ""  # how far one is that configurations share
@@ -169,12 +183,12 @@ class Progress(Watch):
         self._redraw()
 
     def building(self, trial: Trial) -> None:
-        self.running, self.launch = trial, f"launch {trial.repeat}: building {describe(trial)}"
+        self.running, self.launch = trial, f"launch {trial.repeat}: building {self._named(trial)}"
         self._redraw()
 
     def alone(self, trial: Trial) -> None:
         self.running = trial
-        self.launch = f"separate launch {trial.repeat}, as it failed beside others: {describe(trial)}"
+        self.launch = f"separate launch {trial.repeat}, as it failed beside others: {self._named(trial)}"
         self._redraw()
 
     def block_begins(self, launch: int, block: int, of: int) -> None:
@@ -230,13 +244,18 @@ class Progress(Watch):
         if not self.quiet and not self._live.is_started:
             self.console.print(self._line(trial, record), highlight=False, soft_wrap=True)
 
+    def _named(self, trial: Trial) -> str:
+        """A configuration by the keys in which it differs from the others."""
+        return describe(trial, self.alike, self.more)
+
     def _redraw(self) -> None:
         if self._live.is_started:
             self._live.refresh()
 
     def _line(self, trial: Trial, record: Summary) -> Text:
         result = f"{record.samples_per_second:9.1f} samples/s" if record.samples_per_second else record.status
-        line = Text(f"[{self.done:>{len(str(self.total))}}/{self.total}] {describe(trial):<58} repeat {trial.repeat}  ")
+        done, name = f"{self.done:>{len(str(self.total))}}/{self.total}", self._named(trial)
+        line = Text(f"[{done}] {name:<{self.width}} launch {trial.repeat}  ")
         line.append(result, style=COLOURS[record.status])
         line.append(f"  {record.reason}" if record.reason else f"  ({record.total_seconds:.1f} s)")
         line.append(busy(record), style="yellow")
@@ -272,7 +291,8 @@ class Progress(Watch):
             return ""
         with contextlib.suppress(store.UnreadableRecord, KeyError, TypeError):
             now = store.load(self.results / "trials" / self.running.id / store.PROGRESS)
-            words = [describe(self.running), f"epoch {now['epoch']:.2f}", f"{now['seconds']:.0f} s of training"]
+            words = [self._named(self.running), f"epoch {now['epoch']:.2f}"]
+            words += [f"{now['seconds']:.0f} s of training"]
             last = [(key.replace("train_", "training "), value) for key, value in now["last"].items() if key in SHOWN]
             words += [f"{key} {value:.4f}" for key, value in last]
             left = now.get("seconds_left")
@@ -342,8 +362,9 @@ class Turns(Progress):
         held, own = [name for name in others if name in names], rates.get(first, [])
         halves = [_half_width(own, rates.get(name, [])) for name in held]
         halves = halves or [between_repeats(own).relative_half_width]  # one command: its throughput's
-        known = [half for half in halves if half is not None and half <= WIDEST]
-        seen = f"±{100 * max(known):.1f} %" if len(known) == len(halves) else "not yet known"
+        known = [half for half in halves if half is not None]
+        seen = f"±{100 * max(known):.1f} %" if max(known, default=0) <= WIDEST else f"above ±{100 * WIDEST:g} %"
+        seen = seen if len(known) == len(halves) else "not yet known"
         labels = " and ".join(self.label_of(self.shown[name]) for name in held)
         whose = f" of {labels} over {self.label_of(self.shown[first])}" if held else ""
         last = f"es {min(numbers)} to {max(numbers)} follow" if len(numbers) > 1 else f" {min(numbers)} follows"
@@ -414,33 +435,46 @@ def busy(record: Summary) -> str:
     return f"  other processes kept {others:.1f} cores busy" if others is not None and others > BUSY_CORES else ""
 
 
-def describe(trial: Trial) -> str:
-    """One configuration in words, for a line."""
+def describe(trial: Trial, alike: Collection[str] = (), more: Collection[str] = ()) -> str:
+    """One configuration in words, for a line. `alike`: keys that it has in common with the others, left out; `more`:
+    keys in which it differs from others, beside those that are always said."""
     workers = f"{trial.workers} worker{'s' if trial.workers > 1 else ''}"
     if trial.hosts:
         workers += f" on {trial.hosts} host{'s' if trial.hosts > 1 else ''}"
     if trial.model == NO_MODEL:
         through = f" over {trial.controller}" if trial.controller else ""
         return f"{trial.framework} by {trial.launcher}{through}, {workers}"
-    wire = shape(trial) if trial.stages else ", ".join([*in_parts(trial), f"allreduce {trial.allreduce}"])
     if trial.find == "parity":
-        return f"parity of {trial.framework} {trial.model}, {workers}, {wire}, {trial.precision}"
-    return f"{trial.framework} {trial.model} batch {trial.batch_per_worker}, {workers}, {wire}"
+        words = [f"parity of {trial.framework} {trial.model}", workers, _wire(trial), trial.precision]
+        return ", ".join(filter(None, words))
+    named = {"model": trial.model, "batch_per_worker": f"batch {trial.batch_per_worker}"}
+    first = " ".join([trial.framework, *(text for key, text in named.items() if key not in alike)])
+    words = [first, "" if {"workers", "hosts"} <= {*alike} else workers, _wire(trial, "allreduce" not in alike)]
+    for name in more:
+        key = RENAMED.get(name, name.removeprefix("train_")).replace("_", " ")
+        value = getattr(trial, name)
+        words.append(key if value is True else f"{key} {printable(str(value))}" if value else "")
+    return ", ".join(filter(None, words))
 
 
-def shape(trial: Trial) -> str:
-    """The keys in which pipelines differ: `1f1b, m = 4, cut time`."""
-    several = (trial.replicas or 1) > 1
+def _wire(trial: Trial, with_gradients: bool = True) -> str:
+    """The parts of a mesh or of a pipeline, and gradients on the wire: `2 replicas, fp16 gradients`."""
+    gradients = f"{trial.allreduce} gradients" if with_gradients and trial.allreduce != "none" else ""
+    return ", ".join(filter(None, [*(shape(trial) if trial.stages else in_parts(trial)), gradients]))
+
+
+def shape(trial: Trial) -> list[str]:
+    """The keys in which pipelines differ: `1f1b`, `m = 4`, `cut time`."""
     parts = [
         trial.schedule,
         f"{trial.virtual_stages} stages each" if (trial.virtual_stages or 1) > 1 else "",
         f"m = {trial.micro_batches}" if trial.micro_batches else "",
         f"matrices over {trial.tensor_parallel}" if (trial.tensor_parallel or 1) > 1 else "",
-        f"{trial.replicas} replicas, allreduce {trial.allreduce}" if several else "",
+        f"{trial.replicas} replicas" if (trial.replicas or 1) > 1 else "",
         f"shards over {trial.shard_group}" if trial.shard_group else "",
         f"cut {trial.stage_cut}",
     ]
-    return ", ".join(filter(None, parts))
+    return [part for part in parts if part]
 
 
 def in_parts(trial: Trial) -> list[str]:
@@ -461,3 +495,12 @@ def clock(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02d} min"
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def telling(trials: Sequence[Trial]) -> list[str]:
+    """The keys in which two trials of one framework differ: unlike trials must look unlike."""
+    values: dict[str, dict[str, set[Any]]] = {}  # key -> framework -> what its trials have
+    for trial in trials:
+        for name, value in trial.to_dict().items():
+            values.setdefault(name, {}).setdefault(trial.framework, set()).add(value)
+    return [name for name, by in values.items() if any(len(distinct) > 1 for distinct in by.values())]

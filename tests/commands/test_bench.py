@@ -482,15 +482,23 @@ def test_one_line_says_the_launch_the_command_the_margin_and_the_time_left(
     assert str(shown.render()).startswith("about ") and str(shown.render()).endswith("left; ±2.4 % over 3 launches")
 
 
-def test_a_margin_above_100_percent_is_no_number(turns: tuple[Turns, plan.Plan, io.StringIO]) -> None:
-    shown, planned, _ = turns
-    for seconds in (0.001, 0.1, 5.0):
-        for each, took in zip(planned.configurations, (0.01, seconds), strict=True):
-            shown.block_timed(each.trial, took)
-    assert str(shown.render()).endswith("left; margin not yet known")
+@pytest.mark.parametrize("took", [(0.001, 0.1, 5.0), (0.010, 0.012, 0.0085)])
+def test_a_margin_above_30_percent_is_no_number(
+    took: tuple[float, ...], turns: tuple[Turns, plan.Plan, io.StringIO]
+) -> None:
+    shown, planned, screen = turns
+    for block in took:
+        for each, seconds in zip(planned.configurations, (0.01, block), strict=True):
+            shown.block_timed(each.trial, seconds)
+    assert str(shown.render()).endswith("left; too few launches for a margin yet")
     plain = Progress(Console(file=io.StringIO()), planned, planned.trials(), Estimate(), False)
     plain.blocks = shown.blocks
-    assert plain._widths() == "; margin not yet known"
+    assert plain._widths() == "; too few launches for a margin yet"
+    for launch, seconds in enumerate(took, 1):
+        finish(shown, planned, launch, 1.0, 0.01 / seconds)
+    shown.expects(more := [each.at(5) for each in planned.configurations])
+    shown.starts(more[0])
+    assert "the margin of B over A is above ±30 %, and ±2 % is asked" in screen.getvalue()
 
 
 def test_launches_that_a_margin_asks_for_are_announced_once_with_the_reason(
