@@ -150,7 +150,8 @@ def speed(seen: Seen) -> Found:
     numbers = {"samples_per_second": rate, "low": low, "high": high, "step_seconds": seen.step_seconds}
     numbers |= {"step_samples": int(row["global_batch"]), "processes": seen.workers}
     fewest = min(len(rank.step_seconds) for ranks in seen.ranks for rank in ranks)
-    return text, "; ".join([f"{row['n']} launches of at least {fewest} steps", *others]), numbers
+    launches = f"{row['n']} launch{'es' * (int(row['n']) > 1)}"
+    return text, "; ".join([f"{launches} of at least {fewest} steps", *others]), numbers
 
 
 def parts(seen: Seen) -> Found:
@@ -440,13 +441,26 @@ class Explained:
         """For a terminal."""
         yield self.about
         yield from self._before()
-        for place, answer in enumerate(self.answers, start=1):
-            yield from (f"{place:>2}  {answer.question}", f"    {answer.text}", f"    ({answer.evidence})")
+        yield from self._answers()
+
+    def so_far(self) -> list[str]:
+        """The answers that are known where the command was stopped; none before a launch has ended."""
+        known = sum(answer.text != NOT_KNOWN for answer in self.answers)
+        rest = f"{len(self.answers) - known} of {len(self.answers)} questions have no answer so far."
+        if not (known or self.failed):
+            return []
+        return [f"So far: {self.about}", *self._before(), *self._answers(NOT_KNOWN), rest]
 
     def _before(self) -> Iterator[str]:
         """Sentences without which the answers may mislead."""
         yield from (f"Warning: {said}" for said in self.doubts)
         yield from (f"{keys}: {why}" for keys, why in self.failed.items())
+
+    def _answers(self, without: str = "") -> Iterator[str]:
+        """The questions with their answers, but for those with the text `without`."""
+        for place, answer in enumerate(self.answers, start=1):
+            if answer.text != without:
+                yield from (f"{place:>2}  {answer.question}", f"    {answer.text}", f"    ({answer.evidence})")
 
     def to_markdown(self) -> str:
         answers = [

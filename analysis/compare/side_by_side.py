@@ -11,6 +11,7 @@ Where the samples of a step are not known, rates and ratios are of steps. Whole 
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +61,16 @@ def sentence(b: str, a: str, ratio: Interval, margin: float, is_unlike: bool = F
     else:
         found = f"Not resolved whether {b} is faster than {a}: {said}"
     return f"{found}{', at unlike work' * is_unlike} (95 %, {ratio.n} launches)."
+
+
+def stopped(b: str, a: str, ratio: Interval, margin: float, planned: int, is_unlike: bool = False) -> str:
+    """The ratio where a comparison was stopped. Fewer launches than `planned` resolve nothing: a ratio that is looked
+    at early often seems sure by chance."""
+    work, after = ", at unlike work" * is_unlike, f"So far, after {ratio.n} launch{'es' * (ratio.n != 1)}"
+    if ratio.low is None or ratio.high is None:
+        return f"{after}: {b} over {a}: {ratio.mean:.2f}x{work}; not resolved."
+    said = f"{after}: {b} is {figures(ratio.mean, ratio.low, ratio.high)} as fast as {a}{work} (95 %)"
+    return f"{said}{'' if ratio.n >= planned and is_resolved(ratio, margin) else '; not resolved'}."
 
 
 def figures(mean: float, low: float, high: float) -> str:
@@ -113,16 +124,7 @@ class Pair:
         return sentence(self.side.label, self.first.label, self.ratio, margin, self.is_unlike)
 
     def so_far(self, margin: float, planned: int) -> str:
-        """The ratio where a comparison was stopped. Fewer launches than `planned` resolve nothing: a ratio that is
-        looked at early often seems sure by chance."""
-        ratio, work = self.ratio, ", at unlike work" * self.is_unlike
-        after = f"So far, after {ratio.n} launch{'es' * (ratio.n != 1)}"
-        if ratio.low is None or ratio.high is None:
-            return f"{after}: {self.side.label} over {self.first.label}: {ratio.mean:.2f}x{work}; not resolved."
-        said = figures(ratio.mean, ratio.low, ratio.high)
-        resolved = ratio.n >= planned and self.is_resolved(margin)
-        found = f"{after}: {self.side.label} is {said} as fast as {self.first.label}{work} (95 %)"
-        return f"{found}{'' if resolved else '; not resolved'}."
+        return stopped(self.side.label, self.first.label, self.ratio, margin, planned, self.is_unlike)
 
     @property
     def is_unlike(self) -> bool:
@@ -279,16 +281,17 @@ def pair_of(side: Side, first: Side, in_steps: bool) -> Pair:
 
 @dataclass(frozen=True)
 class Whole:
-    """Runs of each command to its own end, in the order of launches. `metric`: its best value, by label and launch."""
+    """Runs of each command to its own end, from launch 1 on. `metric`: its best value, by label and launch."""
 
     runs: Mapping[str, Sequence[Mapping[str, Any]]]
     metric: Mapping[str, Sequence[float | None]]
 
     def ratio(self, label: str) -> Interval:
-        """Speed of a command over that of the first: seconds of the first over its own, within each launch."""
+        """Speed of a command over that of the first: seconds of the first over its own, within each launch that both
+        have ended. There must be one."""
         first = next(iter(self.runs.values()))
         apart = between_repeats(
-            [math.log(a["seconds"] / b["seconds"]) for a, b in zip(first, self.runs[label], strict=True)]
+            [math.log(a["seconds"] / b["seconds"]) for a, b in zip(first, self.runs[label], strict=False)]
         )
         low, high = (None if end is None else math.exp(end) for end in (apart.low, apart.high))
         return Interval(math.exp(apart.mean), low, high, apart.n)
@@ -311,17 +314,27 @@ class Whole:
             name: fmean(known[name]) if len(known[name]) == len(values) else None for name, values in columns.items()
         }
 
-    def lines(self, margin: float) -> Iterator[str]:
-        for label in self.runs:
+    def totals(self) -> Iterator[str]:
+        """A line for each command that has ended once or more."""
+        for label in (label for label, runs in self.runs.items() if runs):
             mean = self.means(label)
             words = [f"{label}  {number(mean['seconds'] or 0.0)} s in all"]
             words += [f"{number(mean['training_seconds'])} s of training"] if mean["training_seconds"] else []
             words += [f"{number(mean['worker_seconds'])} s of all its processes"] if mean["worker_seconds"] else []
             words += [f"best metric {mean['metric']:.5g}"] if mean["metric"] is not None else []
             yield ", ".join(words)
+
+    def lines(self, margin: float) -> Iterator[str]:
+        yield from self.totals()
         yield from (sentence(label, next(iter(self.runs)), self.ratio(label), margin) for label in list(self.runs)[1:])
         if missing := [label for label, values in self.metric.items() if None in values]:
             yield f"The pattern of --metric matched nothing that {' and '.join(missing)} printed."
+
+    def so_far(self, margin: float, planned: int) -> list[str]:
+        """The ratios where the comparison was stopped; none where no launch of two commands has ended."""
+        first, *others = self.runs
+        ended = [label for label in others if self.runs[first] and self.runs[label]]
+        return [stopped(label, first, self.ratio(label), margin, planned) for label in ended]
 
     def to_dict(self, margin: float) -> dict[str, Any]:
         first, *others = self.runs
@@ -335,17 +348,26 @@ class Whole:
         }
 
 
-def read_whole(folder: Path, labels: Sequence[str], metric: str = "", lowest: bool = False) -> Whole:
-    """Whole runs from their results folder. `metric`: a pattern with one group, of which the best value is kept."""
-    runs: dict[str, list[Mapping[str, Any]]] = {}
-    best: dict[str, list[float | None]] = {}
-    for label in labels:
-        for own in sorted((folder / "whole").glob(f"*-{label}"), key=lambda path: int(path.name.split("-")[0])):
-            runs.setdefault(label, []).append(store.load(own / "whole.json"))
+def read_whole(folder: Path, commands: Mapping[str, str], metric: str = "", lowest: bool = False) -> Whole:
+    """Whole runs of these commands, by label, from their results folder: from launch 1 to the last that has ended.
+
+    `metric`: a pattern with one group, of which the best value is kept.
+    """
+    runs: dict[str, list[Mapping[str, Any]]] = {label: [] for label in commands}
+    best: dict[str, list[float | None]] = {label: [] for label in commands if metric}
+    for label, command in commands.items():
+        for own in (folder / "whole" / f"{launch}-{label}" for launch in itertools.count(1)):
+            try:
+                run = store.load(own / "whole.json")
+            except store.UnreadableRecord:
+                break
+            if run["command"] != command:  # another one was called so before
+                break
+            runs[label].append(run)
             if metric:
                 found = map(as_number, re.findall(metric, outcome.tail(own / "log.txt", WHOLE_LOG_BYTES)))
                 known = [value for value in found if value is not None]
-                best.setdefault(label, []).append((min if lowest else max)(known) if known else None)
+                best[label].append((min if lowest else max)(known) if known else None)
     return Whole(runs, best)
 
 

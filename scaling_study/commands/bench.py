@@ -40,6 +40,7 @@ NOT_RESOLVED = 3  # exit code
 WHOLE_LAUNCHES = 3
 OFTEN = f"{WHOLE_LAUNCHES} times, and runs to its own end"
 WHOLE = "whole.json"
+NOTHING_YET = "So far, no launch of two commands has ended: nothing is compared yet."
 LOWEST = "min:"  # begins a pattern of a metric of which the lowest is the best
 
 COMMANDS = "Training commands, each in quotes; {workers}, {batch_per_worker}, {port} and {run_dir} are filled in."
@@ -126,6 +127,9 @@ def bench(
                 say_so_far(folder, candidates, share, console, looks)
             return code
         except KeyboardInterrupt:
+            if asked.whole:
+                with contextlib.suppress(KeyboardInterrupt):  # another Ctrl-C: how to resume is still said
+                    say_whole_so_far(folder, candidates, share, console, asked.metric)
             console.print(f"Stopped; what is measured is kept. To resume: {escape(again)}")
             return INTERRUPTED
 
@@ -139,24 +143,25 @@ def margin_of(text: str) -> float:
     except ValueError:
         share = 0.0
     if not 0.001 <= share <= 0.5:
-        raise StudyError([f"--margin {text}: a share from 0.1% to 50%, like 2%"])
+        raise StudyError([f"--margin {text}: give a share from 0.1% to 50%, like 2%"])
     return share
 
 
 def check(asked: Asked, candidates: Sequence[Candidate]) -> None:
     """Raises StudyError for options that do not go together, or say nothing, and for less than two candidates."""
     if len(candidates) < 2:
-        raise StudyError(["bench compares two commands or more, or one with two values of --workers or the batch"])
+        several = "several values of --workers or --batch-per-worker"
+        raise StudyError([f"bench compares two commands or more, or one command with {several}"])
     try:
         groups = re.compile(asked.metric.removeprefix(LOWEST)).groups
     except re.error as error:
         raise StudyError([f"--metric {asked.metric}: {error}"]) from error
     if asked.metric and (groups != 1 or not asked.whole):
-        raise StudyError([f"--metric {asked.metric}: a pattern with one group in parentheses, beside --whole"])
+        raise StudyError([f"--metric {asked.metric}: give --whole, and a pattern with one group, like 'acc=([0-9.]+)'"])
     if asked.expect and asked.whole:
-        raise StudyError(["--expect is checked in a test run, which --whole leaves out"])
+        raise StudyError(["--expect needs a test run, which --whole leaves out: give one of the two"])
     if asked.export and asked.whole:
-        raise StudyError(["--export copies interleaved measurements: it does not go with --whole"])
+        raise StudyError(["--export needs interleaved launches, which --whole leaves out: give one of the two"])
 
 
 def refuse_other_results(export: str, folder: Path) -> None:
@@ -185,7 +190,7 @@ def refuse_other_samples(text: str, candidates: Sequence[Candidate], looks: Mapp
         except ValueError as wrong:
             raise StudyError([f"--expect {wrong}"]) from wrong
         if look and look.samples and (seen := look.processes * look.samples) != expected:
-            what = f"{expected} samples a step are expected, and {look.processes} x {look.samples} = {seen} were seen"
+            what = f"--expect says {expected} samples per step, {look.processes} x {look.samples} = {seen} were seen"
             raise HostError(f"{each.label}: {what}: {each.text}")
 
 
@@ -218,10 +223,8 @@ def say_so_far(
     """Print how each command compares with the first by the launches that had ended when bench was stopped."""
     keys = compared.keys_of(candidates, looks)
     pairs = options.side_by_side(folder, keys, unknown_samples(looks)).pairs if results_folder.finished(folder) else ()
-    for pair in pairs:
-        console.print(escape(pair.so_far(share, compared.LAUNCHES)))
-    if not pairs:
-        console.print("So far, no launch of two commands has ended: nothing is compared yet.")
+    for line in [pair.so_far(share, compared.LAUNCHES) for pair in pairs] or [NOTHING_YET]:
+        console.print(escape(line))
 
 
 def unknown_samples(looks: Mapping[str, Look]) -> dict[str, str]:
@@ -306,8 +309,7 @@ def whole_verdict(
     folder: Path, candidates: Sequence[Candidate], share: float, console: Console, as_json: bool, metric: str
 ) -> int:
     """Print what whole runs took, and how they compare with the first; the exit code."""
-    pattern, lowest = metric.removeprefix(LOWEST), metric.startswith(LOWEST)
-    said = options.whole_runs(folder, [each.label for each in candidates], pattern, lowest)
+    said = options.whole_runs(folder, started(candidates), metric.removeprefix(LOWEST), metric.startswith(LOWEST))
     notes = list(compared.shared_files({label: runs[0].get("wrote", []) for label, runs in said.runs.items()}))
     if as_json:
         print(json.dumps({**said.to_dict(share), "notes": notes, "results": str(folder)}))
@@ -315,3 +317,17 @@ def whole_verdict(
         for line in (*said.lines(share), *notes):
             console.print(escape(line))
     return OK if said.is_resolved(share) else NOT_RESOLVED
+
+
+def say_whole_so_far(
+    folder: Path, candidates: Sequence[Candidate], share: float, console: Console, metric: str
+) -> None:
+    """Print the same of the whole runs that had ended when bench was stopped."""
+    said = options.whole_runs(folder, started(candidates), metric.removeprefix(LOWEST), metric.startswith(LOWEST))
+    for line in (*said.totals(), *(said.so_far(share, WHOLE_LAUNCHES) or [NOTHING_YET])):
+        console.print(escape(line))
+
+
+def started(candidates: Sequence[Candidate]) -> dict[str, str]:
+    """Label -> the command that is started."""
+    return {each.label: each.started(each.text) for each in candidates}

@@ -16,11 +16,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from scaling_study.commands import compared, options
-from scaling_study.commands.options import INTERRUPTED, OK, SOME_FAILED, exit_code
+from scaling_study.commands.options import INTERRUPTED, OK, exit_code
 from scaling_study.errors import HostError
 from scaling_study.machine import gpu_memory_bytes
+from scaling_study.records import results as results_folder
 
 MARGIN = 0.05  # of a ratio or, with one configuration, of its throughput: more launches until then
+NOTHING_YET = "So far, no launch has ended: nothing is known yet."
 
 COMMAND = "A training command, in quotes; {workers}, {batch_per_worker}, {port} and {run_dir} are filled in."
 WORKERS = "Values of {workers}; 1 and another value show the cost of the network and the scaling limit."
@@ -52,6 +54,7 @@ def explain(
 
     def asked() -> int:
         axes = {"workers": workers, "batch_per_worker": batch_per_worker}
+        peak_flops = peak_tflops and 1e12 * peak_tflops
         candidates = list(compared.expanded("explain", [command], axes, shell))
         given = compared.samples_of(samples_per_step, [each.label for each in candidates])
         folder = compared.folder_of(results, "explain", name, candidates)
@@ -71,13 +74,14 @@ def explain(
                     why = f"{label}: its samples per step were not observed ({look.unknown})"
                     raise HostError(f"{why}: give --samples-per-step, of one process")
             code = compared.in_turns(candidates, looks, folder, MARGIN, console, again)
+            if code == INTERRUPTED:
+                say_so_far(folder, peak_flops, console)
+                return code
         except KeyboardInterrupt:
             console.print(f"Stopped; what is measured is kept. To resume: {escape(again)}")
             return INTERRUPTED
-        if code not in (OK, SOME_FAILED):
-            return code
         compared.refuse_two_versions(candidates, looks, folder)
-        said = options.explained(folder, peak_tflops and 1e12 * peak_tflops, gpu_memory_bytes())
+        said = options.explained(folder, peak_flops, gpu_memory_bytes())
         if out is not None:
             out.write_text(said.to_markdown(), encoding="utf-8")
         if as_json:
@@ -88,3 +92,11 @@ def explain(
         return code
 
     return exit_code(asked)
+
+
+def say_so_far(folder: Path, peak_flops: float | None, console: Console) -> None:
+    """Print the answers by the launches that had ended when explain was stopped."""
+    ended = results_folder.finished(folder)
+    said = options.explained(folder, peak_flops, gpu_memory_bytes()).so_far() if ended else []
+    for line in said or [NOTHING_YET]:
+        console.print(escape(line))

@@ -338,11 +338,11 @@ def side_by_side(folder: Path, labels: Mapping[Any, str], unknown: Mapping[str, 
     return side_by_side.read(folder, labels, unknown)
 
 
-def whole_runs(folder: Path, labels: Sequence[str], metric: str, lowest: bool) -> Whole:
-    """The comparison of whole runs in results/bench-NAME."""
+def whole_runs(folder: Path, commands: Mapping[str, str], metric: str, lowest: bool) -> Whole:
+    """The comparison of whole runs in results/bench-NAME. `commands`: what each label started."""
     from analysis.compare import side_by_side
 
-    return side_by_side.read_whole(folder, labels, metric, lowest)
+    return side_by_side.read_whole(folder, commands, metric, lowest)
 
 
 def explained(folder: Path, peak_flops: float | None, device_bytes: int | None) -> Explained:

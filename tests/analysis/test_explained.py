@@ -240,6 +240,17 @@ def test_the_page_says_the_same_in_each_of_its_forms(tmp_path: Path) -> None:
     assert "with workers=1" in evidence
 
 
+def test_a_page_that_is_stopped_has_the_answers_that_are_known(tmp_path: Path) -> None:
+    said = page(tmp_path, Phased(command(repeats=1), STEP))
+    first, *lines, last = said.so_far()
+    assert first == f"So far: {said.about}" and f"    {NOT_KNOWN}" not in lines
+    known = [one for one in said.answers if one.text != NOT_KNOWN]
+    assert len(lines) == 3 * len(known) and lines[0].endswith(known[0].question) and "(1 launch of " in lines[2]
+    assert last == f"{10 - len(known)} of 10 questions have no answer so far." and 2 < len(known) < 10
+    plant(tmp_path / "nothing", [], baseline=BASELINE)
+    assert explained.read(tmp_path / "nothing").so_far() == []
+
+
 def test_hints_are_of_changes_that_exist() -> None:
     named = {name for name, _ in bottleneck.ways({"framework": "command", "allreduce": "fp32"}, {}, 0.0)}
     assert set(HOW) <= named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -144,7 +145,7 @@ def test_samples_are_of_all_commands_or_of_those_that_are_named() -> None:
     [
         (["--metric", "acc=(", "--whole"], "--metric"),
         (["--metric", "acc", "--whole"], "one group"),
-        (["--metric", "acc=(.*)"], "beside --whole"),
+        (["--metric", "acc=(.*)"], "give --whole"),
         (["--whole", "--export", "there"], "--export"),
         (["--export", "."], "--export .: it is not empty"),
         (["--export", "other"], "--export other: it is not empty, and holds no results of bench-"),
@@ -173,7 +174,7 @@ def test_a_command_that_takes_other_samples_than_expected_is_refused() -> None:
     looks = {"A": compared.Look(2, 16), "B": compared.Look(1, 32)}
     bench.refuse_other_samples("32", candidates, looks)
     bench.refuse_other_samples("{workers} * 8", candidates, {"A": compared.Look(2, 8), "B": compared.Look(1, None)})
-    with pytest.raises(HostError, match="B: 16 samples a step are expected, and 1 x 32 = 32 were seen: b"):
+    with pytest.raises(HostError, match="B: --expect says 16 samples per step, 1 x 32 = 32 were seen: b"):
         bench.refuse_other_samples("{workers} * 16", candidates, looks)
     for text, fact in (("{workers} ** 2", "no arithmetic"), ("{batch_per_worker}", "neither a key")):
         with pytest.raises(StudyError) as refused:
@@ -661,12 +662,13 @@ def test_whole_runs_are_compared_launch_by_launch_with_their_cost(tmp_path: Path
             run = {"command": label, "seconds": each, "training_seconds": each - 1, "processes": 2, "steps": 9}
             store.write_json(own / "whole.json", run)
             (own / "log.txt").write_text("acc=0.5\nacc=0.75\nacc=nope\n" if label == "A" else "nothing\n")
-    said = read_whole(tmp_path, ["A", "B"], r"acc=(\S+)")
+    named = {"A": "A", "B": "B"}
+    said = read_whole(tmp_path, named, r"acc=(\S+)")
     assert said.ratio("B").mean == pytest.approx(2.0) and said.is_resolved(0.02)
     first, second, verdict, missing = said.lines(0.02)
     assert "11.0 s in all" in first and "10.0 s of training" in first and "22.0 s of all its" in first
     assert "best metric 0.75" in first and "metric" not in second and "B is 2" in verdict and "B printed" in missing
-    assert read_whole(tmp_path, ["A", "B"], r"acc=(\S+)", lowest=True).means("A")["metric"] == 0.5
+    assert read_whole(tmp_path, named, r"acc=(\S+)", lowest=True).means("A")["metric"] == 0.5
     assert isinstance(said, Whole) and said.to_dict(0.02)["commands"][0]["worker_seconds"] == 22.0
 
 
@@ -697,6 +699,38 @@ def test_commands_run_to_their_end_in_alternation_and_what_has_run_is_kept(
     Path("run.py").write_text(program)
     assert cli.main(words) == 1 and len(order) == 7, "nothing of the other version runs"
     assert f"A: {tmp_path / 'run.py'} changed since" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    "ended, facts",
+    [
+        (0, ["nothing is compared yet"]),
+        (1, ["A  10.0 s in all", "nothing is compared yet"]),
+        (3, ["A  10.0 s in all", "B  4.50 s in all", "So far, after 1 launch: B over A: 2.00x; not resolved."]),
+        (5, ["So far, after 2 launches: B over A: 2.24x", "not resolved"]),
+    ],
+)
+def test_whole_runs_that_are_stopped_say_what_is_known_so_far(
+    ended: int, facts: list[str], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside three whole runs of a command that was called B before."""
+    monkeypatch.chdir(tmp_path)
+    for launch in (1, 2, 3):
+        (own := tmp_path / "bench-x" / "whole" / f"{launch}-B").mkdir(parents=True)
+        store.write_json(own / bench.WHOLE, {"command": "another", "seconds": 1.0})
+    seconds = iter([10.0, 5.0, 4.0, 10.0, 10.0][:ended])
+
+    def start(each: Candidate, own: Path, *_: Any) -> Exit:
+        if (took := next(seconds, None)) is None:
+            raise KeyboardInterrupt
+        own.mkdir(parents=True, exist_ok=True)
+        return Exit(0, took)
+
+    monkeypatch.setattr(compared, "start", start)
+    monkeypatch.setattr(compared, "started_here", lambda _: contextlib.nullcontext())
+    assert cli.main(["bench", "a", "b", "--whole", "--name", "x", "--results", "."]) == 130
+    said = capsys.readouterr().out
+    assert all(fact in said for fact in facts) and "To resume: scaling-study bench a b" in said
 
 
 # --- for real ---

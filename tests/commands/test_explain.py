@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from analysis.compare.explained import NOT_KNOWN, Explained, Explanation
 from scaling_study import cli
-from scaling_study.commands import compared
+from scaling_study.commands import compared, explain
 
 Capture = pytest.CaptureFixture[str]
 TRAIN = """
@@ -38,6 +39,22 @@ def test_one_command_is_enough_and_a_dry_run_starts_nothing(tmp_path: Path, caps
     said = capsys.readouterr().out
     assert "touch {run_dir}/x" in said and "times for some seconds" in said and not (tmp_path / "r").exists()
     assert cli.main(["explain", "python t.py {workers}"]) == 2 and "--workers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("launches, facts", [(2, ["9 of 10 questions", "812 samples/s"]), (0, ["no launch has ended"])])
+def test_an_explanation_that_is_stopped_says_what_is_known_so_far(
+    launches: int, facts: list[str], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = Explanation("How fast is it?", "812 samples/s", "2 launches")
+    page = Explained("python train.py", [known, *9 * [Explanation("?", NOT_KNOWN, "too few launches")]], {})
+    monkeypatch.setattr(compared, "looked_at", lambda *_: {"A": compared.Look(1, 32)})
+    monkeypatch.setattr(compared, "in_turns", lambda *_: 130)
+    monkeypatch.setattr(explain.results_folder, "finished", lambda _: dict.fromkeys(range(launches)))
+    monkeypatch.setattr(explain.options, "explained", lambda *_: page)
+    words = ["--results", str(tmp_path), "--out", str(tmp_path / "page.md")]
+    assert cli.main(["explain", "python train.py", *words]) == 130
+    said = capsys.readouterr().out
+    assert all(fact in said for fact in facts) and NOT_KNOWN not in said and not (tmp_path / "page.md").exists()
 
 
 @pytest.mark.slow
