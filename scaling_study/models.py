@@ -6,6 +6,9 @@ Static data, without torch. A user's own model is `FILE.py:FUNCTION`, or joins b
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import hashlib
 import math
 import os
 import re
@@ -342,6 +345,57 @@ def file_named(name: str, folders: Iterable[str]) -> Path | None:
     """The file of a model `FILE.py:FUNCTION`, in the first of these folders that has it."""
     paths = (Path(folder, name.rpartition(":")[0]) for folder in folders)
     return next((path for path in paths if path.is_file()), None)
+
+
+CODE_DIGITS = 12  # of a SHA-256
+
+
+def code_of(name: str, folders: Iterable[str]) -> str:
+    """The first digits of the SHA-256 of a user's own model: of its file and those that it imports from the same
+    folder, or of its package. Empty for a model of this project, and where no code is found. Nothing is run."""
+    if not FILE_NAME.fullmatch(name):
+        return _code_of_package(model_named(name).workload.partition(":")[0].partition(".")[0])
+    file = file_named(name, folders)
+    return _digits(_with_imported(file)) if file else ""
+
+
+@cache
+def _code_of_package(top: str) -> str:
+    """The same of a package or a module by its name."""
+    with contextlib.suppress(ImportError, ValueError):
+        spec = find_spec(top) if top and top != __name__.partition(".")[0] else None
+        folders = spec.submodule_search_locations or () if spec else ()
+        files = [path for folder in folders for path in Path(folder).rglob("*.py")]
+        if spec and (files or spec.has_location):
+            return _digits(files or [Path(str(spec.origin))])
+    return ""
+
+
+def _with_imported(file: Path) -> set[Path]:
+    """A Python file, and the files that it imports from its folder, directly or by others."""
+    found, left = set[Path](), [file]
+    while left:
+        if (path := left.pop()) in found:
+            continue
+        found.add(path)
+        names = set[str]()
+        with contextlib.suppress(OSError, ValueError, SyntaxError, RecursionError):  # the plan says what is wrong
+            for node in ast.walk(ast.parse(path.read_bytes())):
+                if isinstance(node, ast.Import):
+                    names |= {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom):
+                    names.add(node.module or "")
+        for place in (file.parent / name.partition(".")[0] for name in names if name):
+            left += [each for each in (place.with_suffix(".py"), *place.rglob("*.py")) if each.is_file()]
+    return found
+
+
+def _digits(files: Iterable[Path]) -> str:
+    whole = hashlib.sha256()
+    for path in sorted(files):
+        with contextlib.suppress(OSError):
+            whole.update(path.name.encode() + b"\0" + path.read_bytes())
+    return whole.hexdigest()[:CODE_DIGITS]
 
 
 def folders() -> list[str]:

@@ -14,12 +14,13 @@ import contextlib
 import dataclasses
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scaling_study import settings, variables
+from scaling_study import models, settings, variables
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts
 from scaling_study.launch import decisions, launch_folders, launchers, shared_launch
@@ -59,9 +60,29 @@ class Run:
         leftovers.clean(self.folder)  # or ranks whose driver was killed would go on writing
         self.records, self.edits = results.open_results(self.folder, self.plan)
         self.records |= launch_folders.kept(self.folder)
-        for known in self.records.values():
-            if not (known.status in self.retry and self.wanted(known.trial)):  # what is run again shows nothing yet
-                self._learn(known)
+        for known in self._standing():
+            self._learn(known)
+        self.edits += self.edited_models()
+
+    def _standing(self) -> Iterator[Summary]:
+        """The finished trials but for those that --retry runs again, which show nothing yet."""
+        return (r for r in self.records.values() if r.status not in self.retry or not self.wanted(r.trial))
+
+    def edited_models(self) -> Iterator[str]:
+        """A warning for each model of the user's own whose code is not the code of its finished trials."""
+        mine = {p.trial.configuration for p in (*self.plan.configurations, *self.plan.gates)} | {*self.plan.alone}
+        measured: dict[str, Counter[str]] = {}
+        for known in self._standing():
+            if known.status == "ok" and known.model_code and known.configuration in mine:
+                measured.setdefault(known.trial.model, Counter())[known.model_code] += 1
+        for model, codes in measured.items():
+            now = models.code_of(model, self.plan.cluster.models)
+            if older := codes.total() - codes.pop(now, 0):
+                yield (
+                    f"Warning: {model} was edited after {older} of its finished trials were measured (SHA-256 "
+                    f"{' and '.join(codes)} then, {now or 'not found'} now). Tables show both as one: --retry ok "
+                    f"--where model={model} measures them again, another --results keeps them apart."
+                )
 
     def run(self, display: shared_launch.Watch, interruption: process.Interruption) -> None:
         """Run what is not finished. Returns early when interrupted or after max_trials.
@@ -300,6 +321,7 @@ class Run:
             command=launchers.command(trial, cluster=cluster).shell(CHECKOUT),  # of any checkout: results travel
             hosts=[str(host) for host in cluster.hosts_of(trial)],
             machine_file=cluster.to_dict(),
+            model_code="" if trial.command else models.code_of(trial.model, cluster.models),
         )
 
     def _learn(self, known: Summary) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -122,6 +123,10 @@ def test_a_study_of_it_runs_from_plan_to_parity(run, tmp_path):
         rows = list(csv.DictReader(stream))
     assert {row["status"] for row in rows} == {"ok"} and {row["model"] for row in rows} == {"sine_mlp", "own.py:load"}
     assert {row["parity"] for row in rows} == {"passed"}
+    own = tmp_path / "own.py"
+    own.write_text(f"{own.read_text()}# edited\n")
+    again = run([*command, "--results", str(tmp_path / "results"), "--no-report"], elsewhere)
+    assert re.findall(r"Warning: (\S+) was edited after \d+ of its finished trials", again.stdout) == ["own.py:load"]
 
 
 IN_ROUNDS = """\

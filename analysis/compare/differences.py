@@ -62,6 +62,8 @@ def facts(record: Record) -> Iterator[tuple[str, str, str]]:
     yield from ((MACHINE, name, value) for name, value in machine(record.machine))
     if record.commit:
         yield COMMIT, "commit", record.commit
+    if record.model_code:
+        yield COMMIT, f"code of {record.trial.model}", record.model_code
     yield from ((ENVIRONMENT, name, str(value)) for name, value in record.environment.items() if name != FOLDERS)
     yield from ((WINDOW, name, str(value)) for name, value in vars(record.trial.window).items())
     for rank in record.ranks:

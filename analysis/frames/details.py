@@ -117,7 +117,7 @@ def _price(machine_file: dict[str, Any]) -> float | None:
 # there is none. `code`: digest of the files of an observed command. `first_losses`, `first_learning_rates`: of an
 # observed command, mean of the ranks, and of rank 0; empty of any other. `waited_for`: the one rank that the others
 # wait for; None where there is none, or nothing says so. `gpus_in_use`: its GPUs that others used before it began, in
-# words.
+# words. `model_code`: a model of the user's own and the digest of its code; empty of any other.
 FACTS = dict.fromkeys(
     (
         *WHO,
@@ -133,6 +133,7 @@ FACTS = dict.fromkeys(
         "units",
         "skipped_steps",
         "commit",
+        "model_code",
         "versions",
         "code",
         "training",
@@ -174,6 +175,7 @@ def fact_rows(record: Record) -> list[Row]:
             units if isinstance(units, int) else None,
             max((rank.skipped_steps for rank in ranks if rank.skipped_steps is not None), default=None),
             printable(record.commit),
+            f"{record.trial.model} {printable(record.model_code)}" if record.model_code else "",
             ", ".join(f"{printable(name)} {printable(version)}" for name, version in versions),
             printable(str(ranks[0].backend.get("code") or "")),
             tuple(rank.training for rank in ranks if rank.training),

@@ -297,7 +297,8 @@ OURS = "scaling_study"  # its version says less than the commit does
 
 
 def mixed_versions(evidence: Evidence) -> Iterator[Finding]:
-    """Libraries and commits that differ between the trials of a study; those of one framework only are its own."""
+    """Libraries, models of the user's own and commits that differ between the trials of a study; libraries of one
+    framework only are its own."""
     facts = [fact for row in evidence.rows for fact in evidence.facts.get(str(row["configuration"]), ())]
     versions: dict[str, Counter[str]] = {}
     for fact in facts:
@@ -318,6 +319,16 @@ def mixed_versions(evidence: Evidence) -> Iterator[Finding]:
             "Run the older ones again: --retry ok."
         )
         yield findings.about("script", "A script that changed between launches", text, DOUBT, edited)
+    models: dict[str, Counter[str]] = {}
+    for model, _, code in (str(fact["model_code"]).rpartition(" ") for fact in facts if fact["model_code"]):
+        models.setdefault(model, Counter())[code] += 1
+    if several := {model: codes for model, codes in models.items() if len(codes) > 1}:
+        each = "; ".join(f"{model} {_counted(codes)}" for model, codes in sorted(several.items()))
+        text = (
+            f"The code of a model was edited between trials, and a difference may be the edit's: {each}. Run the older "
+            "ones again: --retry ok."
+        )
+        yield Finding("model code", "An edited model", text, DOUBT)
     commits = Counter(str(fact["commit"]) for fact in facts if fact["commit"])
     if len(commits) > 1:
         text = (

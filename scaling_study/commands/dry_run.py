@@ -93,6 +93,8 @@ def show(console: Console, run: Run, wanted: Wanted, every_command: bool = False
         console.print(certainty)
     if finished := kept(len(wanted) - len(left), len(wanted)):
         console.print(finished)
+    for line in run.edited_models():
+        console.print(escape(line))
     _skipped(console, configurations)
     for note in plan.notes:
         console.print(f"Note: {escape(note)}")

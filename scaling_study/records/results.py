@@ -45,6 +45,7 @@ class Summary:
     samples_per_second: float | None  # None unless ok, and where nothing is trained
     busy_elsewhere_cores: float | None
     launch: str = ""  # that it shared with others
+    model_code: str = ""  # of a model of the user's own
 
     @property
     def implied(self) -> bool:
@@ -72,6 +73,7 @@ def summarize(record: Record) -> Summary:
         speed,
         busy_elsewhere_cores(record.ranks) if ok else None,
         sys.intern(record.launch),
+        sys.intern(printable(record.model_code)),
     )
 
 

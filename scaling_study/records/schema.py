@@ -357,6 +357,7 @@ class Record:
     machine_file: dict[str, Any] = field(default_factory=dict)  # keys given by a machine file
     launch: str = ""  # shared launch as number/batch-group, like 3/0-1-horovod; empty: a separate launch
     gpus_before: list[GpuUse] = field(default_factory=list)  # GPUs that this host showed before the trial began
+    model_code: str = ""  # of a model of your own: first digits of the SHA-256 of its code; empty: another model
     schema: int = SCHEMA  # version of this format
     window: InitVar[Window | None] = None  # only of the JSON, where it lies beside the other keys of the trial
 

@@ -323,6 +323,15 @@ def test_several_values_and_some_pairs_are_said(tmp_path: Path) -> None:
     assert str(only) == "commit: one in A, c0 and c1 in B (1 of 2 pairs)"
 
 
+def test_a_model_that_was_edited_is_refused_and_named(tmp_path: Path) -> None:
+    a, b = two(tmp_path, [TWO], [TWO])
+    for folder, code in ((a, "1a2b"), (b, "3c4d")):
+        changed(folder, lambda record, code=code: record.update(model_code=code))
+    (only,) = report.compare(a, b, 0.01).refused
+    assert str(only) == f"code of {TWO.model}: 1a2b in A, 3c4d in B"
+    assert report.compare(a, b, 0.01, ["commit"]).refused == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["a", "b"])
 def test_what_failed_differs_only_in_what_its_records_say(example: Callable[[str], Path], side: str) -> None:

@@ -318,6 +318,13 @@ CASES = {
         "changed between launches",
         [Flawed(OBSERVED, {"backend": {"code": "a1"}})],
     ),
+    "an edited model": Case(
+        "model code",
+        DOUBT,
+        [Flawed(ONE, {}, {"model_code": "aaa"}), Flawed(TWO, {}, {"model_code": "bbb"})],
+        "resnet18 aaa (3 trials), bbb (3 trials)",
+        [Flawed(ONE, {}, {"model_code": "aaa"}), Flawed(replace(TWO, model="resnet8"), {}, {"model_code": "bbb"})],
+    ),
     "several commits": Case("commits", NOTE, [Flawed(ONE, {}, {"commit": "aaa"}), Flawed(TWO, {}, {"commit": "bbb"})]),
     "an unknown commit": Case(
         "commit-unknown", NOTE, [ONE, Flawed(TWO, {}, {"commit": "unknown: git gave none"})], "git gave none (3 trials)"

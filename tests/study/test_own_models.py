@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
+from rich.console import Console
 
-from scaling_study import cli, workloads
+from scaling_study import cli, models, sweep, workloads
+from scaling_study.commands import dry_run
 from scaling_study.errors import StudyError
 from scaling_study.hosts.hosts import Host
 from scaling_study.launch import inspection, launchers
 from scaling_study.machine import Machine
-from scaling_study.models import FOLDERS, MODELS
+from scaling_study.models import FOLDERS, MODELS, Model
 from scaling_study.ranks import Ranks
+from scaling_study.records import results
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study
 from scaling_study.study.plan import Plan
@@ -131,6 +137,46 @@ def test_it_goes_to_other_hosts_which_must_have_the_file(planned: Planned, tmp_p
     assert argv[argv.index(FOLDERS) - 1] == "-x"
     needs = inspection.requirements(made, [trial])
     assert needs.models == (str(tmp_path / "studies" / "my_model.py"),)
+
+
+def test_an_edit_after_trials_have_finished_is_said_with_both_digests(planned: Planned, tmp_path: Path) -> None:
+    """Of the file, and of a file that it imports; nothing is said of trials that --retry runs again."""
+    folder = tmp_path / "studies"
+    (folder / "beside.py").write_text("import os, other\n")
+    (folder / "other.py").write_text("import beside\n")
+    made = planned("my_model.py:load", "studies/my_model.py", source="from beside import *\ndef load(t, r): ...\n")
+    job, asked = sweep.Run(made, tmp_path / "results"), (*made.gates, *made.configurations)
+    for each in asked:
+        ended = results.summarize(replace(job.begun(each), status="failed"))
+        job.records[ended.id] = replace(ended, status="ok", total_seconds=9.0, samples_per_second=9.0)
+    assert not list(job.edited_models())
+    seen = {ended.model_code}
+    for file in ("my_model.py", "other.py"):
+        (folder / file).write_text((folder / file).read_text() + "# edited\n")
+        seen.add(now := models.code_of("my_model.py:load", [str(folder)]))
+        (said,) = job.edited_models()
+        assert f"after {len(asked)} of its finished trials" in said and f"{ended.model_code} then, {now} now" in said
+        assert "--retry ok --where model=my_model.py:load" in said
+        shown = io.StringIO()
+        dry_run.show(Console(file=shown, width=1_000), job, asked)
+        assert said in shown.getvalue()
+    assert len(seen) == 3 and {len(code) for code in seen} == {models.CODE_DIGITS}
+    job.retry = frozenset({"ok"})
+    assert not list(job.edited_models())
+
+
+def test_the_code_of_an_installed_model_is_that_of_its_module_or_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "planted_module.py").write_text("1\n")
+    (tmp_path / "planted_package").mkdir()
+    (tmp_path / "planted_package" / "__init__.py").write_text("1\n")
+    (tmp_path / "planted_package" / "load.py").write_text("2\n")
+    for place in ("planted_module:load", "planted_package.load:load"):
+        monkeypatch.setitem(cast("dict[str, Model]", MODELS), place, replace(MODELS["own.py:load"], workload=place))
+    assert len({models.code_of(name, ()) for name in ("planted_module:load", "planted_package.load:load")} - {""}) == 2
+    assert {models.code_of(name, ()) for name in ("resnet8", "none", "timm:vit_tiny", "script:t.py")} == {""}
 
 
 def test_init_takes_one(planned: Planned, capsys: pytest.CaptureFixture[str]) -> None:
