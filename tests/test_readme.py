@@ -107,10 +107,15 @@ def test_every_command_runs(
 
 def test_no_command_writes_into_the_examples() -> None:
     """Beside a packed study stand pages and figures that git tracks."""
-    pages = [CHECKOUT / "README.md", CHECKOUT / "examples/README.md", *(CHECKOUT / "docs/guide").glob("*.md")]
-    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    read = re.findall(r"scaling-study (?:report|tables|predict|unpack) examples/results/\S+[^\n`]*", text)
-    assert len(read) > 2 and not [words for words in read if " --out " not in words]
+    folders = (CHECKOUT, CHECKOUT / "benchmarks", CHECKOUT / "examples", CHECKOUT / "examples/results")
+    pages = [*(CHECKOUT / "docs").rglob("*.md"), *(page for folder in folders for page in folder.glob("*.md"))]
+    texts = (page.read_text(encoding="utf-8") for page in pages)
+    prose = (re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL) for text in texts)
+    code = (block or span for text in prose for block, span in re.findall(r"^ {4}(.+)|`([^`]+)`", text, re.MULTILINE))
+    doors = r"(scaling-study|python -m analysis) (report |tables |predict |pack |unpack )?examples/results/"
+    commands = {" ".join(words.split()) for words in code if re.match(doors, " ".join(words.split()))}
+    assert {words.split()[1] for words in commands} >= {"report", "predict", "unpack"}
+    assert not [words for words in commands if " --out " not in words]
 
 
 def test_make_sweep_runs_the_default_study() -> None:
