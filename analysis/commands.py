@@ -97,7 +97,7 @@ def tables(results: ResultsFolder, quiet: Quiet = False, references: OwnReferenc
 
 def report_command(
     results: ResultsFolder,
-    full: Annotated[bool, typer.Option("--full", help="Every table in report.md too.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Write every table into report.md too.")] = False,
     references: OwnReferences = None,
     out: Out = None,
 ) -> int:
@@ -118,9 +118,9 @@ def report_command(
 
 
 def references_command(
-    model: Annotated[str, typer.Option(metavar="NAME", help="Only of this model.", show_default=False)] = "",
+    model: Annotated[str, typer.Option(metavar="NAME", help="List only this model.", show_default=False)] = "",
     device: Annotated[
-        str, typer.Option(metavar="NAME", help="Only on this device, e.g. H100.", show_default=False)
+        str, typer.Option(metavar="NAME", help="List only this device, e.g. H100.", show_default=False)
     ] = "",
     own: OwnReferences = None,
 ) -> int:
@@ -160,7 +160,7 @@ def compare(
         str, typer.Option(metavar="SHARE", help="Smallest change that counts: 2% or 0.02; 0: any.")
     ] = "1%",
     expect: Annotated[str, typer.Option(metavar="WHAT,…", help=EXPECT, show_default=False)] = "",
-    anyway: Annotated[bool, typer.Option("--anyway", help="Compare whatever differs; the table lists it.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Compare in spite of differences, and list them.")] = False,
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a comment for a pull request.")
     ] = None,
@@ -169,7 +169,7 @@ def compare(
     """Compare two results of a study: which configurations became slower or faster from A to B.
 
     Exit codes: 0 no regression; 1 a regression (slower, fails now, or fails parity now); 2 refused, or no results;
-    3 not tested: fewer than 3 repeats on a side, or a configuration of A is missing in B or cannot be read there.
+    3 not tested: fewer than 3 launches on a side, or a configuration of A is missing in B or cannot be read there.
     """
     from analysis.compare.report import NothingToCompare
 
@@ -197,7 +197,7 @@ def compare(
         if comparison.regressed:
             return REGRESSION
         if comparison.says_nothing:
-            print("nothing was tested: no pair has enough repeats on both sides", file=sys.stderr)
+            print("nothing was tested: no pair has 3 launches on both sides", file=sys.stderr)
         if comparison.missing:
             print(f"not all was tested: {len(comparison.missing)} of A missing in B", file=sys.stderr)
         return CANNOT_TELL if comparison.says_nothing or comparison.missing else NO_REGRESSION
@@ -226,7 +226,7 @@ def export(
     mlflow: Annotated[Path | None, _folder("Write an MLflow database there.")] = None,
     wandb: Annotated[Path | None, _folder("Write offline runs of W&B there.")] = None,
 ) -> int:
-    """Write results for another tool: a run for each configuration, a point for each repeat. Nothing is sent."""
+    """Write results for another tool: a run for each configuration, a point for each launch. Nothing is sent."""
     folders = zip(TOOLS, (tensorboard, mlflow, wandb), strict=True)
     chosen = [(tool, folder) for tool, folder in folders if folder is not None]
     if len(chosen) != 1:
@@ -292,9 +292,9 @@ def predict(
     gpu_share: Annotated[str | None, _option("SHARE", SHARE, NETWORK)] = None,
     algorithm: Annotated[str | None, _option("NAME,…", f"Algorithms: {', '.join(ALGORITHMS)}.", REDUCTION)] = None,
     gradients: Annotated[str | None, GRADIENTS] = None,
-    fusion_bytes: Annotated[str | None, _option("SIZE", "Largest call, e.g. 64MiB.", REDUCTION)] = None,
+    fusion_bytes: Annotated[str | None, _option("SIZE", "Largest fused allreduce, e.g. 64MiB.", REDUCTION)] = None,
     cycle: Annotated[str | None, _option("TIME", "Horovod's cycle time, e.g. 1ms.", REDUCTION)] = None,
-    no_stragglers: Annotated[bool, typer.Option("--no-stragglers", help="Do not wait for the slowest worker.")] = False,
+    no_stragglers: Annotated[bool, typer.Option("--no-stragglers", help="Assume equally fast workers.")] = False,
     host_spread: Annotated[str | None, _option("SHARE", SPREAD)] = None,
     crowding: Annotated[str | None, _option("FACTOR", CROWDING)] = None,
     check: Annotated[bool, typer.Option("--check", help=CHECK)] = False,
@@ -389,7 +389,7 @@ def estimate(
             if word not in known:
                 raise CannotPredict(f"{word} is no {what}: there are {', '.join(known)}")
         if not 0 < share < 1:
-            raise CannotPredict(f"--utilisation {utilisation}: it is between 0 and 100 %")
+            raise CannotPredict(f"--utilisation {utilisation}: give a share above 0 and below 100 %")
         path = machine_file.find(machine)
         file = machine_file.load(path)
         gpus = file.hardware.gpus if file.hardware else None
@@ -407,7 +407,7 @@ def estimate(
             asked = replace(asked, alone=alone)
         every = list(meshes.estimated(asked))
         if not every:
-            raise CannotPredict(f"--global-batch {global_batch} divides among the groups of no mesh")
+            raise CannotPredict(f"--global-batch {global_batch} divides on no mesh: give a multiple of --workers")
         table = meshes.listing(asked, every, whole)
         if not quiet:
             several = ["workers"] * (len(counts) > 1)
@@ -531,7 +531,7 @@ def network(
 def _of_a_card(rate: Rate, cards: int | None) -> float:
     """Bytes a second of one card. Raises CannotPredict where the words leave open whose they are."""
     if rate.of == "card" and cards is None:
-        raise CannotPredict("--bandwidth is of a card: --cards-per-host, how many of them a host has, is missing")
+        raise CannotPredict("--bandwidth is of a card: give --cards-per-host too")
     if not rate.of and cards is not None:
         raise CannotPredict(
             "--cards-per-host: say whether --bandwidth is of a card or of a host: RATE/card or RATE/host"

@@ -93,10 +93,10 @@ PEER_AXES: Axes = {
 # Keys that a framework lacks, each with the reason. In a pipeline shapes never change on their way from stage to stage.
 COMPILED = ("compile", "compile_scope")
 NOT_OF_PIPELINES = {
-    **dict.fromkeys(COMPILED, "nothing compiles a stage"),
-    "accumulation": "the parts of its batch are micro_batches",
-    "cross_entropy": "the loss of the last stage reads all scores",
-    "checkpoint": "nothing in a stage is computed twice",
+    **dict.fromkeys(COMPILED, "stages are not compiled"),
+    "accumulation": "a pipeline divides its batch by micro_batches",
+    "cross_entropy": "the loss of the last stage needs all scores at once",
+    "checkpoint": "stages do not compute activations again",
 }
 PIPELINE_AXES: Axes = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in NOT_OF_PIPELINES},
@@ -110,8 +110,8 @@ SCHEDULE_AXES: Axes = {"micro_batches": (), "virtual_stages": (), "replicas": ()
 # Workers that share every matrix, of decoders. Beside cut matrices norms may be plain tensors: no scaler of fp16 losses
 # takes both.
 NOT_OF_DTENSORS = {
-    **dict.fromkeys(COMPILED, "of matrices in parts (DTensor) torch 2.15 compiles the forward alone"),
-    "optimizer_kernels": "beside matrices in parts (DTensor) norms are plain tensors, and no fused update takes both",
+    **dict.fromkeys(COMPILED, "torch 2.15 compiles only the forward pass of split matrices (DTensor)"),
+    "optimizer_kernels": "no fused update takes split matrices (DTensor) and whole norms together",
 }
 TENSOR_AXES: Axes = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in NOT_OF_DTENSORS},
@@ -122,7 +122,7 @@ TENSOR_AXES: Axes = {
     **{"tensor_parallel": (), "sequence_parallel": (True, False), "loss_parallel": (True, False), "replicas": ()},
 }
 # Workers that share every sequence, of decoders.
-NOT_OF_PARTS = dict.fromkeys(COMPILED, "around the collectives of attention torch.compile was tried on CPUs alone")
+NOT_OF_PARTS = dict.fromkeys(COMPILED, "torch.compile around the collectives of attention is untested on GPUs")
 CONTEXT_AXES: Axes = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in NOT_OF_PARTS},
     "model": DECODERS,
@@ -205,7 +205,7 @@ SCHEDULES: Mapping[str, str] = {
 }
 
 DATA_PARALLEL_CANNOT_COMPILE = "each replica of DataParallel would run what was compiled for the first GPU's weights"
-DATA_PARALLEL_GATHERS = "DataParallel gathers the scores of all GPUs: cross_entropy=whole, as a chunked one makes none"
+DATA_PARALLEL_GATHERS = "DataParallel gathers all scores, and a chunked loss has only a part: use cross_entropy=whole"
 HOROVOD_HAS_NO_BF16 = "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)"
 FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients in the precision of compute: gradients=fp16 needs precision=fp16"
 LIGHTNING_FSDP_HAS_NO_FP64 = "Lightning's FSDP has no fp64 (`precision='64-true'` is not supported in FSDP)"
@@ -216,7 +216,7 @@ DEEPSPEED_HAS_NO_FP64 = (
 SENT_BETWEEN_STAGES = {
     "channels_last": "stages send images to each other, and only contiguous tensors are sent: memory_format=contiguous"
 }
-FAIRSCALE_PIPE_HAS_NO_EXTRAS = "fairscale.nn.Pipe passes on one tensor, and ALBERT's layers read a mask too"
+FAIRSCALE_PIPE_HAS_NO_EXTRAS = "fairscale.nn.Pipe passes on one tensor, and ALBERT's layers need a mask too"
 # Its gate could not tell: gates step with plain SGD.
 CLIPPING_NEEDS_ALL_GRADIENTS = {
     name: "this model clips the norm of all gradients, and each rank of this framework has only shards of them"

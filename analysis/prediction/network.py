@@ -35,7 +35,7 @@ def bandwidth(text: str) -> float:
     else:
         raise ValueError(f"{text} is not a bandwidth, such as 25Gbit or 3GB/s")
     if not 0 < value < math.inf:
-        raise ValueError(f"{text} is no bandwidth that a link could have: it must be above 0")
+        raise ValueError(f"{text} is not a bandwidth: it must be above 0")
     return value
 
 
@@ -70,7 +70,7 @@ def duration(text: str) -> float:
     if unit not in SECONDS:
         raise ValueError(f"{text} is not a time, such as 5us or 0.1ms")
     if not math.isfinite(value):
-        raise ValueError(f"{text} is no time that ends")
+        raise ValueError(f"{text} is not a time: it must be finite")
     return value * SECONDS[unit]
 
 
@@ -82,7 +82,7 @@ def size(text: str) -> int:
         raise ValueError(f"{text} is not a size, such as 64MiB or 25MB")
     whole = value * {**DECIMAL, **BINARY}[byte[1]]
     if not 1 <= whole < 2**63:
-        raise ValueError(f"{text} is no size of a buffer: it must be at least 1 byte")
+        raise ValueError(f"{text} is not a size of a buffer: it must be at least 1 byte")
     return round(whole)
 
 

@@ -153,7 +153,7 @@ NO_LINK = "hosts need a link between them: --bandwidth and --latency are missing
 NO_LOCAL_PROBE = (
     "--per-host: no network_probe of this study ran on one host alone, so the link within a host is not known"
 )
-NO_GPU = "--gpu-share: nothing here is predicted for a GPU whose collectives were not timed beside computing"
+NO_GPU = "--gpu-share has no effect here: it is for GPUs whose collectives were not timed beside computing"
 ONLY_TRAINED = (
     "only trainings to a result, which time no part of a step. Add a sweep of one worker with the same model and batch "
     "and without `train`"

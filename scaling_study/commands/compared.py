@@ -159,9 +159,8 @@ def samples_of(text: str, labels: Sequence[str]) -> dict[str, int]:
     for word in (word.strip() for word in text.split(",") if word.strip()):
         label, equals, number = word.rpartition("=")
         if not number.isdecimal() or int(number) < 1 or (equals and label not in labels):
-            raise StudyError(
-                [f"--samples-per-step {text}: {word!r} is neither 32 nor like A=32, of {', '.join(labels)}"]
-            )
+            right = f"like 32, or like {labels[0]}=32 with a label of {', '.join(labels)}"
+            raise StudyError([f"--samples-per-step {text}: {word!r} must be {right}"])
         found |= dict.fromkeys([label] if equals else labels, int(number))
     return found
 
@@ -232,8 +231,8 @@ def looked_at(
             samples = look.samples or said or each.values.get("batch_per_worker")
             found[each.label] = look = replace(look, samples=samples, assumed=bool(samples and not look.samples))
             if (asked := each.values.get("workers", look.processes)) != look.processes:
-                count = f"{look.processes} processes trained"
-                raise HostError(f"{each.label}: asked for {asked} workers, {count}: {each.text}")
+                count = f"{look.processes} process{'es' * (look.processes > 1)} trained"
+                raise HostError(f"{each.label}: --workers says {asked}, and {count}: {each.text}")
     for line in (*assumed_samples(found), *shared_files({label: look.wrote for label, look in found.items()})):
         console.print(f"[yellow]Warning:[/] {escape(line)}")
     return found

@@ -18,7 +18,7 @@ from scaling_study.study import plan, study
 from scaling_study.study.defaults import YEAR
 
 FILE = "The study file to write. A file that exists is not replaced."
-MODEL = "The model to train; of your own: my_model.py:load, a file beside the study and the function in it."
+MODEL = "The model to train; my_model.py:load is your own, a file beside the study and a function in it."
 FRAMEWORKS = "The frameworks to compare with one process."
 WORKERS = "Numbers of workers; default: 1, 2, 4, ... up to the number of GPUs, or 1 and 2 on a CPU."
 OPTIONS = {"model": "--model", "framework": "--frameworks", "workers": "--workers"}  # of keys of the study

@@ -154,7 +154,7 @@ COMMANDS = "Show the plan with the command of each configuration, and start noth
 Commands = Annotated[bool, flag("--commands", help=COMMANDS, group=TRIALS)]
 Small = Annotated[bool, flag("--small", help="Apply the study's `small:` overrides.", group=TRIALS)]
 Where = Annotated[str, option("K=V,…", "Run only trials with these keys, e.g. framework=horovod,workers=2.", TRIALS)]
-Retry = Annotated[str, option("STATUS,…", "Run trials with this status again, e.g. failed,timeout.", TRIALS)]
+Retry = Annotated[str, option("STATUS,…", "Run trials of these statuses again, e.g. failed,timeout or ok.", TRIALS)]
 MaxTrials = Annotated[int | None, option("N", "Run at most N trials now.", TRIALS, min=0)]
 NoPrune = Annotated[bool, flag("--no-prune", help="Also run batches above one that ran out of memory.", group=TRIALS)]
 Reset = Annotated[bool, flag("--reset", help="Start trainings from step 0; ignore their checkpoints.", group=TRIALS)]

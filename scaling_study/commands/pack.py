@@ -27,7 +27,7 @@ def pack(
         Path, typer.Argument(metavar="RESULTS", help="A results folder, such as results/<study>.", show_default=False)
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Default: RESULTS.study.zip.", show_default=False)
+        Path | None, typer.Option(metavar="FILE", help="Write FILE; default: RESULTS.study.zip.", show_default=False)
     ] = None,
     anonymous: Annotated[bool, typer.Option("--anonymous", help=ANONYMOUS)] = False,
 ) -> int:
@@ -47,14 +47,14 @@ def pack(
 
 
 def unpack(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Such as X.study.zip.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A packed study: X.study.zip.", show_default=False)],
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Default: X beside X.study.zip.", show_default=False)
+        Path | None, typer.Option(metavar="DIR", help="Folder; default: X beside X.study.zip.", show_default=False)
     ] = None,
 ) -> int:
     """Make the results folder of a packed study again: its records and maps, byte by byte.
 
-    Exit codes: 0 done; 2 refused: files are in the way, or the file is no packed study, or one that is not safe.
+    Exit codes: 0 done; 2 refused: files are in the way, or FILE is no packed study, or an unsafe one.
     """
     return _exit_code(lambda: print(packing.unpack(file, out)))
 
@@ -69,7 +69,7 @@ def command(
 ) -> int:
     """Print the shell command that repeats a trial by hand, from the root of the checkout.
 
-    Exit codes: 0 done; 2 refused: no trial, or more than one, has an id that begins so.
+    Exit codes: 0 done; 2 refused: no trial, or several, have an id that begins with TRIAL.
     """
 
     def show() -> None:

@@ -83,7 +83,7 @@ def _with_expected_batch(study: Study, sweep: Sweep, keys: Keys, problems: Probl
     """The combination with the global batch that `expect` gives; what is wrong is added to `problems`."""
     line = study.document.at((*sweep.place, "expect"))
     if not FRAMEWORKS[sweep.framework].foreign:
-        problems[f"{line}: expect is of framework command; {sweep.framework} is told its global_batch"] = None
+        problems[f"{line}: expect is for framework command; give {sweep.framework} its global_batch"] = None
         return keys
     try:
         expected = command.expected(sweep.expect, keys)
@@ -228,11 +228,11 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
     if keys.get("launcher", table.launchers[0]) not in table.launchers:
         *first, last = table.launchers
         choices = f"{', '.join(first)} or {last}" if first else last
-        report("launcher", f"framework {sweep.framework} is not started by {keys['launcher']}, but by {choices}")
+        report("launcher", f"framework {sweep.framework} has no launcher={keys['launcher']}; it has {choices}")
     if worker_count(keys) % keys.get("hosts", 1):
         report("hosts", f"workers={worker_count(keys)} cannot be spread evenly over hosts={keys['hosts']}")
     if (by := keys.get("launcher")) in ("mpirun", "srun") and keys.get("controller") == "gloo":
-        report("controller", f"launcher={by} carries Horovod's messages over MPI, not controller=gloo; use horovodrun")
+        report("controller", f"launcher={by} needs controller=mpi, not gloo: launcher=horovodrun has gloo")
     model_name = keys.get("model", Trial.model)
     if (trained := table.axes.get("model")) and model_name not in trained and "model" not in keys:
         report("model", f"framework {sweep.framework} needs a model: it has {', '.join(map(str, trained))}")

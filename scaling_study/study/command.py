@@ -187,8 +187,8 @@ def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if not {"batch_per_worker", "global_batch"} & set(keys):
         yield (
             "command",
-            "framework command needs batch_per_worker or global_batch: the samples that the command takes in a step, "
-            "which are held against those that are seen",
+            "framework command needs batch_per_worker or global_batch: the samples of a step, which are compared with "
+            "those that are seen",
         )
 
 
@@ -241,8 +241,8 @@ def no_start(trial: Trial, over_hosts: bool, in_job: bool, defined: Container[st
         return ""
     if program not in CARRYING:
         return (
-            f"{program} is not known to take the observer to other hosts; {', '.join(CARRYING)} are, and any command "
-            f"with {NODE} is started on each host"
+            f"{program} may not take the observer to other hosts: use {', '.join(CARRYING)}, or {NODE}, which starts "
+            "a command on each host"
         )
     if program == "horovodrun" and (secret := next(filter(may_be_secret, own), "")):
         return f"horovodrun would write {secret} on the command line of ssh, where each user of both hosts can read it"

@@ -291,7 +291,7 @@ def _with_sentinel(plan: Plan) -> Plan:
         update={"repeats": total, "max_repeats": max(total, chosen.measure.max_repeats)}
     )
     more = tuple(replace(p, measure=measure) if p is chosen else p for p in plan.configurations)
-    note = f"drift check: {name} has {total} repeats, at equal distances through the sweep"
+    note = f"drift check: {name} has {total} launches, at equal distances through the sweep"
     return replace(plan, configurations=more, notes=(*plan.notes, note), sentinel=name)
 
 

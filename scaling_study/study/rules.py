@@ -18,18 +18,18 @@ def peer_problems(framework: str, workers: int, batch: int, keys: Mapping[str, A
     if not FRAMEWORKS[framework].has_rounds:
         return
     if workers < 2:
-        yield "workers", f"workers={workers}: one peer has nobody to average with; {framework} needs two or more"
+        yield "workers", f"{framework} needs 2 peers or more, not workers={workers}"
     if keys.get("updates") == "delayed" and trains(keys):
         yield (
             "updates",
-            "updates=delayed can only be timed: it holds the weights twice, and a checkpoint would have one of the two",
+            "updates=delayed can only be timed: it holds two copies of the weights, and a checkpoint saves one",
         )
     target = keys.get("target_batch_size")
     if target is not None and batch and target < workers * batch:
         yield (
             "target_batch_size",
             f"target_batch_size={target} is less than the {workers * batch} samples of workers={workers} with "
-            f"batch_per_worker={batch}: each peer gives a batch at least",
+            f"batch_per_worker={batch}: each peer gives at least one batch",
         )
     elif target is not None and target % workers:
         yield "target_batch_size", f"workers={workers} does not divide target_batch_size={target}"
@@ -41,8 +41,8 @@ def peer_problems(framework: str, workers: int, batch: int, keys: Mapping[str, A
         key = "matchmaking_seconds" if "matchmaking_seconds" in keys else "averaging_timeout_seconds"
         yield (
             key,
-            f"matchmaking_seconds={matchmaking:g} leaves no time to average: averaging_timeout_seconds={timeout:g} "
-            "counts from its beginning",
+            f"matchmaking_seconds={matchmaking:g} must be less than averaging_timeout_seconds={timeout:g}, which "
+            "includes it",
         )
 
 
@@ -51,8 +51,8 @@ def no_core_left(daemon_cores: int, cores: int) -> str:
     if not daemon_cores or daemon_cores < cores:
         return ""
     if not cores:
-        return f"daemon_cores={daemon_cores} needs a worker that is pinned to cores; with a GPU none is"
-    return f"daemon_cores={daemon_cores} leaves a worker none of its {cores} core{'s' * (cores > 1)} to compute on"
+        return f"daemon_cores={daemon_cores} needs workers that are pinned to cores; workers with a GPU are not"
+    return f"daemon_cores={daemon_cores} leaves no core to compute on: a worker has {cores}"
 
 
 # The shape of a pipeline: stages x replicas of workers, micro-batches, schedule. Pure.
@@ -131,7 +131,7 @@ def pipeline_problems(framework: str, workers: int, batch: int, given: Mapping[s
     if group > 1:
         yield from _of_split_stages("shard_group", group, str(shape["schedule"]), given)
     if width > 1 and group > 1:
-        yield "shard_group", f"shard_group={group} was not tried in a pipeline with tensor_parallel={width}: give one"
+        yield "shard_group", f"shard_group={group} and tensor_parallel={width} in one pipeline are untested: give one"
     if problem := _uncut(str(shape["stage_cut"]), stages * virtual):
         yield "stage_cut", problem
 
@@ -142,9 +142,9 @@ TRIED_SPLIT = ("gpipe", "1f1b")
 def _of_split_stages(key: str, parts: int, schedule: str, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The problems of stages that several workers hold together."""
     if schedule not in TRIED_SPLIT:
-        yield key, f"{key}={parts} was tried with schedules {' and '.join(TRIED_SPLIT)}, not with {schedule}"
+        yield key, f"{key}={parts} needs schedule={' or '.join(TRIED_SPLIT)}: it is untested with {schedule}"
     if trains(given):
-        yield key, f"{key}={parts} in a pipeline can only be timed: no checkpoint has its parts"
+        yield key, f"{key}={parts} in a pipeline can only be timed: checkpoints do not save its parts"
 
 
 def by_hand(stage_cut: str) -> list[int] | None:
@@ -161,7 +161,7 @@ def _too_few(schedule: str, stages: int, virtual: int, parts: int) -> str:
         return f"schedule=dualpipev needs a micro-batch for each of the {stages * virtual} stages, not {parts}"
     rounds = max(1, parts // stages)
     if SCHEDULES[schedule] == "several" and schedule != "looped_bfs" and parts % rounds:
-        return f"schedule={schedule} goes in rounds of {stages} workers: {rounds} of them do not divide {parts}"
+        return f"schedule={schedule} cannot divide micro_batches={parts} by {rounds}: use a multiple of stages={stages}"
     return ""
 
 
@@ -171,10 +171,10 @@ def _uncut(stage_cut: str, parts: int) -> str:
         return ""
     layers = by_hand(stage_cut)
     if layers is None:
-        return f"stage_cut={stage_cut!r} is neither even nor time, nor layers a stage like 9,5"
+        return f"stage_cut={stage_cut!r} must be even, time, or the layers of each stage, like 9,5"
     if len(layers) != parts:
         return f"stage_cut={stage_cut} names {len(layers)} stages, the pipeline has {parts}"
-    return "" if min(layers) > 0 else f"stage_cut={stage_cut}: every stage needs a layer"
+    return "" if min(layers) > 0 else f"stage_cut={stage_cut}: each stage needs at least one layer"
 
 
 # The shape of a mesh: workers that share every matrix or every sequence x replicas of them. Pure.
@@ -228,7 +228,7 @@ def _undivided_matrices(model_name: str, parts: int, given: Mapping[str, Any]) -
     decoder = MODELS[model_name].decoder if model_name in DECODERS else None
     if decoder is None:
         if "model" in given:
-            yield "model", f"model {model_name} has no plan of how its matrices are split: it goes by layers of a Llama"
+            yield "model", f"matrices of model {model_name} cannot be split: only those of {', '.join(DECODERS)} can"
         return
     counts = {"key/value heads": decoder.kv_heads, "columns of feed-forward layers": decoder.feed_forward}
     for what, count in counts.items():
@@ -242,7 +242,7 @@ def _undivided_matrices(model_name: str, parts: int, given: Mapping[str, Any]) -
             f"sequence_parallel: tensor_parallel={parts} does not divide sequence_length={length}{own}",
         )
     if given.get("loss_parallel") and (smoothing := given.get("train_label_smoothing") or 0):
-        yield "loss_parallel", f"loss_parallel with label_smoothing={smoothing:g}: torch's parallel loss has none"
+        yield "loss_parallel", f"loss_parallel cannot smooth labels (label_smoothing={smoothing:g}): leave one out"
 
 
 def _uneven_parts(model_name: str, parts: int, attention: str, asked: int | None) -> Iterator[tuple[str, str]]:
@@ -255,7 +255,7 @@ def _uneven_parts(model_name: str, parts: int, attention: str, asked: int | None
     if attention == "all_to_all" and decoder.kv_heads % parts:
         yield (
             "context_parallel",
-            f"attention=all_to_all deals out heads, and context_parallel={parts} does not divide the "
+            f"attention=all_to_all gives each worker whole heads, and context_parallel={parts} does not divide the "
             f"{decoder.kv_heads} key/value heads of {model_name}: attention=all_gather has no such limit",
         )
 
@@ -296,10 +296,10 @@ def training_problems(
         return
     if not any(key in given for key in ENDS):
         first = next(iter(given))
-        yield first, f"{first}={given[first]} without an end: give train one of epochs, steps or max_seconds"
+        yield first, f"{first.removeprefix('train_')}={given[first]} needs an end: epochs, steps or max_seconds"
     for key in INSTEAD:
         if keys.get(key) is not None:
-            yield key, f"{key}={keys[key]} and train measure different things: give one of the two"
+            yield key, f"{key}={keys[key]} and train exclude each other: give one of the two"
     if "train_epochs" in given and "train_steps" in given:
         yield "train_steps", "give train epochs or steps, not both: one follows from the other"
     if model_name in OURS and not model.metrics:
@@ -309,22 +309,22 @@ def training_problems(
     yield from _of_evaluation(given, model_name, model)
     yield from _of_the_optimiser(given, keys.get("learning_rate"))
     if given.get("train_optimizer") == "muon" and "part_learning_rates" in model.keys:
-        yield "train_optimizer", f"optimizer=muon: model {model_name} has groups of its own, and Muon's are by shape"
+        yield "train_optimizer", f"optimizer=muon groups weights by shape, and model {model_name} has groups of its own"
     if "train_optimizer" in given and keys.get("learning_rate") is None:
-        yield "train_optimizer", f"optimizer={given['train_optimizer']} needs a learning_rate: the default is another's"
+        yield "train_optimizer", f"optimizer={given['train_optimizer']} needs a learning_rate: it has no default"
     if given.get("train_augmentation", "none") != "none" and not set(IMAGE_KEYS) & set(model.keys):
         augmentation = given["train_augmentation"]
         yield "train_augmentation", f"augmentation={augmentation} is for images, which model {model_name} does not have"
     for key in model.no_train_keys:
         if (asked := given.get(f"train_{key}", 0)) not in ("none", 0):
-            yield f"train_{key}", f"{key}={asked}: model {model_name} has none"
+            yield f"train_{key}", f"model {model_name} has no {key} (here {asked}): leave it out"
     try:
         logs(given)
     except ValueError as error:
         yield "train_log", str(error)
 
 
-NOT_TWICE = "has no blocks that can be computed twice: BatchNorm would count a batch again, and ALBERT has one for all"
+NOT_TWICE = "has no blocks to compute again: BatchNorm would count a batch twice, and all of ALBERT is one block"
 
 
 def kernel_problems(keys: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:
@@ -333,29 +333,29 @@ def kernel_problems(keys: Mapping[str, Any], model_name: str, model: Model) -> I
     if scope != "model" and not keys.get("compile"):
         yield "compile_scope", f"compile_scope={scope} compiles nothing without compile: true"
     if scope != "model" and "part_learning_rates" in model.keys:
-        yield "compile_scope", f"compile_scope={scope}: the loss of {model_name} notes its parts, which is not compiled"
+        yield "compile_scope", f"compile_scope={scope} cannot compile the loss of {model_name}, which records its parts"
     if keys.get("optimizer_kernels") == "fused" and keys.get("train_optimizer") == "muon":
         yield "optimizer_kernels", "optimizer_kernels=fused: torch has no fused Muon; leave the key out"
     if rows < PAIR_VOCABULARY:
-        yield "vocabulary", f"vocabulary={rows} is less than the {PAIR_VOCABULARY} tokens of GPT-2, which 50304 pads"
+        yield "vocabulary", f"vocabulary={rows} is less than the {PAIR_VOCABULARY} tokens of GPT-2; 50304 pads them"
     if (kind := keys.get("checkpoint") or NONE) != NONE and "checkpoint" not in model.keys:
-        yield "checkpoint", f"checkpoint={kind}: {model_name} {NOT_TWICE}"
+        yield "checkpoint", f"checkpoint={kind}: model {model_name} {NOT_TWICE}"
     smoothing = keys.get("train_label_smoothing") or 0
     for key, plain in (("vocabulary", PAIR_VOCABULARY), ("cross_entropy", "whole")):
         if smoothing and keys.get(key) not in (None, plain):
-            yield key, f"{key}={keys[key]} has no label_smoothing={smoothing:g}: leave one of the two out"
+            yield key, f"{key}={keys[key]} cannot smooth labels (label_smoothing={smoothing:g}): leave one out"
     data = keys.get("data", "auto")
     if (classes := keys.get("classes")) not in (None, CLASSES) and data != "synthetic":
-        yield "classes", f"classes={classes} is of synthetic images, not of data={data}: it needs data: synthetic"
+        yield "classes", f"classes={classes} needs data: synthetic, not data={data}"
     if (batches := keys.get("resident_batches") or 1) > 1 and data not in ("auto", "synthetic"):
-        yield "resident_batches", f"resident_batches={batches} is of synthetic data, and data={data} is all read"
+        yield "resident_batches", f"resident_batches={batches} needs synthetic data: all of data={data} is read"
 
 
 def no_native_loop(framework: str) -> str:
     """Why a framework has no loop of its own; empty where it has."""
     *first, last = NATIVE
     having = f"{', '.join(first)} and {last} have"
-    return "" if framework in NATIVE else f"loop=native: {framework} has no training loop of its own; {having}"
+    return "" if framework in NATIVE else f"loop=native: {framework} has no training loop of its own; {having} one"
 
 
 def _of_evaluation(given: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:
@@ -386,7 +386,7 @@ def _of_the_optimiser(given: Mapping[str, Any], rate: float | None) -> Iterator[
         yield "train_weight_decay", "weight_decay needs an optimizer: sgd, nesterov, adam, adamw or muon"
     ends = {"train_epochs", "train_steps", *(("train_cycle_steps",) if schedule == "triangular" else ())}
     if schedule in SCHEDULES_WITH_AN_END and not ends & set(given):
-        yield "train_schedule", f"schedule={schedule} needs an end that is known: epochs or steps"
+        yield "train_schedule", f"schedule={schedule} needs epochs or steps, to know its end"
     if schedule in CYCLES and "train_warmup_steps" in given:
         share = "30 %" if schedule == "one_cycle" else "half"
         yield "train_warmup_steps", f"schedule={schedule} has a warm-up of its own: its first {share}"
@@ -397,10 +397,10 @@ def _of_the_optimiser(given: Mapping[str, Any], rate: float | None) -> Iterator[
             other = f"not of {schedule or 'constant'}"
             yield "train_start_learning_rate", f"start_learning_rate is of schedule {' or '.join(CYCLES)}, {other}"
         elif rate is None or start > rate:
-            found = "none is given" if rate is None else f"{rate:g} is smaller"
-            yield "train_start_learning_rate", f"start_learning_rate={start:g} grows to learning_rate: {found}"
+            found = "which is not given" if rate is None else f"and that is {rate:g}"
+            yield "train_start_learning_rate", f"start_learning_rate={start:g} grows to learning_rate, {found}"
     scale, reference = given.get("train_scale_learning_rate", "none"), given.get("train_reference_batch")
     if scale != "none" and reference is None:
         yield "train_scale_learning_rate", f"scale_learning_rate={scale} needs a reference_batch to scale from"
     if scale == "none" and reference is not None:
-        yield "train_reference_batch", f"reference_batch={reference} without scale_learning_rate: linear or sqrt"
+        yield "train_reference_batch", f"reference_batch={reference} needs scale_learning_rate: linear or sqrt"

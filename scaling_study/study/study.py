@@ -133,9 +133,7 @@ def _true_false_or_auto(value: Any) -> Any:
 
 def _of_a_year(year: int) -> int:
     if year != YEAR:
-        raise ValueError(
-            f"the only defaults to ask for are those of {YEAR}; without the key a study has the older ones"
-        )
+        raise ValueError(f"the only defaults are those of {YEAR}; leave the key out for the older ones")
     return year
 
 
@@ -276,7 +274,7 @@ def load(path: Path, small: bool = False) -> Study:
     whole = _validated(document, document.value)
     overrides = document.value.get("small")
     if small and not overrides:
-        raise StudyError([f"{path}: --small was asked for, but the study has no `small:` section"])
+        raise StudyError([f"{path}: the study has no `small:` section, which --small needs"])
     if overrides:  # wrong overrides are reported even without --small
         shrunk = _validated(*_overlaid(document, overrides))
         return shrunk if small else whole
@@ -396,9 +394,9 @@ def _wrong_seeds(document: Document, place: Place, seeds: Sequence[int], keys: M
     places: list[Place] = [(*place, "train", "seeds"), ("train", "seeds")]
     line = document.at(next(p for p in places if p in document.lines))
     twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
-    wrong = [f"{line}: train.seeds: {seed} is there twice: each repeat has a seed of its own" for seed in twice]
+    wrong = [f"{line}: train.seeds: {seed} is given twice; each launch needs a seed of its own" for seed in twice]
     if "seed" in keys:
-        wrong.append(f"{line}: train.seeds: a `seed` is given too; the seeds are those of the repeats")
+        wrong.append(f"{line}: train.seeds and seed exclude each other: give one of the two")
     return wrong
 
 

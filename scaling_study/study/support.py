@@ -311,7 +311,7 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         if trial.framework in rules.ONLY_TIMED:
             return rules.ONLY_TIMED[trial.framework]
         if trial.data == "synthetic":
-            return "there is no result to train to on synthetic data"
+            return "training to a target needs real data, not synthetic"
         own = trial.train_loop == "native" and trial.framework == "deepspeed_zero"
         whole = own or trial.zero_stage == 0  # it clips by a norm over all shards; has none
         if trial.train_clip_norm and not whole and table.refusals.get("model") is CLIPPING_NEEDS_ALL_GRADIENTS:

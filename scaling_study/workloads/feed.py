@@ -76,7 +76,7 @@ def to_train_on(trial: Trial, read: Callable[[], T]) -> T:
     """Real data, by what reads it. Raises SystemExit where there is none: synthetic data has no result to train to."""
     try:
         if trial.data == "synthetic":
-            raise NoData("there is no result to train to on synthetic data")
+            raise NoData("training to a target needs real data, not synthetic")
         return read()
     except NoData as error:
         raise SystemExit(f"--data {trial.data}: {error}") from error

@@ -484,7 +484,7 @@ def checkpointed(model: nn.Module, blocks: tuple[type[nn.Module], ...], kind: st
 
     found = [module for module in model.modules() if isinstance(module, blocks)]
     if not found or any(isinstance(part, _BatchNorm) for block in found for part in block.modules()):
-        raise SystemExit(f"this model has no blocks that can be computed twice: leave checkpoint={kind} out")
+        raise SystemExit(f"this model has no blocks to compute again: leave checkpoint={kind} out")
     classes = {of: again(of) for of in {type(block) for block in found}}
     for block in found:
         block.__class__ = classes[type(block)]

@@ -557,7 +557,7 @@ def test_help_names_the_exit_codes_and_what_can_be_expected(capsys: Capture) -> 
     assert main(["compare", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "Exit codes: 0 no regression; 1 a regression (slower" in said and "3 not tested: fewer than 3 repeats" in said
+        "Exit codes: 0 no regression; 1 a regression (slower" in said and "3 not tested: fewer than 3 launches" in said
     )
     assert commands.EXPECTABLE == differences.EXPECTABLE
     assert commands._share("2%") == commands._share("0.02") == 0.02

@@ -117,11 +117,11 @@ def test_the_output_says_whose_bandwidth_it_took(
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (["--bandwidth", "50GB/card"], "--bandwidth is of a card: --cards-per-host, how many of them a host has, is"),
+        (["--bandwidth", "50GB/card"], "--bandwidth is of a card: give --cards-per-host too"),
         (["--bandwidth", "25Gbit", "--cards-per-host", "2"], "say whether --bandwidth is of a card or of a host"),
         (["--bandwidth", "25Gbit/rack"], "25Gbit/rack is not a bandwidth, such as"),
         (["--gpu-share", "120%"], "120% is no share from 0 to below 1, such as 15% or 0.15"),
-        (["--gpu-share", "10%", "--bandwidth", "25Gbit"], "--gpu-share: nothing here is predicted for a GPU"),
+        (["--gpu-share", "10%", "--bandwidth", "25Gbit"], "--gpu-share has no effect here: it is for GPUs"),
         (["--host-spread", "1%", "--no-stragglers", "--bandwidth", "25Gbit"], "exclude each other: give one"),
         (["--host-spread", "-1%"], "-1% is no share from 0 to below 1"),
         (["--machine", "dgx-h100"], "--machine names a network: give it, or its links by options"),

@@ -313,7 +313,7 @@ def test_an_estimate_fits_a_terminal_of_80_columns_and_40_lines(
         (["llama_9", "--workers", "8"], "llama_9 is no model with closed forms: there are llama_tiny"),
         (["llama_tiny", "--workers", "8", "--precision", "int8"], "int8 is no precision"),
         (["llama_tiny", "--workers", "8", "--machine", "nowhere"], "there is no machines/nowhere.yaml"),
-        (["llama_tiny", "--workers", "8", "--global-batch", "3", "--utilisation", "0%"], "between 0 and 100 %"),
+        (["llama_tiny", "--workers", "8", "--global-batch", "3", "--utilisation", "0%"], "above 0 and below 100 %"),
     ],
 )
 def test_what_cannot_be_estimated_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

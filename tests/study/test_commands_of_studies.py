@@ -318,7 +318,7 @@ def test_one_command_for_this_machine_and_for_several_hosts(
 @pytest.mark.parametrize(
     "keys, why",
     [
-        ({"command": "accelerate launch --ip {first_host} t.py"}, "accelerate is not known to take the observer"),
+        ({"command": "accelerate launch --ip {first_host} t.py"}, "accelerate may not take the observer"),
         ({"command": "accelerate launch --machine_rank {node} t.py"}, ""),
         ({"command": "python t.py {hosts}", "env": {"NODE_RANK": "{node}"}}, ""),
         ({"command": "srun -N {nodes} python t.py"}, "srun needs a Slurm job: --slurm submits one"),
@@ -392,7 +392,7 @@ def test_an_expected_global_batch_is_worked_out_from_axes_and_held_against_what_
         ({"expect": {"global_batch": "{workers} * 7"}, "global_batch": 16}, "gives 7, and global_batch is 16"),
         ({"expect": {"global_batch": "7"}, "workers": 2}, "workers=2 does not divide global_batch=7"),
         ({"expect": {"batch": "7"}}, "unknown key 'batch'"),
-        ({"expect": {"global_batch": "32"}, "framework": "single", "command": None}, "expect is of framework command"),
+        ({"expect": {"global_batch": "32"}, "framework": "single", "command": None}, "expect is for framework command"),
     ],
 )
 def test_what_is_no_arithmetic_of_samples_is_refused_with_its_line(

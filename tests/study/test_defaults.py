@@ -187,7 +187,7 @@ SINGLE = "  - {framework: single, model: resnet8}\n"
     [
         (
             f"study: a\ndefaults: 2025\nsweeps:\n{SINGLE}",
-            "2: defaults: 2025 is not right: the only defaults to ask for",
+            "2: defaults: 2025 is not right: the only defaults are",
         ),
         (f"study: a\ndefaults: '2026'\nsweeps:\n{SINGLE}", "2: defaults: '2026' is not right: input should be a valid"),
         (f"study: a\nbaseline: {{compile: auto}}\nsweeps:\n{SINGLE}", "2: baseline: compile=auto has a value for each"),

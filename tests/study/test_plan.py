@@ -495,9 +495,9 @@ def test_accelerate_is_a_launcher_of_one_host_where_it_is_installed(plan_of, mac
 @pytest.mark.parametrize(
     ("framework", "key", "why"),
     [
-        ("torch_tp", "compile: true", "'compile': of matrices in parts (DTensor) torch 2.15 compiles the forward"),
-        ("torch_context", "compile: true", "'compile': around the collectives of attention torch.compile was"),
-        ("torch_pipeline", "checkpoint: block", "'checkpoint': nothing in a stage is computed twice"),
+        ("torch_tp", "compile: true", "'compile': torch 2.15 compiles only the forward pass"),
+        ("torch_context", "compile: true", "'compile': torch.compile around the collectives"),
+        ("torch_pipeline", "checkpoint: block", "'checkpoint': stages do not compute activations again"),
     ],
 )
 def test_a_key_that_a_framework_cannot_have_is_refused_with_the_reason(problems_of, framework, key, why):
@@ -508,4 +508,4 @@ def test_a_key_that_a_framework_cannot_have_is_refused_with_the_reason(problems_
 
 def test_local_steps_are_started_by_torchrun_and_not_by_accelerate(problems_of):
     text = "study: a\nsweeps:\n  - {framework: diloco, model: resnet8, workers: 2, launcher: accelerate}\n"
-    assert problems_of(text) == ["study.yaml:3: framework diloco is not started by accelerate, but by torchrun or srun"]
+    assert problems_of(text) == ["study.yaml:3: framework diloco has no launcher=accelerate; it has torchrun or srun"]

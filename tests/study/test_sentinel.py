@@ -54,7 +54,7 @@ def test_it_is_repeated_through_the_whole_sweep(plan_of):
     assert places(made)[0] == 0 and places(made)[-1] == len(order(made)) - 1
     repeats = [repeat for batch, workers, repeat in order(made) if (batch, workers) == (4, 1)]
     assert repeats == list(range(1, 8)), "its repeats are ordinary ones, in the order in which they run"
-    assert any("has 7 repeats, at equal distances" in note for note in made.notes)
+    assert any("has 7 launches, at equal distances" in note for note in made.notes)
 
 
 def test_nothing_else_is_changed_by_it(plan_of):

@@ -196,8 +196,8 @@ def test_what_is_wrong_with_combinations_is_said_at_once_too(problems_of):
         ("single, matrix: {model: [resnet8]}, exclude: [{model: resnet8}]", "this sweep of single has no trials left"),
         ("single, controller: mpi", "framework single has no 'controller'"),
         ("horovod, matrix: {allreduce: [none, fp32], workers: [2]}", "allreduce=none with workers=2"),
-        ("horovod, launcher: python", "not started by python, but by horovodrun, mpirun or srun"),
-        ("horovod, launcher: mpirun, controller: gloo", "over MPI, not controller=gloo; use horovodrun"),
+        ("horovod, launcher: python", "no launcher=python; it has horovodrun, mpirun or srun"),
+        ("horovod, launcher: mpirun, controller: gloo", "launcher=mpirun needs controller=mpi, not gloo"),
         ("single, max_seconds: 1", "max_seconds=1 is less than min_seconds=2"),
         ("single, max_steps: 5", "max_steps=5 is less than min_steps=10"),
     ],
@@ -239,7 +239,7 @@ def test_small_overrides_are_merged_into_the_study(study_of):
 
 
 def test_small_without_a_small_section_is_refused(problems_of):
-    said = ["study.yaml: --small was asked for, but the study has no `small:` section"]
+    said = ["study.yaml: the study has no `small:` section, which --small needs"]
     assert problems_of(SINGLE, small=True) == said
     assert problems_of(f"{SINGLE}small: {{}}\n", small=True) == said
 

@@ -64,21 +64,21 @@ def test_its_gates_are_those_of_the_timed_trial():
     ("train", "problem"),
     [
         ("epochs: 2, steps: 5", "give train epochs or steps, not both"),
-        ("patience: 3", "train_patience=3 without an end"),
+        ("patience: 3", "patience=3 needs an end: epochs, steps"),
         ("epochs: 2, target: {metric: accuracy, value: 1.5}", "'accuracy=1.5': a target of accuracy is between 0"),
         ("epochs: 2, target: {metric: perplexity, value: 9}", "resnet8 has no perplexity; it has accuracy,"),
         ("epochs: 2, patience: 3, validation: 0", "patience needs validation data: validation=0"),
-        ("epochs: 2, seeds: [1, 2, 1]", "train.seeds: 1 is there twice"),
+        ("epochs: 2, seeds: [1, 2, 1]", "train.seeds: 1 is given twice"),
         ("epochs: 2, seeds: []", "train.seeds"),
         ("epochs: 2, scale_learning_rate: linear", "scale_learning_rate=linear needs a reference_batch"),
-        ("epochs: 2, reference_batch: 64", "reference_batch=64 without scale_learning_rate"),
-        ("max_seconds: 5, schedule: one_cycle", "schedule=one_cycle needs an end that is known"),
+        ("epochs: 2, reference_batch: 64", "reference_batch=64 needs scale_learning_rate"),
+        ("max_seconds: 5, schedule: one_cycle", "schedule=one_cycle needs epochs or steps"),
         ("epochs: 2, schedule: one_cycle, warmup_steps: 3", "schedule=one_cycle has a warm-up of its own"),
         ("epochs: 2, cycle_steps: 30", "cycle_steps is a key of schedule triangular, not of constant"),
         ("epochs: 2, schedule: step, start_learning_rate: 0.01", "of schedule one_cycle or triangular, not of step"),
         (
             "epochs: 2, schedule: one_cycle, start_learning_rate: 0.5",
-            "start_learning_rate=0.5 grows to learning_rate: 0.1",
+            "start_learning_rate=0.5 grows to learning_rate, and that is 0.1",
         ),
         ("epochs: 2, momentum: 0.9", "momentum is a key of optimizer sgd or nesterov, not of the default"),
         ("epochs: 2, weight_decay: 0.1", "weight_decay needs an optimizer"),
@@ -95,9 +95,9 @@ def test_what_is_wrong_is_said_with_its_line(problems_of, train, problem):
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ("model: resnet8, epochs: 3", "epochs=3 and train measure different things"),
-        ("model: resnet8, find: max_batch", "find=max_batch and train measure different things"),
-        ("model: resnet8, seed: 5", "train.seeds: a `seed` is given too"),
+        ("model: resnet8, epochs: 3", "epochs=3 and train exclude each other"),
+        ("model: resnet8, find: max_batch", "find=max_batch and train exclude each other"),
+        ("model: resnet8, seed: 5", "train.seeds and seed exclude each other"),
         ("model: iformer_tiny", "model iformer_tiny can only be timed"),
         ("model: gpt2_tiny, train: {validation: 0.2}", "gpt2_tiny is validated on the published validation text"),
         (
@@ -134,7 +134,7 @@ def test_deepspeeds_own_loop_clips_over_all_shards(plan_of, framework, clips):
     [
         ("torch_dp, model: resnet8, workers: 2", "it can only be timed: it needs a GPU"),
         ("lightning_fsdp, model: resnet8, workers: 2", "lightning is not installed (pip install"),
-        ("single, model: resnet8, data: synthetic", "there is no result to train to on synthetic data"),
+        ("single, model: resnet8, data: synthetic", "training to a target needs real data, not synthetic"),
         ("deepspeed_zero, model: resnet8, workers: 2, train: {clip_norm: 1}", "has only shards"),
         ("single, model: resnet8, train: {log: wandb}", "wandb is not installed (pip install 'scaling-study[export]')"),
     ],
@@ -153,7 +153,7 @@ def test_parts_are_frozen_by_a_key_and_not_by_a_rate_of_0(problems_of, plan_of):
         "study.yaml:4: model resnet8 has no 'freeze': it has image_size, memory_format, input, damaged_images, classes"
     ]
     assert problems_of(f"{head}    train: {{epochs: 1, label_smoothing: 0.1}}\n") == [
-        "study.yaml:6: label_smoothing=0.1: model tripnet_resnet18 has none"
+        "study.yaml:6: model tripnet_resnet18 has no label_smoothing (here 0.1): leave it out"
     ]
     plan = plan_of(f"{head}    matrix: {{weights: [none, imagenet], freeze: [none, backbone]}}\n")
     assert [(p.trial.weights, p.trial.freeze) for p in plan.configurations] == [
@@ -191,6 +191,6 @@ def test_muon_has_groups_and_kernels_of_its_own(problems_of):
 
     assert said("model: gpt2_tiny, learning_rate: 0.01") == []
     (parts,) = said("model: tripnet_resnet18, learning_rate: 0.01")
-    assert "optimizer=muon: model tripnet_resnet18 has groups of its own" in parts
+    assert "optimizer=muon groups weights by shape, and model tripnet_resnet18 has groups of its own" in parts
     (kernels,) = said("model: gpt2_tiny, learning_rate: 0.01, optimizer_kernels: fused")
     assert "torch has no fused Muon" in kernels

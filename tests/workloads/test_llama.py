@@ -306,7 +306,7 @@ def test_a_checkpoint_changes_no_bit_of_losses_and_gradients(model: str, keys: d
 
 
 def test_blocks_that_cannot_be_computed_twice_are_refused() -> None:
-    with pytest.raises(SystemExit, match="checkpoint=block: resnet8 has no blocks that can be computed twice"):
+    with pytest.raises(SystemExit, match="checkpoint=block: model resnet8 has no blocks to compute again"):
         load(Trial(model="resnet8", data="synthetic", checkpoint="block"), Ranks())
     of_a_user = torch.nn.Sequential(torch.nn.BatchNorm1d(3))
     for blocks in ((), (torch.nn.BatchNorm1d,), (torch.nn.Sequential,)):
