@@ -148,9 +148,9 @@ def _scope(results: Results) -> Iterator[Part]:
     """How many of the published flaws these records can show, and why not the others; and what those were."""
     if (results.configurations.n > 0).any():
         evidence = Evidence(results)
-        yield Text(catalog.looked_for_sentence(evidence))
-        if missing := catalog.not_looked_for(evidence):
-            yield Text(f"As published: {'; '.join(f'{flaw} {ratios.FLAWS[flaw]}' for flaw in missing)}.")
+        missing = [f"{flaw} {ratios.FLAWS[flaw]}" for flaw in catalog.not_looked_for(evidence)]
+        were = f" As published: {'; '.join(missing)}." if missing else ""
+        yield Text(f"{catalog.looked_for_sentence(evidence)}{were}")
 
 
 def _parity(results: Results) -> Iterator[Part]:
