@@ -73,7 +73,9 @@ def test_what_is_said_of_training_to_a_target_is_that_of_the_examples() -> None:
         for words in (r"critical batch size ([\d,.]+) samples (\[.*?\])", r"gradient noise scale (\S+) (\[.*?\])"):
             found = re.search(words, table)
             assert found and " ".join(found.groups()) in said
-        for error in re.findall(rf"torch_ddp, .*?batch {errors} \|.*?\| ([+-]\d+) % (\[.*?\]) \|", table):
+        made = re.findall(rf"torch_ddp, .*?\({errors} global\) \|.*?\| ([+-]\d+) % (\[.*?\]) \|", table)
+        assert made
+        for error in made:
             low, high = map(int, re.findall(r"[+-]\d+", error[2]))
             whole = f"{error[1][1:]} % {error[2]}"
             assert whole in said or (error[1][1:] in said and f"±{max(-low, high)}" in said), error

@@ -36,6 +36,7 @@ from scaling_study.stats.intervals import (
 from scaling_study.stats.launches import LaunchSpread
 from scaling_study.study import defaults
 from scaling_study.study.groups import ALIKE, apart
+from scaling_study.targets import ENDS
 
 # The word for what came of a configuration. `oom` was measured, `oom (implied)` was not run: a smaller batch was.
 
@@ -131,12 +132,47 @@ def find(
         like = {**like, batch: study.baseline[batch]}
     matching = [c for c in among if _comparable(c, like, batch) and _is_baseline(c, study.baseline)]
     if not matching:
-        wanted = ", ".join(f"{k}={v}" for k, v in study.baseline.items())
-        return f"no baseline trial with {wanted} and {batch}={like.get(batch)} that is otherwise the same was run"
+        return _why_none(like, [c for c in among if _is_baseline(c, study.baseline)], batch, study.baseline)
     ranked = sorted(matching, key=lambda c: _nearness(c, like), reverse=True)
     if len(ranked) > 1 and _nearness(ranked[0], like) == _nearness(ranked[1], like):
         return f"{len(ranked)} configurations match the baseline: {', '.join(str(c['configuration']) for c in ranked)}"
     return ranked[0]
+
+
+def _why_none(like: Configuration, bases: Sequence[Configuration], batch: str, partial: Mapping[str, Any]) -> str:
+    """Names the keys in which the nearest of these baselines, none of which is comparable, differs from `like`."""
+    wanted = ", ".join(f"{k}={v}" for k, v in partial.items())
+    near = [c for c in bases if same(c.get(batch), like.get(batch)) and same(c.get("model"), like.get("model"))]
+    if near and all(trains(c) != trains(like) for c in near):
+        done = ("was only timed, and this was trained", "was trained, and this was only timed")
+        return f"{wanted} with the same {batch} {done[not trains(like)]}"
+    differing = (
+        {key: c.get(key) for key in _deciding(str(c.get("framework")), str(like.get("framework")))} for c in near
+    )
+    unlike = ({key: it for key, it in of.items() if not same(it, like.get(key))} for of in differing)
+    nearest = min(unlike, key=len, default={})
+    keys = [f"{key} ({_value(it)}, here {_value(like.get(key))})" for key, it in nearest.items()]
+    said = f"; the nearest differs in {first_few(keys, MOST_NAMES)}" if keys else ""
+    where = f"the same {batch}" if near else f"{batch}={like.get(batch)}"
+    return f"no baseline trial with {wanted} and {where} that is otherwise the same was run{said}"
+
+
+def _value(value: object) -> str:
+    return str(value) if known(value) else "none"
+
+
+def trains(configuration: Mapping[Any, Any]) -> bool:
+    """True of one that is trained to a result, and not only timed."""
+    return any(known(configuration.get(key)) for key in ENDS)
+
+
+def batch_words(row: Mapping[Any, Any]) -> str:
+    """`batch 64`; where a worker's batch is not the global one `batch 32 per worker (64 global)`, or, if the study
+    compares equal global batches, `global batch 64`. `row`: of results.Results."""
+    own, whole = row["batch_per_worker"], row["global_batch"]
+    if same(own, whole):
+        return f"batch {whole}"
+    return f"global batch {whole}" if row["batch"] == whole else f"batch {own} per worker ({whole} global)"
 
 
 def candidates(among: Iterable[Row], study: StudyInfo) -> dict[str, list[Row]]:

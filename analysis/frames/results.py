@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.frames import configurations, details, study, trials
-from analysis.frames.configurations import KEYS, UPDATES, has, known, same
+from analysis.frames.configurations import KEYS, UPDATES, has, known, same, trains
 from analysis.frames.details import Details
 from analysis.frames.rows import ConfigurationRow, as_rows, distinct
 from analysis.frames.study import StudyInfo, workers_text
@@ -169,10 +169,6 @@ def _varies(configurations: pd.DataFrame, key: str) -> bool:
     return bool((rows.groupby([rows.model, *kinds])[key].nunique(dropna=False) > 1).any())
 
 
-def _trains(row: Mapping[Any, Any]) -> bool:
-    return any(known(row[key]) for key in ENDS)
-
-
 def _trained(configurations: pd.DataFrame) -> pd.Series[bool]:
     return configurations[list(ENDS)].notna().any(axis=1)
 
@@ -184,9 +180,9 @@ def add(configurations: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     commands = _told_apart(text for text in configurations.command if known(text))
     rows = [{**row, "command": commands.get(str(row["command"]))} for row in as_rows(configurations)]
     labels = [label(row, names, several) for row in rows]
-    timed = {(row["model"], text) for row, text in zip(rows, labels, strict=True) if not _trains(row)}
+    timed = {(row["model"], text) for row, text in zip(rows, labels, strict=True) if not trains(row)}
     labels = [
-        text + _kind(row) if _trains(row) and (row["model"], text) in timed else text
+        text + _kind(row) if trains(row) and (row["model"], text) in timed else text
         for row, text in zip(rows, labels, strict=True)
     ]
     places: dict[str, tuple[Hashable, ...]] = {}
@@ -454,7 +450,10 @@ class Results:
         said = [f"{rows[0]['precision']} compute", *said] if len({row["precision"] for row in rows}) == 1 else said
         said += [f"{wire} gradients" for wire in wires] if len(wires) == 1 else []
         batches = {row["batch"] for row in rows}
-        return said + [f"{self.study.batch_key.replace('_', ' ')} {batch}" for batch in batches if len(batches) == 1]
+        which = self.study.batch_key.replace("_", " ")
+        if len(batches) > 1:
+            return said + [which] * any(not same(row["batch_per_worker"], row["global_batch"]) for row in rows)
+        return said + [f"{which} {batch}" for batch in batches]
 
     @cached_property
     def _by_model(self) -> dict[str, list[ConfigurationRow]]:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from analysis.findings import DOUBT, WORDS, WRONG, Finding, count
-from analysis.frames.configurations import known
+from analysis.frames.configurations import batch_words, known
 from analysis.frames.results import Results, without_kind
 from analysis.frames.rows import as_rows
 from analysis.published import references
@@ -20,7 +20,7 @@ from analysis.report import headline, page, trust
 from analysis.report.page import Bullets, Card, Cards, Material, Part, Picture, Section, Text, folded, of_rows
 from analysis.statistics import ranking
 from analysis.statistics.knee import SHARE
-from analysis.text import first_of, number, two_figure_percentage, with_interval
+from analysis.text import bracketed, first_of, number, two_figure_percentage, with_interval
 from analysis.views import cost, roofline
 from analysis.views.scaling import knees
 from analysis.views.target import BEST, TIED, trained_configurations
@@ -34,9 +34,9 @@ MOST_CARDS = 4  # models with cards of their own; more are rows of a table
 HEADER = ("model", "", "value", "95 % interval", "configuration", "too close to call", "note")
 CHANGES = "One change at a time"
 CLOSE = (
-    "Too close to call: the 95 % interval of the ratio, corrected for all configurations, holds 1; in brackets that "
-    "ratio, and by how much one could be better at most. The highest of many means is partly chance. Overlapping "
-    "intervals of single configurations decide nothing."
+    "Too close to call: the 95 % interval of the ratio, corrected for all configurations of the study, holds 1; in "
+    "brackets the ratio of means, and by how much one could be better at most. The highest of many means is partly "
+    "chance. Overlapping intervals of single configurations decide nothing."
 )
 Row = Mapping[Any, Any]
 
@@ -110,16 +110,17 @@ def _changes(results: Results) -> list[Part]:
             change.model,
             change.name,
             with_interval(change.ratio, change.low, change.high, "{:.2f}".format),
+            f"{bracketed(*change.corrected, '{:.2f}'.format)} among {change.tests}".strip() if change.tests else "",
             change.effect,
         )
         for change in headline.facts(results).changes
     ]
     note = (
-        "Ratio of throughputs, all else equal [95 %; 16-bit gradients are corrected for all pairs of them, other "
-        "changes for all other rows]. Resolved: the interval leaves out 1."
+        "Ratio of throughputs, all else equal, with its own 95 % interval. Among pairs: corrected for so many, "
+        "which are those of 16-bit gradients, or all other rows. Resolved: the corrected interval leaves out 1."
     )
-    grid = of_rows(CHANGES, ("change", "model", "configuration", "ratio", "effect"), rows, (note,), "changes.csv")
-    return folded(CHANGES, [grid] if rows else [], full=True)
+    header = ("change", "model", "configuration", "ratio", "among pairs", "effect")
+    return folded(CHANGES, [of_rows(CHANGES, header, rows, (note,), "changes.csv")] if rows else [], full=True)
 
 
 def cards_of(results: Results, model: str) -> tuple[Card, ...]:
@@ -140,16 +141,16 @@ def soonest(results: Results, model: str) -> tuple[Card, ...]:
             continue
         first, alike = best.iloc[0], group[group.soonest == TIED]
         names = [
-            f"{_training(row)} (up to {two_figure_percentage(1 - low)} % faster)"
-            for row, low in zip(alike.itertuples(), alike.soonest_low, strict=True)
+            f"{_training(results.by_name[name])} (up to {two_figure_percentage(1 - low)} % faster)"
+            for name, low in zip(alike.configuration, alike.soonest_low, strict=True)
         ]
         low, high = number(first.seconds_to_target_low), number(first.seconds_to_target_high)
         cards.append(
             Card(
-                label,
+                one_of(label, len(names)),
                 f"{number(first.seconds_to_target)} s of training",
                 f"95 %: {low} to {high}, {first.reached} seeds",
-                _training(first),
+                _training(results.by_name[first.configuration]),
                 first_of(names, MOST_ALIKE),
                 "evaluation and checkpoints apart",
                 tied=len(names),
@@ -158,9 +159,14 @@ def soonest(results: Results, model: str) -> tuple[Card, ...]:
     return tuple(cards)
 
 
-def _training(row: Any) -> str:
-    """`torch_ddp, global batch 64`."""
-    return f"{without_kind(str(row.series))}, global batch {row.global_batch}"
+def one_of(label: str, others: int) -> str:
+    """`fastest (one of 3)`, where so many others may be it as well."""
+    return f"{label} (one of {others + 1})" if others else label
+
+
+def _training(row: Row) -> str:
+    """`torch_ddp, batch 32 per worker (64 global)`."""
+    return without_kind(str(row["series"])) + f", {batch_words(row)}"
 
 
 def fastest(results: Results, model: str) -> Card:
@@ -234,8 +240,8 @@ def knee(results: Results, model: str) -> Card:
 
 
 def name_of(row: Row) -> str:
-    """`horovod, 2 workers, fp16, batch 64`."""
-    return f"{row['series']}, batch {row['batch']}"
+    """`horovod, 2 workers, fp16, batch 64 per worker (128 global)`."""
+    return f"{row['series']}, {batch_words(row)}"
 
 
 def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable[[float], str], unit_of: str) -> Card:
@@ -245,12 +251,12 @@ def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable
         return Card(label, "", note=NOTHING_COMPARABLE)
     ranked = ranking.ranking(results, by)
     others = as_rows(ranked[(ranked.model == model) & (ranked.work == top["work"])])[1:]
-    kinds = [ranking.kind_of(row["verdict"], row["ratio"], row["ratio_high"]) for row in others]
+    kinds = [ranking.kind_of(row["verdict"], row["ratio"], row["ratio_low"], row["ratio_high"]) for row in others]
     close = [row for row, kind in zip(others, kinds, strict=True) if kind == ranking.CLOSE]
-    better = ranking.WORDS[by][1]
+    better, worse = ranking.WORDS[by]
     alike = [
-        f"{name_of(row)} ({with_interval(row['ratio'], row['ratio_low'], row['ratio_high'], '{:.2f}'.format)}, "
-        f"up to {two_figure_percentage(row['ratio_high'] - 1)} % {better})"
+        f"{name_of(results.by_name[row['configuration']])} ({row['ratio']:.2f}, up to "
+        f"{two_figure_percentage(row['ratio_high'] - 1)} % {better})"
         for row in close
     ]
     lone, probably = len(top["without_interval"]), kinds.count(ranking.PROBABLY)
@@ -258,13 +264,13 @@ def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable
     if by == "samples_per_worker_second":  # the more samples, the less they cost
         low, high = high, low
     why = [f"{lone} other{'s' * (lone != 1)} not ranked (fewer than 3 repeats)"] if lone else []
-    why += [f"{count(probably, 'other')} probably {ranking.WORDS[by][2]}, which is not proven"] if probably else []
+    why += [f"{count(probably, 'other')} probably {worse}, which is not proven"] if probably else []
     why += [f"among {top['work']}: the model's other rows do different work"] if top["work"] else []
     return Card(
-        label,
+        one_of(label, len(close) + probably),
         text_of(top["value"]) + unit_of,
         f"95 %: {low} to {high}, {results.counted(top['n'])}" if low else f"no interval: n = {top['n']}",
-        name_of(top),
+        name_of(results.by_name[top["configuration"]]),
         first_of(alike, MOST_ALIKE),
         "; ".join(why),
         lone,

@@ -14,41 +14,41 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
 from analysis.frames import configurations
-from analysis.frames.configurations import BATCH_KEYS, KEYS, MESH_KEYS, PIPELINE_KEYS, known, over, values_of
-from analysis.frames.results import MAIN_KEYS, Results, carried, once, unit, without_kind, words
+from analysis.frames.configurations import MESH_KEYS, PIPELINE_KEYS, known, over, values_of
+from analysis.frames.results import Results, once, unit, without_kind, words
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.frames.study import workers_text
 from analysis.frames.training import SHOWN
-from analysis.report import extent
+from analysis.report import changes, extent
+from analysis.report.changes import MOST_CHANGES, Change, span
 from analysis.statistics import ranking
 from analysis.statistics.estimates import widths
-from analysis.statistics.ranking import FALSE_ALARMS, Uncertainty, steps
+from analysis.statistics.ranking import FALSE_ALARMS
 from analysis.text import bracketed, first_few, megabytes, number, percent, two_figure_percentage, with_interval
-from analysis.views import allreduce_gain, attribution, roofline
+from analysis.views import attribution, roofline
 from analysis.views.pipelines import pipelines_table
 from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, trained_configurations
 from scaling_study.models import MODELS
 from scaling_study.targets import METRICS
-from scaling_study.trial import Trial
 
-MOST_MODELS, MOST_CHANGES, MOST_NAMES = 3, 4, 3  # in the sentences
+MOST_MODELS, MOST_NAMES = 3, 3  # in the sentences
 FEWEST_WAYS = 3  # to use the same workers, from which on they are compared with each other
 OF_WAYS = ("framework", *PIPELINE_KEYS, *MESH_KEYS)
-NO_AXIS = ("seed", "warm", "learning_rate", "epochs", "warmup_epochs", "hosts", "command", "workdir")  # of speed
-RESOLVED, NO_DIFFERENCE = "resolved", allreduce_gain.NO_DIFFERENCE  # beside NOT_RESOLVED: effects of a change
+KIND = ("verdict", "ratio", "ratio_low", "ratio_high")  # of a ranking: ranking.kind_of
 Row = Mapping[Any, Any]
-Judged = tuple[float, float, float, str]  # of a pair: the ratio, its bounds and its effect
 
 
 @dataclass(frozen=True)
 class Way:
-    """A configuration against its baseline, whose workers are `base`. `loss`: its largest, in words."""
+    """A configuration against its baseline, whose workers are `base`: the speed-up of its table. `loss`: its largest,
+    in words. `faster`: shown to be so among all ways."""
 
     model: str
     name: str
@@ -58,26 +58,12 @@ class Way:
     low: float | None
     high: float | None
     loss: str = ""
+    faster: bool = False
 
     @property
     def text(self) -> str:
         """`0.94x [0.78, 1.14]`."""
         return f"{self.speedup:.2f}x{bracketed(self.low, self.high, '{:.2f}'.format)}"
-
-
-@dataclass(frozen=True)
-class Change:
-    """One key at another value, all else equal: the ratio of throughputs with its interval (95 %). `effect`: RESOLVED,
-    NOT_RESOLVED or NO_DIFFERENCE. 16-bit gradients have interval and effect of the view allreduce_gain, corrected for
-    all pairs of them; other changes are corrected for all of these."""
-
-    model: str
-    what: str
-    ratio: float
-    low: float
-    high: float
-    effect: str
-    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,7 +83,8 @@ class Fastest:
 
 @dataclass(frozen=True)
 class Reached:
-    """The configuration that reaches a target first; `name` is empty where none is shown to."""
+    """The configuration that reaches a target with the fewest seconds on average; `name` is empty where none is shown
+    to. `span`: its mean and those too close to it to call, `4.99 to 17.0`."""
 
     model: str
     target: str
@@ -105,6 +92,8 @@ class Reached:
     seconds: str = ""
     seeds: int = 0
     verdicts: Mapping[str, int] = field(default_factory=dict)  # of the others: how many have each
+    span: str = ""
+    slower: Sequence[str] = ()  # names
 
 
 @dataclass(frozen=True)
@@ -137,7 +126,7 @@ def sentences(facts: Facts) -> list[str]:
         *facts.ended[:MOST_MODELS],
         *facts.batches[:MOST_CHANGES],
         *(_ways(facts) if facts.several else [_scaling(facts), facts.lost]),
-        *_changes(facts.changes, several=len(models) > 1),
+        *changes.sentences(facts.changes, several=len(models) > 1),
         _memory(facts),
         facts.bubble,
         *([fastest] if asked else []),
@@ -151,11 +140,17 @@ def _reached(one: Reached) -> Iterator[str]:
     if not one.name:
         yield f"{one.model}: no configuration is shown to reach {one.target} with three seeds or more."
         return
-    yield f"{one.model} reaches {one.target} soonest with {one.name}: {one.seconds} s of training, {one.seeds} seeds."
-    said = {TIED: "too close to call", SLOWER: "slower", NOT_RESOLVED: "not resolved"}
-    others = [f"{text}: {one.verdicts[verdict]}" for verdict, text in said.items() if one.verdicts.get(verdict)]
-    if others:
-        yield f"Of the others, {', '.join(others)}."
+    tied, unsure = one.verdicts.get(TIED, 0), one.verdicts.get(NOT_RESOLVED, 0)
+    slower = f"Shown to be slower: {first_few(one.slower, MOST_NAMES)}." if one.slower else ""
+    if not tied and not unsure:
+        took = f"{one.seconds} s of training, {one.seeds} seeds"
+        yield f"{one.model} reaches {one.target} soonest with {one.name}: {took}."
+        yield slower
+        return
+    of = f"{1 + tied} of {1 + sum(one.verdicts.values())} configurations"
+    told = "; ".join(["too close to call"] * bool(tied) + [f"not resolved: {unsure} more"] * bool(unsure))
+    yield f"{one.model} reaches {one.target} in {one.span} s of training with {of}: {told}."
+    yield f"Lowest mean: {one.name}, {one.seconds} s, {one.seeds} seeds. {slower}".rstrip()
 
 
 def _scaling(facts: Facts) -> str:
@@ -186,22 +181,12 @@ def _of_models(ways: Sequence[Way]) -> str:
 def _speedups(model: str, own: Sequence[Way]) -> str:
     if len(own) == 1:
         return f"{own[0].text} ({model})"
-    ends = _span(*(f"{end(way.speedup for way in own):.2f}" for end in (min, max)))
+    ends = span(*(f"{end(way.speedup for way in own):.2f}" for end in (min, max)))
     bounds = [(way.speedup, way.low, way.high) for way in own]
     known_bounds = [(value, low, high) for value, low, high in bounds if low is not None and high is not None]
     if len(known_bounds) < len(own):
         return f"{ends}x ({model}, too few repeats for intervals)"
-    return f"{ends}x ({model}, each within ±{_widest(known_bounds) / 100:.2f})"
-
-
-def _widest(bounds: Iterable[tuple[float, float, float]]) -> int:
-    """The farthest that a bound lies from its value, of (value, low, high), in hundredths, rounded up."""
-    farthest = max(max(value - low, high - value) for value, low, high in bounds)
-    return math.ceil(round(100 * farthest, 6))
-
-
-def _span(low: str, high: str) -> str:
-    return low if low == high else f"{low} to {high}"
+    return f"{ends}x ({model}, each within ±{changes.widest(known_bounds) / 100:.2f})"
 
 
 def _ways(facts: Facts) -> Iterator[str]:
@@ -214,13 +199,16 @@ def _ways(facts: Facts) -> Iterator[str]:
         if best is last:
             yield f"{best.name}{whose}: {best.text} the throughput of {facts.baseline}."
             continue
-        verdict = f"it is faster than {facts.baseline}" if (best.low or 0.0) > 1 else "no way is shown to be faster"
-        verdict = "too few repeats to tell" if best.low is None else f"{verdict} (95 %, corrected for all ways)"
+        verdict = f"it is faster than {facts.baseline}" if best.faster else "no way is shown to be faster"
+        if best.low is None:
+            verdict = "too few repeats to tell"
+        elif (best.low > 1) != best.faster:  # its own interval, which is printed, says otherwise
+            verdict = f"among all configurations {verdict}"
         yield (
-            f"Of {len(ours)} ways to use {workers_text(workers)}{whose} the best is {best.name}: {best.text} the "
-            f"throughput of {facts.baseline}; {verdict}."
+            f"Of {len(ours)} ways to use {workers_text(workers)}{whose} the highest mean is that of {best.name}: "
+            f"{best.text} the throughput of {facts.baseline}; {verdict}."
         )
-        yield f"The slowest is {last.name}: {last.text}."
+        yield f"The lowest is that of {last.name}: {last.text}."
         losses = [f"{way.name} loses {way.loss}." for way in dict.fromkeys((best, last)) if way.loss]
         yield " ".join(losses)
 
@@ -230,46 +218,6 @@ def _of_same_workers(ways: Sequence[Way]) -> list[Way]:
     counts = Counter(way.workers for way in ways)
     workers = max(counts, key=lambda count: (counts[count], count))
     return sorted((way for way in ways if way.workers == workers), key=lambda way: -way.speedup)
-
-
-def _changes(changes: Sequence[Change], several: bool) -> list[str]:
-    """A sentence for each key and value: `fp16 gradients: +4 % [+0.3, +7] with resnet18; not resolved with resnet8 [-5,
-    +6] %.` `several`: models, of which those with a resolved effect come first."""
-    said = []
-    for what in list(dict.fromkeys(change.what for change in changes))[:MOST_CHANGES]:
-        by_model: dict[str, list[Change]] = {}
-        for change in changes:
-            if change.what == what:
-                by_model.setdefault(change.model, []).append(change)
-        if len(by_model) > 1 and {change.effect for own in by_model.values() for change in own} == {NOT_RESOLVED}:
-            by_model = {"": [change for own in by_model.values() for change in own]}
-        ordered = sorted(by_model.items(), key=lambda of: all(change.effect != RESOLVED for change in of[1]))
-        each = [_effect(own, f" with {model}" * (several and model != "")) for model, own in ordered[:MOST_MODELS]]
-        said.append(f"{what}: {'; '.join(each)}.")
-    return said
-
-
-def _effect(own: Sequence[Change], of_model: str) -> str:
-    """`+4 % [+0.3, +7]`, `+24 to +36 % (each within ±5 %)`, `not resolved [-5, +6] %`, or `-1 to +7 % (each within
-    ±6 %), resolved in 2 of 4 comparisons`. Brackets hold every interval of these."""
-    gains = [_gain(end(change.ratio for change in own)) for end in (min, max)]
-    outermost = f"[{_gain(min(change.low for change in own))}, {_gain(max(change.high for change in own))}]"
-    resolved = sum(change.effect == RESOLVED for change in own)
-    if not resolved:
-        alike = all(change.effect == NO_DIFFERENCE for change in own)
-        return f"{NO_DIFFERENCE if alike else NOT_RESOLVED}{of_model} {outermost} %"
-    within = _widest((change.ratio, change.low, change.high) for change in own)
-    margin = outermost if gains[0] == gains[1] else f"(each within ±{within} %)"
-    counted = "" if resolved == len(own) else f", resolved in {resolved} of {len(own)} comparisons"
-    return f"{_span(*gains)} % {margin}{of_model}{counted}"
-
-
-def _gain(ratio: float) -> str:
-    """`+4`, `-0.3` or `0`: percent, of which a small one keeps its first figure."""
-    value = 100 * (ratio - 1)
-    if abs(value) < 0.005:
-        return "0"
-    return f"{value:+.0f}" if abs(value) >= 0.95 else f"{value:+.1g}"
 
 
 def _memory(facts: Facts) -> str:
@@ -298,7 +246,9 @@ def _fastest(fastest: Sequence[Fastest]) -> str:
     if not each:
         return ""
     more = f"; {len(fastest) - MOST_MODELS} more models below" if len(fastest) > MOST_MODELS else ""
-    return f"{'Fastest' if any(one.among > 1 for one in fastest) else 'Measured'}: {'; '.join(each)}{more}."
+    unsure = any(one.others or one.probably or one.repeats < ranking.FEWEST_REPEATS for one in fastest[:MOST_MODELS])
+    first = "Highest mean throughput" if unsure else "Fastest"
+    return f"{first if any(one.among > 1 for one in fastest) else 'Measured'}: {'; '.join(each)}{more}."
 
 
 # Facts of a study.
@@ -314,11 +264,12 @@ def facts(results: Results) -> Facts:
     several = len({values_of(row, OF_WAYS) for row in compared}) >= FEWEST_WAYS
     shared = [row for row in rows if row["workers"] > 1 and known(row["peak_memory_bytes"])]
     split = len({values_of(row, OF_WAYS) for row in shared}) >= FEWEST_WAYS
+    but = MESH_KEYS + PIPELINE_KEYS if several else ()
     return Facts(
         baseline=_baseline(results),
         ways=tuple(_against_baselines(compared, results, len(compared) if several else 1)),
         several=several,
-        changes=tuple(changes(rows, results, MESH_KEYS + PIPELINE_KEYS if several else ())),
+        changes=tuple(changes.of(rows, results, partial(named, results=results), but)),
         fastest=tuple(_fastest_of(results)),
         reached=tuple(_soonest(results)),
         ended=tuple(_ended(results)),
@@ -340,12 +291,12 @@ def _baseline(results: Results) -> str:
 
 
 def named(row: Row, results: Results, key: str = "batch") -> str:
-    """`horovod, fp16, batch 64`: what varies in this study, and the batch where its model has several; of a training
-    its `global_batch`, without the words that tell it from timed runs."""
+    """`horovod, fp16, batch 64 per worker (128 global)`: the words that vary in this study, and the batch where its
+    model has several; of a training, whose `key` is global_batch, without the words that tell it from timed runs."""
     several = str(row["model"]) in _of_several(results, key)
     name = results.named.get(str(row["series"]), str(row["series"])).replace(_same_workers(results), "")
     name = without_kind(name) if key == "global_batch" else name
-    return name + f", {key.replace('_', ' ')} {row[key]}" * several
+    return name + f", {configurations.batch_words(row)}" * several
 
 
 @once
@@ -366,11 +317,11 @@ def _same_workers(results: Results) -> str:
 
 
 def _against_baselines(rows: Sequence[ConfigurationRow], results: Results, tests: int) -> Iterator[Way]:
-    """`tests`: how many are compared at once, for which intervals are corrected."""
+    """`tests`: how many are compared at once."""
     lost = {str(one.row["configuration"]): one for one in attribution.attributions(results)}
     for row in rows:
         base = results.by_name[str(row["baseline"])]
-        gain = over(row, base, 1 - FALSE_ALARMS / tests)
+        gain = over(row, base)
         yield Way(
             str(row["model"]),
             named(row, results),
@@ -380,7 +331,17 @@ def _against_baselines(rows: Sequence[ConfigurationRow], results: Results, tests
             gain.low,
             gain.high,
             attribution.in_words(of) if (of := lost.get(str(row["configuration"]))) else "",
+            _faster(row, base, results, tests),
         )
+
+
+def _faster(row: ConfigurationRow, base: ConfigurationRow, results: Results, tests: int) -> bool:
+    """As the verdicts of the tables say it where the two stand in one row that this one leads; else by the interval
+    that is corrected for so many tests."""
+    its = ranking.standings(results).get(str(base["configuration"]))
+    if its and its.beside == row["configuration"] and its.verdict != ranking.BEST:
+        return its.kind == ranking.SLOWER
+    return (over(row, base, 1 - FALSE_ALARMS / tests).low or 0.0) > 1
 
 
 def _most_lost(results: Results) -> str:
@@ -389,90 +350,6 @@ def _most_lost(results: Results) -> str:
         return ""
     most = "most, " * (len(losers) > 1)
     return f"{_of_model(losers[0].row, results)} loses {most}{attribution.in_words(losers[0])}."
-
-
-def changes(rows: Sequence[ConfigurationRow], results: Results, but: Sequence[str] = ()) -> Iterator[Change]:
-    """Of every pair that differs in one key alone, but for these keys; a batch is held against the smallest."""
-    keys = [key for key in results.series_keys if key not in (*MAIN_KEYS, *NO_AXIS, *but)]
-    keys = ["allreduce", *(key for key in keys if not key.startswith("train_")), results.study.batch_key]
-    sure = Uncertainty.of_rows([row for row in results.rows if row["n"]], over_baselines=False)
-    fit = [row for row in rows if sure.knows(row)]
-    pairs = [pair for key in keys for pair in _pairs(fit, key)]
-    judged = _gains(results)
-    judged |= _tested([(row, other) for row, other, _ in pairs if _ids(row, other) not in judged], sure)
-    order = {model: at for at, model in enumerate(results.models)}
-    for row, other, what in sorted(pairs, key=lambda pair: order[str(pair[0]["model"])]):
-        yield Change(str(row["model"]), what, *judged[_ids(row, other)], named(row, results))
-
-
-def _ids(row: ConfigurationRow, other: ConfigurationRow) -> tuple[str, str]:
-    return str(row["configuration"]), str(other["configuration"])
-
-
-def _gains(results: Results) -> dict[tuple[str, str], Judged]:
-    """What the view of 16-bit gradients says of its pairs, where it claims an interval."""
-    said = {
-        allreduce_gain.FASTER: RESOLVED,
-        allreduce_gain.SLOWER: RESOLVED,
-        allreduce_gain.NOT_RESOLVED: NOT_RESOLVED,
-        allreduce_gain.NO_DIFFERENCE: NO_DIFFERENCE,
-    }
-    return {
-        (str(pair["configuration"]), str(pair["reference"])): (
-            float(pair["gain"]),
-            float(pair["gain_low"]),
-            float(pair["gain_high"]),
-            said[str(pair["verdict"])],
-        )
-        for pair in as_rows(allreduce_gain.gains(results))
-        if pair["verdict"] in said
-    }
-
-
-def _tested(
-    both: Sequence[tuple[ConfigurationRow, ConfigurationRow]], sure: Uncertainty
-) -> dict[tuple[str, str], Judged]:
-    """Of these pairs, corrected for as many (Holm)."""
-    if not both:
-        return {}
-    shared = [configurations.p_value(row, other) for row, other in both]
-    p_values = [p if own is None else own for p, own in zip(sure.p_values(both), shared, strict=True)]
-    resolved, tests = steps(p_values, FALSE_ALARMS)
-    found = {}
-    for at, half in enumerate(sure.half_widths(both, 1 - FALSE_ALARMS / tests).tolist()):
-        ratio, within = over(*both[at]).mean, configurations.launches_ratio(*both[at], 1 - FALSE_ALARMS / tests[at])
-        low, high = ratio * math.exp(-half), ratio * math.exp(half)
-        if within and within.low is not None and within.high is not None:
-            low, high = within.low, within.high
-        found[_ids(*both[at])] = (ratio, low, high, RESOLVED if resolved[at] else NOT_RESOLVED)
-    return found
-
-
-def _pairs(rows: Sequence[ConfigurationRow], key: str) -> Iterator[tuple[ConfigurationRow, ConfigurationRow, str]]:
-    """(a row, the one that differs from it in `key` alone and has the first value, the change in words)."""
-    batch = key in BATCH_KEYS
-    alike = [name for name in KEYS if name != key and not (batch and name in BATCH_KEYS)]
-    usual = "fp32" if key == "allreduce" else getattr(Trial, key, None)
-    groups: dict[tuple[Any, ...], dict[Any, ConfigurationRow]] = {}
-    for row in rows:
-        if known(row[key]) and not (key == "allreduce" and row[key] == "none"):
-            groups.setdefault(values_of(row, alike), {})[row[key]] = row
-    for of_values in groups.values():
-        first, *others = sorted(of_values, key=lambda value: (value != usual and not batch, value))
-        if key == "allreduce" and first != usual:
-            continue
-        for value in others[-1:] if batch else others:
-            yield of_values[value], of_values[first], _in_words(of_values[value], of_values[first], key)
-
-
-def _in_words(row: ConfigurationRow, other: ConfigurationRow, key: str) -> str:
-    if key in BATCH_KEYS:
-        return f"Batch {row[key]} instead of {other[key]}"
-    if key == "allreduce":
-        text = carried(row[key])
-        return f"{row[key]} gradients" if text.startswith("in ") else f"Gradients {text}"
-    mine, its = (" ".join(words(side, [key])) for side in (row, other))
-    return f"{mine} instead of {its}" if mine and its else mine or f"Without {its}"
 
 
 def _fastest_of(results: Results) -> Iterator[Fastest]:
@@ -484,7 +361,7 @@ def _fastest_of(results: Results) -> Iterator[Fastest]:
         if not ours:
             continue
         row = results.by_name[str(ours[0]["configuration"])]
-        judged = [ranking.kind_of(other["verdict"], other["ratio"], other["ratio_high"]) for other in ours[1:]]
+        judged = [ranking.kind_of(*(other[key] for key in KIND)) for other in ours[1:]]
         close = [other["ratio_high"] - 1 for other, kind in zip(ours[1:], judged, strict=True) if kind == ranking.CLOSE]
         speed = f"{number(row['samples_per_second'])} {samples(results, model)}/s"
         peak = roofline.sentence(results, str(row["configuration"])).partition(",")[0].partition(":")[0]
@@ -516,8 +393,18 @@ def _soonest(results: Results) -> Iterator[Reached]:
             continue
         first, others = best[0], group[group.configuration != best[0]["configuration"]]
         seconds = with_interval(*(first[f"seconds_to_target{end}"] for end in ("", "_low", "_high")))
-        name = named(first, results, "global_batch")
-        yield Reached(str(model), str(target), name, seconds, int(first["reached"]), Counter(others.soonest))
+        names = {name: named(results.by_name[name], results, "global_batch") for name in group.configuration}
+        near = group.seconds_to_target[group.soonest.isin((BEST, TIED))].dropna()
+        yield Reached(
+            str(model),
+            str(target),
+            names[first["configuration"]],
+            seconds,
+            int(first["reached"]),
+            Counter(others.soonest),
+            span(number(near.min()), number(near.max())) if len(near) else "?",
+            [names[name] for name in group.configuration[group.soonest == SLOWER]],
+        )
 
 
 def _ended(results: Results) -> Iterator[str]:
@@ -532,9 +419,11 @@ def _ended(results: Results) -> Iterator[str]:
         best = as_rows(ordered)[0]
         mean, low, high = (best[f"test_{metric}{end}"] for end in ("", "_low", "_high"))
         value = with_interval(mean, low, high, "{:.3f}".format)
-        among = f", the best of {len(ordered)}" if len(ordered) > 1 else ""
+        end = "highest" if METRICS[metric][0] else "lowest"
+        among = f", the {end} mean of {len(ordered)}" if len(ordered) > 1 else ""
+        name = named(results.by_name[best["configuration"]], results, "global_batch")
         yield (
-            f"{model} ends at test {metric.replace('_', ' ')} {value} with {named(best, results, 'global_batch')}"
+            f"{model} ends at test {metric.replace('_', ' ')} {value} with {name}"
             f"{among}, after {number(best['train_seconds'])} s of training."
         )
 

@@ -71,7 +71,7 @@ BESIDE = {f"{name}.csv" for name in ("attribution", "bottleneck", "remedies", "u
 SIGNS = {"best": "▲", "alike": "≈", "worst": "▼", "failed": "✕", "aside": ""}
 SAID = {
     "best": "the fastest of its row",
-    "alike": "too close to the fastest to call (95 %)",
+    "alike": "the highest mean of its row, or too close to it to call (95 %)",
     "worst": "the slowest of its row (p < 0.05)",
     "failed": "not measured",
     "aside": "not comparable",

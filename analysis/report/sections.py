@@ -165,8 +165,8 @@ def tables_section(material: Material) -> Section | None:
     for what, make in (("All configurations", page.configurations), ("All trials", page.trials)):
         parts += material.parts(what.lower(), partial(_list, what, make, results))
     lead = (
-        f"Means of {results.repeats}. **Bold**: the fastest of its row; ≈: too close to call; ▼: the slowest of its "
-        "row, and slower; unmarked: slower, probably slower, or not tested; ★: the row of the fastest of all."
+        f"Means of {results.repeats}. **Bold**: the fastest of its row; ≈: the highest, too close to call; ▼: slowest "
+        "of its row, and slower; unmarked: slower, probably slower, or not tested; ★: the row of the fastest."
     )
     return Section("tables", "Tables", lead, tuple(parts))
 

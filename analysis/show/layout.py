@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-# The fastest of its row; too close to it to call; the slowest of its row, slower than the fastest (p < 0.05); a
+# The fastest of its row; its highest means, too close to call; the slowest of its row, slower (p < 0.05); a
 # status in place of a value; not comparable.
 BEST, ALIKE, WORST, FAILED, ASIDE = ("best", "alike", "worst", "failed", "aside")
 ALIKE_SIGN, WORST_SIGN = "≈", "▼"

@@ -111,16 +111,17 @@ def series_and_batch(row: ConfigurationRow, results: Results) -> tuple[str, str]
 def signed_names(results: Results, rows: Sequence[Mapping[Any, Any]]) -> list[str]:
     """The first cells of rows, `resnet8, horovod, 2 workers, batch 64 †`: with the model where these rows have several,
     and with the sign of what may not be compared."""
-    names = named_with_batch(rows)
+    names = named_with_batch(results, rows)
     signs = [configurations.sign(results.by_name[row["configuration"]]) for row in rows]
     return [f"{name} {sign}".rstrip() for name, sign in zip(names, signs, strict=True)]
 
 
-def named_with_batch(rows: Sequence[Mapping[Any, Any]]) -> list[str]:
-    """`horovod, 2 workers, batch 64` of each row of trainings, or of timed epochs: its global batch; with the model
+def named_with_batch(results: Results, rows: Sequence[Mapping[Any, Any]]) -> list[str]:
+    """`horovod, 2 workers, batch 32 per worker (64 global)` of each row of trainings or of timed epochs; with the model
     where these rows have several."""
     several = len({row["model"] for row in rows}) > 1
-    names = [f"{without_kind(str(row['series']))}, batch {row['global_batch']}" for row in rows]
+    batches = [configurations.batch_words(results.by_name[row["configuration"]]) for row in rows]
+    names = [f"{without_kind(str(row['series']))}, {batch}" for row, batch in zip(rows, batches, strict=True)]
     return [f"{row['model']}, {name}" if several else name for row, name in zip(rows, names, strict=True)]
 
 
@@ -135,9 +136,9 @@ def legend(results: Results) -> list[str]:
     lines = [
         f"Samples per second over all workers, mean of {results.repeats} ± margin: half of the 95 % interval between "
         f"{results.repeats_word} (Student t); with fewer than 3 {results.repeats_word} no interval is claimed.",
-        "**Bold**: the fastest of its row, among those that do the same work; ≈: too close to call (95 %); others: "
-        "slower (p < 0.05, corrected for all rows of the study), probably slower, or with fewer than 3 "
-        f"{results.repeats_word} not tested; ★: the row of the fastest.",
+        "**Bold**: the fastest of its row, where all others of the same work are slower; ≈: its highest mean, and "
+        "means too close to it to call (95 %, corrected for all rows of the study); unmarked: slower, probably slower, "
+        f"untested (fewer than 3 {results.repeats_word}); ★: the row of the highest mean, if none of another row is ≈.",
     ]
     if disturbed := busy(results):
         lines.append(
@@ -234,10 +235,10 @@ def _sure(ours: pd.DataFrame, results: Results) -> list[str]:
         needs = f"; to reach it, this would need {needed} {what}" if needed else ""
         if needed and needed > MOST_REPEATS:
             needs = f"; the target cannot be reached here: it would need more than {MOST_REPEATS} {what}"
-        name = ours.set_index("configuration").loc[worst.row["configuration"]]
+        name = f"{worst.row['series']}, {configurations.batch_words(worst.row)}"
         lines.append(
             f"{len(wide)} of {len(widths)} intervals{estimates.said_of(widths)} are wider than the target of "
-            f"±{100 * target:.2g} %. Widest: ±{100 * worst.half:.1f} % ({name.series}, batch {name.batch}){needs}."
+            f"±{100 * target:.2g} %. Widest: ±{100 * worst.half:.1f} % ({name}){needs}."
         )
     by_itself = ours[ours.repeat_launches.fillna("") == ""]  # blocks of a shared launch are no series of steps
     if short := int(by_itself.too_short.sum()):

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr, stdtrit
 
 from analysis.frames import configurations, results
-from analysis.frames.configurations import known, values, values_of
+from analysis.frames.configurations import known, trains, values, values_of
 from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow, typed
 from analysis.text import two_figure_percentage
@@ -23,8 +23,9 @@ from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 from scaling_study.stats.launches import total
 from scaling_study.stats.spread import Spread, Term, believed, moderated
 
-# Configurations of a model that do the same work, so that the faster of two is the better one. Precision is not among
-# these keys: another precision is another way to the same result, and what it costs is parity's to say.
+# Configurations of a model that do the same work, so that the faster of two is the better one: as a baseline is looked
+# for, what was trained to a result is held against no timed window. Precision is not among these keys: another
+# precision is another way to the same result, and what it costs is parity's to say.
 
 KEYS = ("image_size", "image_width", "freeze", "sequence_length", "data", "warm")
 Row = TypeVar("Row", bound=ConfigurationRow)
@@ -34,13 +35,13 @@ def by_work(rows: Iterable[Row]) -> list[list[Row]]:
     """Rows of one model by their work; that of most configurations first."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault(values_of(row, KEYS), []).append(row)
+        groups.setdefault((*values_of(row, KEYS), trains(row)), []).append(row)
     return sorted(groups.values(), key=len, reverse=True)
 
 
 def name(row: ConfigurationRow) -> str:
-    """`224 px, real data`."""
-    return ", ".join(results.words(row, KEYS))
+    """`224 px, real data`; of a training `cifar10 data, trained`."""
+    return ", ".join([*results.words(row, KEYS), *["trained"] * trains(row)])
 
 
 Values = NDArray[np.float64]
@@ -335,13 +336,20 @@ def row_verdicts(rows: Sequence[ConfigurationRow]) -> dict[str, str]:
 
 
 class Standing(NamedTuple):
-    """A configuration beside the fastest of its row: `ratio` of their throughputs, with its corrected 95 % interval. Of
-    the fastest itself to the next; None with fewer than 3 repeats."""
+    """A configuration beside the highest mean of its row, `beside`: `ratio` of their throughputs, with its corrected
+    95 % interval, None with fewer than 3 repeats. That of the highest mean itself is to the next. `among`: in the row.
+    """
 
     verdict: str
     ratio: float
     low: float | None
     high: float | None
+    beside: str
+    among: int
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.verdict, self.ratio, self.low, self.high)
 
 
 @once
@@ -367,47 +375,62 @@ def row_standings(rows: Sequence[ConfigurationRow]) -> dict[str, Standing]:
     for ours in _in_order(alike, "samples_per_second", uncertainty):
         speeds = [float(row["samples_per_second"]) for row, *_ in ours]
         for index, (row, low, high) in enumerate(ours):
-            name, ratio = str(row["configuration"]), speeds[index] / speeds[0 if index else 1]
+            rival = 0 if index else 1
+            name, beside = str(row["configuration"]), str(ours[rival][0]["configuration"])
             verdict = NO_INTERVAL if index > 0 and high is None else _verdict(index, high)
-            found[name] = Standing(verdict, ratio, low, high)
+            found[name] = Standing(verdict, speeds[index] / speeds[rival], low, high, beside, len(ours))
         if len(ours) > 2 and found[name].verdict == WORSE:
             found[name] = found[name]._replace(verdict=WORST)
     return found
 
 
-# Verdicts as people read them. A mean that is more than NEAR behind is probably slower, though that is not proven;
-# where the corrected interval also holds a gain of more than NEAR it is too close to call.
+# Verdicts as people read them. The highest mean is the fastest where all that were tested against it are slower. A mean
+# that is more than NEAR behind is probably slower, though that is not proven; where the corrected interval also holds a
+# gain of more than NEAR it is too close to call.
 
 NEAR = 0.10
 FASTEST, CLOSE, SLOWER, PROBABLY, UNTESTED = "fastest", "too close to call", "slower", "probably slower", "not tested"
-WORDS = {  # quantity -> how the best is called, and one that is better and worse than another
-    "samples_per_second": (FASTEST, "faster", "slower"),
-    "efficiency": ("most efficient", "more efficient", "less efficient"),
-    "samples_per_worker_second": ("cheapest", "cheaper", "dearer"),
+HIGHEST = "highest mean"
+WORDS = {  # quantity -> how one is called that is better and worse than another
+    "samples_per_second": ("faster", "slower"),
+    "efficiency": ("more efficient", "less efficient"),
+    "samples_per_worker_second": ("cheaper", "dearer"),
 }
 
 
-def kind_of(verdict: str, ratio: float, high: float | None) -> str:
-    """FASTEST, CLOSE, SLOWER, PROBABLY or UNTESTED. `ratio`: to the best, `high`: its corrected upper bound."""
-    if verdict in (BEST, NO_INTERVAL) or high is None:
-        return FASTEST if verdict == BEST else UNTESTED
+def kind_of(verdict: str, ratio: float, low: float | None, high: float | None) -> str:
+    """FASTEST, HIGHEST (others may be as fast), CLOSE, SLOWER, PROBABLY or UNTESTED. `ratio`: to the highest mean, of
+    that itself to the next; `low` and `high`: its corrected bounds."""
+    if verdict == NO_INTERVAL or low is None or high is None or math.isnan(low + high):
+        return UNTESTED
+    if verdict == BEST:
+        return FASTEST if low >= 1 else HIGHEST
     if verdict in (WORSE, WORST):
         return SLOWER
     return PROBABLY if 1 - ratio > NEAR >= high - 1 else CLOSE
 
 
-def in_words(verdict: str, ratio: float, high: float | None, count: str, by: str = "samples_per_second") -> str:
+def in_words(standing: Standing, count: str) -> str:
     """`too close to call (up to 4.1 % faster)`, `probably slower (38 %), not proven with 3 repeats` (the last:
-    `count`). The best is called so where others were tested against it."""
-    kind, (best, better, worse) = kind_of(verdict, ratio, high), WORDS[by]
-    less = f"{worse} ({two_figure_percentage(1 - ratio)} %)"
+    `count`)."""
+    less, high = f"slower ({two_figure_percentage(1 - standing.ratio)} %)", standing.high or 1.0
+    untested = f"{UNTESTED} ({count})"
     return {
-        FASTEST: f"highest mean, {UNTESTED} ({count})" if high is None else best,
-        CLOSE: f"{CLOSE} (up to {two_figure_percentage((high or 1.0) - 1)} % {better})",
+        FASTEST: FASTEST,
+        HIGHEST: HIGHEST,
+        CLOSE: f"{CLOSE} (up to {two_figure_percentage(high - 1)} % faster)",
         SLOWER: less,
         PROBABLY: f"probably {less}, not proven with {count}",
-        UNTESTED: f"{UNTESTED} ({count})",
-    }[kind]
+        UNTESTED: f"{HIGHEST}, {untested}" if standing.verdict == BEST else untested,
+    }[standing.kind]
+
+
+def corrected(low: float | None, high: float | None) -> str:
+    """`[0.92, 1.004]`, which holds 1, `[0.61, below 1]`, which is slower; of an unknown interval ""."""
+    if low is None or high is None:
+        return ""
+    places = next((places for places in (2, 3, 4) if round(high, places) != 1), 2)
+    return f"[{low:.2f}, {'below 1' if high <= 1 else f'{high:.{places}f}'}]"
 
 
 def bounds(

@@ -110,11 +110,11 @@ def _call_changes(
 # The figure: a panel for each model, a row for each pair, with its ratio and interval.
 
 SAID = {  # of the figure, where it has such a row
-    "Filled: faster or slower.": (FASTER, SLOWER),
+    "Filled: faster or slower, tested as a pair.": (FASTER, SLOWER),
     "Open grey: not resolved.": (NOT_RESOLVED,),
     "Open grey, within ±: no difference.": (NO_DIFFERENCE,),
     "Open green: fewer than 3 repeats.": (NO_INTERVAL,),
-    "[ ]: 95 % interval, corrected for all pairs.": (FASTER, SLOWER, NOT_RESOLVED),
+    "[ ]: 95 % interval among all pairs, corrected for their number.": (FASTER, SLOWER, NOT_RESOLVED),
 }
 
 

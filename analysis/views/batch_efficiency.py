@@ -240,22 +240,22 @@ def _price(one: Trained, priced: bool) -> LogEstimate:
 
 OPEN = ("0", "∞")  # ends of an interval that is not bounded there
 SHOWN_COLUMNS = {
-    "samples_per_second": "samples/s",
+    "samples_per_second": "samples/s, whole trainings",
     "efficiency": "efficiency",
     "noise_efficiency": "by noise scale",
     "goodput": "goodput",
     "noise_scale": "noise scale",
-    "measured_steps": "steps",
+    "measured_steps": "pooled steps",
     "predicted_steps": "predicted steps",
     "error": "error",
-    "seconds": "seconds",
+    "seconds": "seconds from pooled steps",
     "predicted_seconds": "predicted seconds",
 }
 METHOD = (
     "Efficiency: samples to the target at the smallest global batch over those at this one; by noise scale: as the "
     "configuration's own gradient noise scale has it, (smallest + scale) / (batch + scale). Goodput: samples/s x "
     "efficiency. Geometric means over the seeds [95 % interval]; frameworks and workers of one recipe and global batch "
-    "are pooled for samples, seed by seed.",
+    "are pooled for samples and steps, seed by seed: steps and seconds are not those of one configuration's own seeds.",
     "Noise scale, in samples: from squared norms of the gradients of two batch sizes, averaged over the training "
     "before they are divided (McCandlish et al., arXiv 1812.06162, A.1) [95 %, Fieller; between seeds from three on].",
 )
@@ -278,7 +278,7 @@ def listing(results: Results) -> Listing | None:
     made = rows.to_dict("records")
     cells = [
         {"configuration": name} | {header: _cell(row, column) for column, header in SHOWN_COLUMNS.items()}
-        for row, name in zip(made, notes.named_with_batch(made), strict=True)
+        for row, name in zip(made, notes.named_with_batch(results, made), strict=True)
     ]
     title = f"Statistical efficiency and goodput ({results.heading})"
     return Listing.from_rows(title, cells, _lines(results, rows, found))
@@ -353,10 +353,12 @@ def _of_recipe(recipe: BatchRecipe, title: str) -> Iterator[str]:
         )
     yield from noise_sentences(recipe, title)
     if rates := throughputs(recipe):
-        yield f"{title}: samples a second at the largest global batch over those at the smallest: {'; '.join(rates)}."
+        what = "samples a second at the largest global batch over those at the smallest, of whole trainings"
+        yield f"{title}: {what}: {'; '.join(rates)}."
     for one in paying(recipe):
         best, fastest = one.seconds, one.throughput
-        throughput = f"highest throughput with {workers_text(int(fastest.row['workers']))} (batch {fastest.batch})"
+        count = workers_text(int(fastest.row["workers"]))
+        throughput = f"highest throughput with {count} (global batch {fastest.batch})"
         more = int(fastest.row["workers"]) > int(best.of.row["workers"])
         stops = ": beyond it more workers are faster, and no sooner at the target" if more else ""
         yield (
@@ -420,9 +422,9 @@ def noise_and_critical_batch(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _best_in_words(best: BestBatch) -> str:
-    """`2 workers (batch 128; too close to call: 1 worker)`."""
+    """`2 workers (global batch 128; too close to call: 1 worker)`."""
     tied, unsure = (" and ".join(map(workers_text, counts)) for counts in (best.tied, best.unsure))
-    parts = [f"batch {best.of.batch}"]
+    parts = [f"global batch {best.of.batch}"]
     parts += [f"too close to call: {tied}"] if tied else []
     parts += [f"not told from {unsure}, for want of seeds"] if unsure else []
     return f"{workers_text(int(best.of.row['workers']))} ({'; '.join(parts)})"

@@ -188,7 +188,7 @@ def listing(results: Results) -> Listing | None:
     if not rows:
         return None
     ours = results.among(row["configuration"] for row in rows)
-    names = dict(zip((row["configuration"] for row in rows), notes.named_with_batch(rows), strict=True))
+    names = dict(zip((row["configuration"] for row in rows), notes.named_with_batch(results, rows), strict=True))
     cells = [_cells(row, name) for row, name in zip(rows, notes.signed_names(results, rows), strict=True)]
     lines = [
         *configurations.sentences(ours),

@@ -169,16 +169,33 @@ def listing(results: Results) -> Listing | None:
             "against": without_kind(str(row["reference_series"])),
             "seeds": f"{row['both_reached']}{f' + {one}' if (one := row['one_reached']) else ''} of {row['seeds']}",
             "steps": _ratio(row, "steps"),
-            "steps are": str(row["verdict"]),
+            "steps are": _verdict_text(row, len(of_pairs)),
             "seconds a step": _ratio(row, "step_seconds"),
             "seconds": _ratio(row, "seconds"),
-            "seeds needed": f"{row['seeds_needed']:.0f}" if known(row["seeds_needed"]) else "",
+            "seeds needed": _needed(row),
         }
-        for row, name in zip(of_pairs, notes.named_with_batch(of_pairs), strict=True)
+        for row, name in zip(of_pairs, notes.named_with_batch(results, of_pairs), strict=True)
     ]
     shown = results.among({*pairs.configuration, *pairs.reference})
     title = f"The same training in unlike ways, by seed ({results.heading})"
     return Listing.from_rows(title, rows, [*notes.how_it_differs(shown), *LEGEND, notes.source(results)])
+
+
+def _verdict_text(row: Mapping[Any, Any], pairs: int) -> str:
+    """`not resolved among 4 pairs`, where the interval that is printed, of this pair by itself, leaves out 1."""
+    low, high = row["steps_ratio_low"], row["steps_ratio_high"]
+    apart = known(low) and known(high) and not low <= 1 <= high
+    return f"{row['verdict']} among {pairs} pairs" if apart and row["verdict"] == NOT_RESOLVED else str(row["verdict"])
+
+
+def _needed(row: Mapping[Any, Any]) -> str:
+    """`26`; where the steps of these seeds spread little enough and the interval is still too wide, the evaluations are
+    too far apart."""
+    needed, low, high = row["seeds_needed"], row["steps_ratio_low"], row["steps_ratio_high"]
+    if not known(needed):
+        return ""
+    wide = not (known(low) and known(high)) or high / low > MARGIN**2
+    return "limited by evaluate_every" if wide and needed <= row["both_reached"] else f"{needed:.0f}"
 
 
 def _ratio(row: Mapping[Any, Any], unit: str) -> str:
@@ -195,7 +212,8 @@ LEGEND = (
     "Steps are identical where every evaluation of every seed logged the same loss and metric, to the last digit. "
     f"They are equal where the whole interval lies within {100 * (MARGIN - 1):.0f} % of 1, up or down (equivalence), "
     "and differ where it leaves out 1, corrected for the number of pairs; else it is not resolved. Where they are "
-    "equal, the seconds differ by the framework's time. Seeds needed: for an interval as narrow as that margin.",
+    "equal, the seconds differ by the framework's time. Seeds needed: for an interval as narrow as that margin, by "
+    "their spread; limited by evaluate_every: that spread is small enough, and the evaluations are too far apart.",
 )
 
 

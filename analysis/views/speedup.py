@@ -29,12 +29,26 @@ from analysis.views.view import Drawing, Gap, ModelTable, View
 
 @once
 def listing(results: Results, model: str) -> Table | None:
-    """The table of one model; None where the study declares no baseline."""
-    if results.study.baseline is None:
+    """The table of one model; None where the study declares no baseline, or none was run for any of these."""
+    if results.study.baseline is None or _without_baseline(results, model):
         return None
     title = f"Speed-up of {model} over {results.study.baseline_text}, and efficiency"
     lines, legend = notes.under_speedup(results, model), notes.legend_of_speedup(results)
     return published_layout(results, model, title, "speed-up, efficiency", _speedup_text, lines, legend)
+
+
+def _without_baseline(results: Results, model: str) -> list[str]:
+    """The reasons, where all that was measured of a model beside baselines has none to be held against; else none."""
+    others = [row for row in results.rows_of(model) if row["n"] and row["baseline"] != row["configuration"]]
+    if any(known(row["baseline"]) or row["not_comparable"] for row in others):
+        return []
+    return list(dict.fromkeys(str(row["speedup_reason"]) for row in others))
+
+
+def _why_none(results: Results) -> str:
+    if results.study.baseline is None:
+        return "the study declares no baseline"
+    return "; ".join(dict.fromkeys(why for model in results.models for why in _without_baseline(results, model)))
 
 
 def table(results: Results, model: str) -> pd.DataFrame:
@@ -301,7 +315,7 @@ VIEW = View(
             listing,
             table,
             "speed-up",
-            Gap("No speed-ups", "the study declares no baseline"),
+            Gap("No speed-ups", _why_none),
             files=("md",),
             bars="speedup",
         ),

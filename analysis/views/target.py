@@ -64,8 +64,7 @@ def _judge(rows: list[dict[str, Any]], results: Results) -> None:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         if row["target"]:
-            of = results.by_name[row["configuration"]]
-            groups.setdefault((*map(str, values_of(of, SAME_TASK)), own_algorithm(of)), []).append(row)
+            groups.setdefault(_task(row, results), []).append(row)
     trained = {str(name): ours for name, ours in results.details.trained.groupby("configuration", sort=False)}
     for verdict in SAID:
         times = [
@@ -79,6 +78,11 @@ def _judge(rows: list[dict[str, Any]], results: Results) -> None:
         for row in rows:
             low, high = ends.get(row["configuration"], (None, None))
             row |= {verdict: verdicts.get(row["configuration"], ""), f"{verdict}_low": low, f"{verdict}_high": high}
+
+
+def _task(row: Mapping[Any, Any], results: Results) -> tuple[str, ...]:
+    of = results.by_name[row["configuration"]]
+    return (*map(str, values_of(of, SAME_TASK)), own_algorithm(of))
 
 
 def _times(ours: pd.DataFrame, row: dict[str, Any], priced_among: list[dict[str, Any]] | bool) -> Times:
@@ -145,10 +149,11 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None) -> dict[str, Any]:
 
 FALSE_ALARMS = 0.05  # of studies of equal configurations, in which any is called slower than another
 BEST, TIED, SLOWER, NOT_RESOLVED, TOO_FEW = "best", "tied", "slower", "not resolved", "too few seeds"
-SAID = {  # verdict -> how it is called in a table
+SAID = {  # verdict -> how it is called in a table; the best LOWEST where others may be it
     "soonest": {BEST: "fastest", SLOWER: "slower"},
     "cheapest": {BEST: "cheapest", SLOWER: "dearer"},
 }
+LOWEST = "lowest mean"
 
 
 @dataclass(frozen=True)
@@ -250,6 +255,10 @@ def listing(results: Results) -> Listing | None:
     made = rows.to_dict("records")
     metrics = [name for name in SHOWN if rows[f"test_{name}"].notna().any()]
     priced = bool(rows.money_to_target.notna().any())
+    tied = {
+        verdict: {_task(row, results) for row in made if row["target"] and row[verdict] in (TIED, NOT_RESOLVED)}
+        for verdict in SAID
+    }
     cells = [
         {
             "configuration": name,
@@ -257,10 +266,10 @@ def listing(results: Results) -> Listing | None:
             "reached": f"{row['reached']} of {row['seeds']}",
             "met at step": _met(row),
             **{unit: _to_target(row, unit) for unit in UNITS},
-            **_verdict(row, "soonest"),
+            **_verdict(row, "soonest", _task(row, results) in tied["soonest"]),
             "worker-hours": interval(row, "worker_hours_to_target"),
             **({"money": interval(row, "money_to_target")} if priced else {}),
-            **_verdict(row, "cheapest"),
+            **_verdict(row, "cheapest", _task(row, results) in tied["cheapest"]),
             **_tested(row, metrics),
         }
         for row, name in zip(made, notes.signed_names(results, made), strict=True)
@@ -268,11 +277,13 @@ def listing(results: Results) -> Listing | None:
     return Listing.from_rows(f"Training to a result ({results.heading})", cells, _lines(results, rows))
 
 
-def _verdict(row: Mapping[Any, Any], verdict: str) -> dict[str, str]:
-    """`too close to call [0.71, 1.32]`: with the corrected bounds that decide."""
+def _verdict(row: Mapping[Any, Any], verdict: str, tied: bool) -> dict[str, str]:
+    """`too close to call [0.71, 1.32]`: with the corrected bounds that decide. `tied`: others may be the best too."""
     text, low, high = str(row[verdict]), row[f"{verdict}_low"], row[f"{verdict}_high"]
     said = SAID[verdict].get(text, "too close to call" if text == TIED else text)
-    return {verdict: said if text == BEST else said + bracketed(low, high, "{:.2f}".format)}
+    if text == BEST:
+        return {verdict: LOWEST if tied else said}
+    return {verdict: said + bracketed(low, high, "{:.2f}".format)}
 
 
 def _tested(row: Mapping[Any, Any], metrics: Sequence[str]) -> dict[str, str]:
@@ -309,8 +320,8 @@ def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
         "means over all seeds [95 % interval, log-normal], of which each reached it between those two. A training that "
         "was stopped before counts as one that takes longer. Seconds are of training steps alone; evaluation and "
         "checkpoints are apart.",
-        "Soonest and cheapest [ratio to the one that decides, 95 %, corrected for all pairs of the study]: too close "
-        "to call is what is not shown to be slower, or dearer, than another, wherever between two evaluations each "
+        "Soonest and cheapest [ratio to the one that decides, 95 %, corrected for all pairs of the study]: lowest mean "
+        "where others are too close to call: not shown to be slower, or dearer, wherever between two evaluations each "
         "reached the target. One with a training that was stopped before is never the best, and not resolved unless it "
         "is slower. "
         f"{_cost(rows)}",
@@ -464,7 +475,7 @@ def _panel(results: Results, rows: pd.DataFrame, key: str, x: str) -> dots.DotPa
     """The fastest on top."""
     order = "seconds_to_target" if key == "seconds_to_target" else "train_seconds"
     made = rows.sort_values(order, na_position="last", kind="stable").to_dict("records")[: dots.MOST_ROWS]
-    names, shared = style.told_apart(notes.named_with_batch(made))
+    names, shared = style.told_apart(notes.named_with_batch(results, made))
     every = [_dot(results, row, key, name) for row, name in zip(made, names, strict=True)]
     limits = dots.around(every) if key.startswith("test_") else dots.from_zero(every)
     return dots.DotPanel(", ".join(shared), x, every, limits)
@@ -512,7 +523,7 @@ def _curves(results: Results, model: str, rows: pd.DataFrame) -> Figure | None:
         for name, ours in evaluations.groupby("configuration", sort=False)
     }
     ended = rows[rows.configuration.isin(list(lines))].sort_values("train_seconds", kind="stable").to_dict("records")
-    names, shared = style.told_apart(notes.named_with_batch(ended))
+    names, shared = style.told_apart(notes.named_with_batch(results, ended))
     count, axes = min(len(ended), MOST_PANELS), _axes(lines, metric, targets)
     columns = 2 if count == 4 else min(count, 3)
     word, on = metric.replace("_", " "), "the samples trained on" if metric == "train_loss" else "validation data"

@@ -28,7 +28,7 @@ from scaling_study.frameworks import POWERSGD
 
 # Tables in the published layout: one a model, a row for each batch size, a column for workers x allreduce precision.
 
-SHOWN = {ranking.FASTEST: BEST, ranking.CLOSE: ALIKE}
+SHOWN = {ranking.FASTEST: BEST, ranking.HIGHEST: ALIKE, ranking.CLOSE: ALIKE}
 
 
 @once
@@ -78,15 +78,11 @@ def published_layout(
     for row in ours:
         place = (int(row["batch"]), str(row["series"]))
         standing = standings.get(row["configuration"])
-        kind = ranking.kind_of(standing.verdict, standing.ratio, standing.high) if standing else ""
-        mark = SHOWN.get(kind, "") if row["status"] == "ok" else FAILED
+        mark = SHOWN.get(standing.kind if standing else "", "") if row["status"] == "ok" else FAILED
         cell = Cell(text(row), mark, configurations.sign(row))
         # Two configurations that differ only in how they were measured share a cell and are both shown.
         both = cells.get(place)
         cells[place] = Cell(f"{both.text}; {cell.text}", mark.replace(FAILED, ""), cell.sign) if both else cell
-    competing = (row for row in ours if row["n"] and not row["oversubscribed"] and not row["not_comparable"])
-    most = next(iter(ranking.by_work(competing)), [])
-    fastest = max(most, key=lambda r: r["samples_per_second"], default=None)
     order = sorted({(row["series_order"], str(row["series"])) for row in ours})
     return Table(
         title=f"{title} ({results.heading})",
@@ -95,10 +91,19 @@ def published_layout(
         rows=tuple(sorted({batch for batch, _ in cells})),
         columns=tuple(series for _, series in order),
         cells=cells,
-        best_row=None if fastest is None else int(fastest["batch"]),
+        best_row=_best_row(results, model),
         notes=tuple(lines),
         legend=tuple(legend),
     )
+
+
+def _best_row(results: Results, model: str) -> int | None:
+    """The batch size of the highest mean; None where one of another batch size may be as fast."""
+    ranked = ranking.ranking(results)
+    ours = as_rows(ranked[ranked.model == model])
+    tied = [row for row in ours[1:] if row["work"] == ours[0]["work"] and row["verdict"] == ranking.ALIKE]
+    batches = {int(row["batch"]) for row in (*ours[:1], *tied)}
+    return batches.pop() if len(batches) == 1 else None
 
 
 def throughput_text(row: ConfigurationRow) -> str:
@@ -113,27 +118,35 @@ def throughput_text(row: ConfigurationRow) -> str:
 
 
 def verdicts_listing(results: Results) -> Listing | None:
-    """Every configuration beside the fastest of its row, with the corrected interval that its verdict is by; None where
-    no row has two."""
+    """Every configuration beside the highest mean of its row: the ratio with its own interval, and the corrected one
+    that its verdict is by; None where no row has two."""
     standings, rows = ranking.standings(results), []
     for model in results.models:
         ours = [row for row in results.rows_of(model) if row["configuration"] in standings]
         for row in sorted(ours, key=lambda row: (row["batch"], -row["samples_per_second"])):
-            verdict, ratio, low, high = standings[row["configuration"]]
-            name, batch = notes.series_and_batch(row, results)
-            beside = "" if verdict == ranking.BEST else with_interval(ratio, low, high, "{:.2f}".format)
-            said = ranking.in_words(verdict, ratio, high, results.counted(row["n"]))
-            rows.append((name, batch, throughput_text(row), beside, said))
+            standing = standings[row["configuration"]]
+            name, _ = notes.series_and_batch(row, results)
+            beside = ("", "")
+            if standing.verdict != ranking.BEST:
+                own = configurations.over(row, results.by_name[standing.beside])
+                beside = (
+                    with_interval(own.mean, own.low, own.high, "{:.2f}".format),
+                    ranking.corrected(standing.low, standing.high),
+                )
+            batch = configurations.batch_words(row).removeprefix("global ").removeprefix("batch ")
+            said = ranking.in_words(standing, results.counted(row["n"]))
+            rows.append((name, batch, throughput_text(row), *beside, said))
     if not rows:
         return None
     lines = [
-        "Ratio: of throughputs, to the fastest of the same model, batch and work, with its 95 % interval, corrected "
-        "for all rows of the study; an upper end of exactly 1 says slower. Too close to call: the interval holds 1; in "
-        f"brackets how much faster it could be. Probably slower: more than {100 * ranking.NEAR:.0f} % behind, and the "
-        "interval holds 1, but no such gain.",
+        "Ratio: of throughputs, to the highest mean of the same model, batch and work, with its own 95 % interval. "
+        f"Among its row: corrected for its rivals there and the {len(rows)} configurations of this table. The verdict "
+        "follows from that. Fastest: all others tested are slower. Slower: the interval ends below 1. Too close to "
+        "call: it holds 1; in brackets how much faster it could be. Probably slower: more than "
+        f"{100 * ranking.NEAR:.0f} % behind, and it holds 1, but no such gain.",
     ]
-    header = ("configuration", "batch", "samples/s", "ratio [corrected]", "verdict")
-    return notes.listing(results, "Beside the fastest of each row", header, rows, lines)
+    header = ("configuration", "batch", "samples/s", "ratio [95 %]", "[among its row]", "verdict")
+    return notes.listing(results, "Beside the highest mean of each row", header, rows, lines)
 
 
 # Throughput against batch size: a panel for each model, a line for each worker count and allreduce precision. With one

@@ -116,7 +116,16 @@ def test_the_nearest_baseline_is_taken(
         ([TWO], {}, "no baseline trial with framework=single and batch_per_worker=32"),
         ([replace(SINGLE, batch_per_worker=64), TWO], {}, "batch_per_worker=32 that is otherwise the same"),
         ([replace(SINGLE, model="resnet50"), TWO], {}, "otherwise the same"),
-        ([replace(SINGLE, keys=(("precision", "bf16"),)), TWO], {}, "otherwise the same"),
+        (
+            [replace(SINGLE, keys=(("precision", "bf16"),)), TWO],
+            {},
+            "was run; the nearest differs in precision (bf16, here fp32)",
+        ),
+        (
+            [replace(SINGLE, keys=(("train_epochs", 3),)), TWO],
+            {},
+            "framework=single with the same batch_per_worker was trained, and this was only timed",
+        ),
         ([replace(SINGLE, keys=(("machine", "other"),)), TWO], {}, "otherwise the same"),
         ([replace(SINGLE, keys=(("image_size", 224),)), TWO], {}, "otherwise the same"),
         ([replace(SINGLE, status="oom", speed=None), TWO], {}, "its baseline is not ok: oom"),

@@ -258,6 +258,7 @@ def test_where_more_workers_are_faster_and_no_sooner_at_the_target_it_is_said(tm
     said = batch_efficiency.listing(read)
     assert said is not None
     assert any("beyond it more workers are faster, and no sooner at the target" in note for note in said.notes)
+    assert {"pooled steps", "seconds from pooled steps"} <= {*said.header}, "table target has those of its own seeds"
 
 
 def test_worker_counts_that_seeds_do_not_tell_apart_are_tied_and_single_seeds_unsure(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_a_variant_is_set_beside_its_original_here_and_only_here(tmp_path: Path)
     assert "no causal mask" in said(done)
     ordinary = done.configurations[done.configurations.model == "transformer_lm_unmasked"].iloc[0]
     assert pd.isna(ordinary.speedup)
-    assert speedup.listing(done, "transformer_lm_unmasked").cells[20, str(ordinary.series)].text == "no baseline"
+    assert speedup.listing(done, "transformer_lm_unmasked") is None and "no baseline" in ordinary.speedup_reason
 
 
 def test_a_variant_with_a_baseline_of_its_own_is_held_against_that(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from planted_trainings import CRITICAL, Trained, TrainedIn, plant_trained, plant
 from analysis.frames import results
 from analysis.frames.rows import as_rows
 from analysis.report import extent, headline
-from analysis.report.headline import NO_DIFFERENCE, RESOLVED, Change, Facts, Fastest, Reached, Way
-from analysis.views import allreduce_gain
+from analysis.report.changes import NO_DIFFERENCE, RESOLVED, Change
+from analysis.report.headline import Facts, Fastest, Reached, Way
+from analysis.views import allreduce_gain, throughput
 from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, trained_configurations
 
 ONE = Planted("single", noise=0.002)
@@ -42,8 +43,8 @@ def test_workers_a_two_valued_axis_and_the_fastest_of_each_model() -> None:
         "**A second worker gives 1.74 to 1.79x (resnet8, each within ±0.06) and 1.44 to 1.62x (resnet18, each within "
         "±0.06).**",
         "fp16 gradients: not resolved [-10, +9] %.",
-        "Fastest: resnet18 910 images/s [879, 940] (horovod, fp16, batch 64; too close to call: 1 of 7 others, up to "
-        "+6 %).",
+        "Highest mean throughput: resnet18 910 images/s [879, 940] (horovod, fp16, batch 64; too close to call: 1 of 7 "
+        "others, up to +6 %).",
     ]
     four = [*ways, Way("resnet8", "w", 8, 1, 6.2, 6.0, 6.4)]
     assert "**A second worker gives" in (first := headline.sentences(replace(facts, ways=four))[0])
@@ -92,14 +93,51 @@ def test_16_bit_gradients_are_as_their_own_view_judges_them(tmp_path: Path) -> N
     pair = [replace(one, noise=0.01) for one in (TWO, replace(HALF, speed=182.0))]
     larger = [replace(one, batch_per_worker=64, speed=240.0) for one in pair]
     read = results.read(plant(tmp_path, [*pair, *larger]))
-    found = {one.name: (one.ratio, one.low, one.high, one.effect) for one in headline.facts(read).changes
-             if one.what == "fp16 gradients"}  # fmt: skip
+    found = [one for one in headline.facts(read).changes if one.what == "fp16 gradients"]
     words = {allreduce_gain.FASTER: RESOLVED, allreduce_gain.SLOWER: RESOLVED}
     judged = [
-        (of["gain"], of["gain_low"], of["gain_high"], words.get(of["verdict"], of["verdict"]))
+        ((of["gain_low"], of["gain_high"]), words.get(of["verdict"], of["verdict"]), round(of["gain"], 9))
         for of in as_rows(allreduce_gain.gains(read))
     ]
-    assert len(judged) == 2 and sorted(found.values()) == sorted(judged)
+    assert len(judged) == 2
+    assert sorted((one.corrected, one.effect, round(one.ratio, 9)) for one in found) == sorted(judged)
+
+
+def test_a_ratio_has_the_interval_of_its_tables_wherever_it_stands(tmp_path: Path) -> None:
+    """Corrected ones stand beside verdicts, under a label of their own."""
+    three = [replace(TWO, framework=name, noise=0.02, speed=speed) for name, speed in
+             (("torch_ddp", 178.0), ("horovod", 170.0), ("mpi_allreduce", 150.0))]  # fmt: skip
+    read = results.read(plant(tmp_path, [replace(ONE, noise=0.02), *three], baseline={"framework": "single"}))
+    ends = {row["framework"]: (row["speedup_low"], row["speedup_high"]) for row in read.rows}
+    ways = headline.facts(read).ways
+    assert len(ways) == 3 and all((way.low, way.high) == ends[way.name] for way in ways)
+    listing = throughput.verdicts_listing(read)
+    assert listing is not None and listing.header[3:5] == ("ratio [95 %]", "[among its row]")
+    (beside,) = (row[3] for row in listing.rows if row[0].startswith("single"))
+    leader = max(read.rows, key=lambda row: row["samples_per_second"])
+    low, high = ends[leader["framework"]]
+    assert beside == f"{1 / leader['speedup']:.2f} [{1 / high:.2f}, {1 / low:.2f}]"
+
+
+def test_a_pair_that_is_resolved_by_itself_and_tied_among_all_is_said_to_be_both() -> None:
+    gain = Change("resnet18", "fp16 gradients", 1.036, 1.01, 1.06, RESOLVED, "", (1.003, 1.07), 4, tied_among=8)
+    (said,) = headline.sentences(Facts(changes=[gain]))
+    assert said == "**fp16 gradients: +4 % [+1, +6] (as a pair; among all 8 too close to call).**"
+    lost = replace(gain, effect=NOT_RESOLVED, corrected=(0.99, 1.08), tied_among=0)
+    assert headline.sentences(Facts(changes=[lost])) == ["**fp16 gradients: not resolved among 4 pairs [-1, +8] %.**"]
+
+
+def test_a_change_of_batch_says_which_batch_of_what_and_what_changes(tmp_path: Path) -> None:
+    two = [replace(TWO, batch_per_worker=batch) for batch in (32, 64)]
+    one = [replace(ONE, batch_per_worker=batch) for batch in (16, 128)]
+    read = results.read(plant(tmp_path, [*two, *one], baseline=None))
+    whats = [sentence.split(":")[0] for sentence in headline.sentences(headline.facts(read)) if "instead" in sentence]
+    assert set(whats) == {
+        "Samples/s of horovod at batch 64 per worker instead of 32",
+        "Samples/s of single at batch 128 instead of 16",
+    }
+    names = {headline.named(row, read) for row in read.rows}
+    assert {"horovod, batch 32 per worker (64 global)", "single, batch 16"} <= names
 
 
 def test_a_few_repeats_make_no_fastest() -> None:
@@ -114,12 +152,15 @@ def test_ways_to_use_the_same_workers_are_held_against_each_other() -> None:
     held = {"torch_ddp": 10e6, "torch_fsdp2": 7e6, "torch_tp": 5e6}
     facts = Facts("single", [best, replace(last, name="torch_fsdp2", speedup=0.4), last], several=True, held=held)
     first, slowest, losses, memory = headline.sentences(facts)
-    assert first.startswith("**Of 3 ways to use 2 workers the best is torch_ddp: 0.94x [0.74, 1.20] the throughput of")
-    assert "no way is shown to be faster" in first and slowest == "The slowest is torch_tp: 0.18x [0.14, 0.23]."
+    assert first.startswith("**Of 3 ways to use 2 workers the highest mean is that of torch_ddp: 0.94x [0.74, 1.20] ")
+    assert first.endswith("; no way is shown to be faster.**")
+    assert slowest == "The lowest is that of torch_tp: 0.18x [0.14, 0.23]."
     assert losses == f"torch_ddp loses {best.loss}. torch_tp loses {last.loss}."
     assert memory == "All fit: 5.00 MB a worker (torch_tp) to 10.0 MB (torch_ddp)."
-    faster = headline.sentences(replace(facts, ways=[replace(best, low=1.1), *facts.ways[1:]]))[0]
-    assert "it is faster than single" in faster
+    faster = headline.sentences(replace(facts, ways=[replace(best, low=1.1, faster=True), *facts.ways[1:]]))[0]
+    assert faster.endswith("; it is faster than single.**")
+    many = headline.sentences(replace(facts, ways=[replace(best, low=1.1), *facts.ways[1:]]))[0]
+    assert many.endswith("; among all configurations no way is shown to be faster.**"), "not so by itself"
     assert "Out of memory: torch_dp." in headline.sentences(replace(facts, out_of_memory=["torch_dp"]))
     unsure = headline.sentences(replace(facts, ways=[replace(way, low=None, high=None) for way in facts.ways]))[0]
     assert unsure.endswith("the throughput of single; too few repeats to tell.**") and "0.94x the" in unsure
@@ -127,12 +168,24 @@ def test_ways_to_use_the_same_workers_are_held_against_each_other() -> None:
 
 
 def test_a_target_says_what_reached_it_first_and_how_the_others_did() -> None:
-    reached = Reached("resnet8", "accuracy=0.6", "torch_ddp", "58.5 [50.0, 67.0]", 3, {TIED: 2, SLOWER: 1})
+    slower = ["mpi_allreduce", "single"]
+    reached = Reached("resnet8", "accuracy=0.6", "torch_ddp", "58.5 [50.0, 67.0]", 3, {SLOWER: 2}, "58.5", slower)
     none = Reached("resnet18", "accuracy=0.9", "")
     first, others, second = headline.sentences(Facts(reached=[reached, none]))
     assert first == "**resnet8 reaches accuracy=0.6 soonest with torch_ddp: 58.5 [50.0, 67.0] s of training, 3 seeds.**"
-    assert others == "Of the others, too close to call: 2, slower: 1."
+    assert others == "Shown to be slower: mpi_allreduce; single."
     assert second == "resnet18: no configuration is shown to reach accuracy=0.9 with three seeds or more."
+
+
+def test_of_ties_nothing_is_soonest() -> None:
+    tied = Reached("resnet8", "accuracy=0.6", "torch_ddp", "58.5 [50.0, 67.0]", 3,
+                   {TIED: 2, SLOWER: 1, NOT_RESOLVED: 1}, "58.5 to 64.0", ["single"])  # fmt: skip
+    first, lowest = headline.sentences(Facts(reached=[tied]))
+    assert first == (
+        "**resnet8 reaches accuracy=0.6 in 58.5 to 64.0 s of training with 3 of 5 configurations: too close to call; "
+        "not resolved: 1 more.**"
+    )
+    assert lowest == "Lowest mean: torch_ddp, 58.5 [50.0, 67.0] s, 3 seeds. Shown to be slower: single."
 
 
 def test_a_planted_study_of_workers_and_16_bits(tmp_path: Path) -> None:
@@ -141,7 +194,7 @@ def test_a_planted_study_of_workers_and_16_bits(tmp_path: Path) -> None:
         r"\*\*A second worker gives 1\.7\d( to 1\.7\d)?x \(resnet18, each within ±0\.0\d\)\.\*\*", first
     )
     assert re.search(r"fp16 gradients: no difference \[-0\.\d+, \+0\.\d+\] %\.", " ".join(others))
-    assert re.search(r"Fastest: resnet18 17\d images/s \[17\d, 17\d\] \(horovod, fp(16|32); too close to call: 1 of 2",
+    assert re.search(r"Highest mean throughput: resnet18 17\d images/s \[17\d, 17\d\] \(horovod, fp(16|32); too close",
                      others[-1])  # fmt: skip
     gained = said(tmp_path / "gained", ONE, TWO, replace(HALF, speed=210.0))
     assert any(re.fullmatch(r"fp16 gradients: \+20 % \[\+1[89], \+2[12]\]\.", one) for one in gained), gained
@@ -153,14 +206,15 @@ def test_a_planted_study_of_one_gpu_says_what_its_batch_brings(tmp_path: Path) -
     gpu = replace(ONE, keys=(("device", "cuda"),))
     sentences = said(tmp_path, gpu, replace(gpu, batch_per_worker=128, speed=150.0), baseline=None)
     assert sentences[0].startswith("**Fastest: resnet18 150 images/s [") and "batch 128" in sentences[0]
-    assert re.fullmatch(r"Batch 128 instead of 32: \+50 % \[\+4\d, \+5\d\]\.", sentences[1])
+    assert re.fullmatch(r"Samples/s at batch 128 instead of 32: \+50 % \[\+(49|50), \+5\d\]\.", sentences[1])
 
 
 def test_a_planted_study_of_a_target(tmp_path: Path) -> None:
     single = TrainedIn(Planted("single", "resnet8", 128), [1000, 1050, 950], step_seconds=0.10)
     ddp = TrainedIn(Planted("torch_ddp", "resnet8", 64, 2, "fp32"), [1000, 1050, 950], step_seconds=0.06)
     first, others, *_ = headline.sentences(headline.facts(plant_trained(tmp_path, [single, ddp])))
-    assert first.startswith("**resnet8 reaches accuracy=0.6 soonest with torch_ddp") and "slower: 1" in others
+    assert first.startswith("**resnet8 reaches accuracy=0.6 soonest with torch_ddp")
+    assert others.startswith("Shown to be slower: single")
 
 
 def test_a_planted_study_of_pipelines_says_how_long_stages_idle(tmp_path: Path) -> None:
@@ -172,7 +226,7 @@ def test_a_planted_study_of_pipelines_says_how_long_stages_idle(tmp_path: Path) 
 
 def test_a_planted_study_of_frameworks_names_the_best_and_where_the_last_loses(tmp_path: Path) -> None:
     frameworks = said(tmp_path / "ten", *ten_frameworks(batches=(32,), precisions=("fp32",)))
-    assert frameworks[0].startswith("**Of ") and "ways to use 2 workers the best is torch_ddp" in frameworks[0]
+    assert frameworks[0].startswith("**Of ") and "2 workers the highest mean is that of torch_ddp" in frameworks[0]
     base = Phased(Planted("single"), STEP)
     others = [
         Phased(Planted(name, workers=2, allreduce="fp32"), grown(communication=0.01 * place))

@@ -16,7 +16,7 @@ from simulations import Seen, times
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.statistics import ranking
-from analysis.statistics.ranking import ALIKE, BEST, NO_INTERVAL, WORSE, WORST, Uncertainty
+from analysis.statistics.ranking import ALIKE, BEST, NO_INTERVAL, WORSE, WORST, Standing, Uncertainty
 
 SINGLE = Planted("single", speed=100.0, noise=0.005, repeats=5)
 TWO = replace(SINGLE, framework="horovod", workers=2, allreduce="fp32", speed=160.0)
@@ -195,21 +195,55 @@ def test_the_true_best_is_among_what_may_be_the_best(noises: tuple[float, ...], 
 
 
 @pytest.mark.parametrize(
-    ("verdict", "ratio", "high", "words"),
+    ("verdict", "ratio", "low", "high", "words"),
     [
-        (BEST, 1.2, 1.4, "fastest"),
-        (BEST, 1.2, None, "highest mean, not tested (3 repeats)"),
-        (ALIKE, 0.98, 1.041, "too close to call (up to 4.1 % faster)"),
-        (ALIKE, 0.62, 1.09, "probably slower (38 %), not proven with 3 repeats"),
-        (ALIKE, 0.62, 1.11, "too close to call (up to 11 % faster)"),  # a gain of more than 10 % is not excluded
-        (ALIKE, 0.905, 1.01, "too close to call (up to 1 % faster)"),
-        (WORSE, 0.88, 1.0, "slower (12 %)"),
-        (WORST, 0.5, 1.0, "slower (50 %)"),
-        (NO_INTERVAL, 0.5, None, "not tested (3 repeats)"),
+        (BEST, 1.2, 1.0, 1.4, "fastest"),  # all others are slower
+        (BEST, 1.2, 0.98, 1.4, "highest mean"),
+        (BEST, 1.2, None, None, "highest mean, not tested (3 repeats)"),
+        (ALIKE, 0.98, 0.9, 1.041, "too close to call (up to 4.1 % faster)"),
+        (ALIKE, 0.62, 0.5, 1.09, "probably slower (38 %), not proven with 3 repeats"),
+        (ALIKE, 0.62, 0.5, 1.11, "too close to call (up to 11 % faster)"),  # a gain of more than 10 % is not excluded
+        (ALIKE, 0.905, 0.8, 1.01, "too close to call (up to 1 % faster)"),
+        (WORSE, 0.88, 0.8, 1.0, "slower (12 %)"),
+        (WORST, 0.5, 0.4, 1.0, "slower (50 %)"),
+        (NO_INTERVAL, 0.5, None, None, "not tested (3 repeats)"),
     ],
 )
-def test_verdicts_are_said_as_people_read_them(verdict: str, ratio: float, high: float | None, words: str) -> None:
-    assert ranking.in_words(verdict, ratio, high, "3 repeats") == words
+def test_verdicts_are_said_as_people_read_them(
+    verdict: str, ratio: float, low: float | None, high: float | None, words: str
+) -> None:
+    assert ranking.in_words(Standing(verdict, ratio, low, high, "", 2), "3 repeats") == words
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0.61, 1.0, "[0.61, below 1]"),
+        (0.92, 1.0041, "[0.92, 1.004]"),  # not 1.00, as if it ended at 1
+        (0.8, 1.13, "[0.80, 1.13]"),
+        (None, None, ""),
+    ],
+)
+def test_an_interval_that_says_slower_is_told_from_one_that_holds_1(
+    low: float | None, high: float | None, text: str
+) -> None:
+    assert ranking.corrected(low, high) == text
+
+
+def test_the_highest_mean_is_the_fastest_only_where_all_others_are_slower() -> None:
+    speeds = {"a": [100.0, 101, 99], "b": [100.5, 99, 100], "c": [80.0, 81, 80.5]}
+    rows = {name: simulated_row(name, 32, np.array(one)) for name, one in speeds.items()}
+    tied, alone = ranking.row_standings([*rows.values()]), ranking.row_standings([rows["a"], rows["c"]])
+    assert [tied[name].kind for name in "abc"] == [ranking.HIGHEST, ranking.CLOSE, ranking.SLOWER]
+    assert alone["a"].kind == ranking.FASTEST and tied["c"].beside == "a" and tied["c"].among == 3
+
+
+def test_a_training_is_not_ranked_beside_timed_runs() -> None:
+    """As it has no speed-up over one."""
+    rows = [simulated_row(name, 32, np.array([100.0, 101, 99])) for name in "abc"]
+    trained = {**rows[2], "train_epochs": 3}
+    assert set(ranking.row_standings([*rows[:2], trained])) == {"a", "b"}
+    assert ranking.name(trained).endswith("trained") and "trained" not in ranking.name(rows[0])
 
 
 def test_the_interval_that_decides_stands_beside_its_verdict() -> None:

@@ -214,7 +214,8 @@ def test_what_steps_otherwise_is_not_asked_whether_it_is_sooner(tmp_path: Path) 
     for shown in (target_table.listing(made), same_training.listing(made), training.resources_listing(made)):
         assert sum(note.startswith("hivemind: a step is a round") for note in shown.notes) == 1, shown.title
     text = layout.markdown(target_table.listing(made))
-    assert "delayed, batch 512 §" in text and "- § not comparable with synchronous training" in text
+    assert "delayed, batch 64 per worker (512 global) §" in text
+    assert "- § not comparable with synchronous training" in text
 
 
 def test_f23_goes_by_the_target_of_a_round(tmp_path: Path) -> None:

@@ -27,14 +27,19 @@ def markdown_rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_the_fastest_is_bold_and_its_equals_are_said(tmp_path: Path) -> None:
+def test_the_fastest_is_bold_and_of_equals_none_is(tmp_path: Path) -> None:
     alike = [replace(one, batch_per_worker=64, speed=170.0, noise=0.03) for one in (TWO, HALF)]
     done = results.read(plant(tmp_path, [ONE, TWO, HALF, *alike, replace(ONE, batch_per_worker=64)]))
     cells = throughput.listing(done, "resnet18").cells
     assert cells[32, "2 workers, fp16"].mark == throughput.BEST
     assert cells[32, "2 workers, fp32"].mark == ""
-    assert {cells[64, f"2 workers, {p}"].mark for p in ("fp16", "fp32")} == {throughput.BEST, throughput.ALIKE}
+    assert {cells[64, f"2 workers, {p}"].mark for p in ("fp16", "fp32")} == {throughput.ALIKE}, "of two, none is bold"
     assert cells[64, "1 worker"].mark == ""
+    rows = {batch: [replace(one, batch_per_worker=batch) for one in (ONE, HALF)] for batch in (32, 64)}
+    tied = results.read(plant(tmp_path / "tied", [*rows[32], *rows[64]]))
+    assert throughput.listing(tied, "resnet18").best_row is None, "no row is starred where another may be as fast"
+    apart = results.read(plant(tmp_path / "apart", [*rows[32], rows[64][0], replace(rows[64][1], speed=260.0)]))
+    assert throughput.listing(apart, "resnet18").best_row == 64
 
 
 def test_what_was_only_implied_is_told_from_what_was_measured(tmp_path: Path) -> None:

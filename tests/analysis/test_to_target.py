@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +90,17 @@ def test_steps_are_equal_only_by_equivalence(tmp_path: Path, ours, theirs, verdi
     assert row["both_reached"] + row["one_reached"] == len(ours)
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "needed"),
+    [([400] * 3, [400] * 3, "limited by evaluate_every"), ([1300, 900, 1000], [1000, 1100, 900], r"\d\d+")],
+)
+def test_no_more_seeds_are_asked_for_where_evaluations_are_too_far_apart(
+    tmp_path: Path, ours: list[int], theirs: list[int], needed: str
+) -> None:
+    listing = same_training.listing(plant_trained(tmp_path, [replace(ONE, steps=theirs), replace(DDP, steps=ours)]))
+    assert listing is not None and re.fullmatch(needed, listing.rows[0][listing.header.index("seeds needed")])
+
+
 def test_trainings_that_logged_the_same_to_the_last_digit_need_no_statistics(tmp_path: Path) -> None:
     same = [replace(ONE, train_loss=1.5), replace(DDP, train_loss=1.5)]
     (row,) = same_training.table(plant_trained(tmp_path / "same", same)).to_dict("records")
@@ -170,11 +182,17 @@ def test_what_may_have_been_as_soon_between_two_evaluations_is_not_slower() -> N
 
 def test_the_page_answers_who_is_soonest(tmp_path: Path) -> None:
     (card,) = answer.soonest(plant_trained(tmp_path, [ONE, DDP]), "resnet8")
-    assert (card.label, card.name) == ("soonest to accuracy=0.6", "torch_ddp, 2 workers, fp32, global batch 128")
+    name = "torch_ddp, 2 workers, fp32, batch 64 per worker (128 global)"
+    assert (card.label, card.name) == ("soonest to accuracy=0.6", name)
     assert card.value == "58.5 s of training" and card.tied == 0
     (none,) = answer.soonest(plant_trained(tmp_path / "stopped", [MPI]), "resnet8")
     assert not none.value and none.note == "no configuration reached it with three seeds or more"
-    assert "tied" not in markdown(target.listing(plant_trained(tmp_path / "both", [ONE, DDP, SLOW_DDP])))
+    near = replace(DDP, of=replace(DDP.of, framework="horovod"), step_seconds=0.061)
+    both = plant_trained(tmp_path / "both", [ONE, DDP, near])
+    (card,) = answer.soonest(both, "resnet8")
+    assert card.label == "soonest to accuracy=0.6 (one of 2)" and card.tied == 1
+    text = markdown(target.listing(both))
+    assert "| lowest mean |" in text and "| fastest |" not in text and "tied" not in text
 
 
 def test_the_bounds_that_decide_stand_beside_the_verdict(tmp_path: Path) -> None:
