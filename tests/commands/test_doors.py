@@ -102,6 +102,7 @@ def test_an_unknown_option_is_one_line_and_exit_code_2(command, capsys):
         (["tiny.yaml", "--detach"], "--detach is gone: start the sweep with nohup, in tmux,"),
         (["tiny.yaml", "--where", "colour=red"], "--where colour=red: expected key=value with a trial key"),
         (["tiny.yaml", "--where", "batch_per_worker=5"], "--where batch_per_worker=5 matches no trial"),
+        (["tiny.yaml", "--profile", "resnet999"], "--profile resnet999: no trial of this study; there are "),
         (["tiny.yaml", "--retry", "broken"], "--retry broken: a status is one of ok, oom"),
         (["slurm", "status", "nothere.yaml"], "nothere.yaml: no such file"),
         (["parity", "nothere.yaml"], "nothere.yaml: no such file"),
