@@ -1,4 +1,4 @@
-"""The front door as a person uses it: real processes, real exit codes, one clear message each."""
+"""The front door as a person uses it: real trials, real exit codes, one clear message each."""
 
 from __future__ import annotations
 
@@ -29,25 +29,19 @@ sweeps:
     data: synthetic
     matrix: {model: [resnet8], batch_per_worker: [4, 8]}
 """
+NOBODY = "http://127.0.0.1:9"  # a proxy that does not answer
 
 
-def sweep(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(CHECKOUT / "run_sweep.py"), *arguments], cwd=cwd, env={**os.environ, **(env or {})},
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+def sweep(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(CHECKOUT / "run_sweep.py"), *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> Path:
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "tiny.yaml").write_text(TINY)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def error_of(done: subprocess.CompletedProcess[str]) -> str:
-    assert "Traceback" not in done.stderr
-    (line,) = (line for line in done.stderr.splitlines() if line.strip())
-    return line
 
 
 @pytest.mark.slow
@@ -60,25 +54,25 @@ def test_help_is_quick_and_names_the_options(tmp_path):
     assert all(option in done.stdout for option in ("--dry-run", "--where", "--json", "--small", "-q", "--doctor"))
 
 
-def test_dry_run_starts_nothing_and_prints_commands(tiny):
-    done = sweep("tiny.yaml", "--dry-run", cwd=tiny)
-    assert done.returncode == 0, done.stderr
+def test_dry_run_starts_nothing_and_prints_commands(tiny, capsys):
+    assert cli.run_sweep(["tiny.yaml", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
     script = shlex.quote(str(CHECKOUT / FRAMEWORKS["single"].script))  # a checkout may lie in a path with spaces
-    assert "4 trials" in done.stdout and f"{script} --model resnet8 --batch-per-worker 4" in done.stdout
-    assert "Estimated time" in done.stdout
+    assert "4 trials" in shown and f"{script} --model resnet8 --batch-per-worker 4" in shown
+    assert "Estimated time" in shown
     assert not (tiny / "results").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_starts")
-def test_a_sweep_in_two_calls_then_the_same_again(tiny):
+def test_a_sweep_in_two_calls_then_the_same_again(tiny, capsys):
     (tiny / "tiny.yaml").write_text(TINY.replace("repeats: 2", "repeats: 1"))
-    first = sweep("tiny.yaml", "--json", "--max-trials", "1", "--no-report", cwd=tiny)
-    assert first.returncode == 0, first.stdout + first.stderr
-    (trial,) = json.loads(first.stdout)["trials"]
+    assert cli.run_sweep(["tiny.yaml", "--json", "--max-trials", "1", "--no-report"]) == 0
+    first = capsys.readouterr()
+    (trial,) = json.loads(first.out)["trials"]
     assert trial["status"] == "ok" and trial["samples_per_second"] > 0
     results = tiny / "results" / "tiny"
-    assert "scaling-study tables results/tiny" in first.stderr and not list(results.glob("*/*.png"))
+    assert "scaling-study tables results/tiny" in first.err and not list(results.glob("*/*.png"))
     done = sweep("tiny.yaml", cwd=tiny)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((results / "study.json").read_text())["stopped"] == ""
@@ -89,8 +83,8 @@ def test_a_sweep_in_two_calls_then_the_same_again(tiny):
     assert list((results / "figures").glob("*.png")) and list((results / "tables").glob("*.md"))
     records = sorted(results.glob("trials/*/record.json"))
     times = [path.stat().st_mtime_ns for path in records]
-    again = sweep("tiny.yaml", "--no-report", cwd=tiny)
-    assert again.returncode == 0 and "2 of 2 trials are already finished" in again.stdout
+    assert cli.run_sweep(["tiny.yaml", "--no-report"]) == 0
+    assert "2 of 2 trials are already finished" in capsys.readouterr().out
     assert [path.stat().st_mtime_ns for path in records] == times
 
 
@@ -139,16 +133,14 @@ def test_a_larger_batch_than_one_out_of_memory_is_implied_and_no_failure_of_its_
     assert code == 1 and "oom: single-resnet8-b2-" in really
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked_starts")
-def test_insisting_on_data_that_is_not_there_is_one_sentence_before_anything_runs(tiny):
+def test_insisting_on_data_that_is_not_there_is_one_sentence_before_anything_runs(tiny, capsys, monkeypatch):
     (tiny / "tiny.yaml").write_text(TINY.replace("synthetic", "cifar10"))
-    no_network = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy")}
-    environment = {"DATA_ROOT": str(tiny / "no-data"), **no_network}
-    done = sweep("tiny.yaml", cwd=tiny, env=environment)
-    assert done.returncode == 1 and "no-data (the environment): there is no such folder" in error_of(done)
-    (tiny / "no-data").mkdir()
-    done = sweep("tiny.yaml", cwd=tiny, env=environment)
-    assert done.returncode == 1
-    assert "tiny.yaml requires data: cifar10, but CIFAR-10 is not in" in error_of(done)
+    for name, value in {"DATA_ROOT": str(tiny / "no-data"), "http_proxy": NOBODY, "https_proxy": NOBODY}.items():
+        monkeypatch.setenv(name, value)
+    for said in ("no-data (the environment): there is no such folder",
+                 "tiny.yaml requires data: cifar10, but CIFAR-10 is not in"):  # fmt: skip
+        assert cli.run_sweep(["tiny.yaml"]) == 1
+        (line,) = filter(None, capsys.readouterr().err.splitlines())
+        assert said in line
+        (tiny / "no-data").mkdir(exist_ok=True)
     assert not (tiny / "results").exists()
