@@ -10,8 +10,6 @@ import copy
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +20,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study import errors
+from scaling_study import cli, errors
 from scaling_study.commands.progress import clock, describe
 from scaling_study.errors import StudyError
 from scaling_study.estimate import Estimate
@@ -172,7 +170,6 @@ def test_a_trial_has_one_folder_of_its_own_whatever_users_call_their_model(model
     assert trial.id != Trial(model=f"{model}.").id, "the hash tells apart what the words do not"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -182,12 +179,11 @@ def test_a_trial_has_one_folder_of_its_own_whatever_users_call_their_model(model
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_command_line_is_quoted_short_and_printable(tmp_path, arguments, said):
+def test_a_command_line_is_quoted_short_and_printable(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "a.yaml").write_text("study: a\nparity: false\nsweeps: [{framework: single, data: synthetic}]\n")
-    argv = [sys.executable, str(CHECKOUT / "run_sweep.py"), "a.yaml", *arguments]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode in (1, 2) and "Traceback" not in done.stderr
-    (line,) = filter(None, done.stderr.splitlines())
+    assert cli.run_sweep(["a.yaml", *arguments]) in (1, 2)
+    (line,) = filter(None, capsys.readouterr().err.splitlines())
     assert said in line and line.isprintable() and len(line) < 3000
 
 
