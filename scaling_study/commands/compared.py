@@ -361,7 +361,7 @@ def assumed_samples(looks: Mapping[str, Look]) -> Iterator[str]:
     for label, look in looks.items():
         if look.assumed:
             each = f"{look.samples} of each process are taken, as the command line says"
-            yield f"the samples of a step of {label} were not observed ({look.unknown}): {each}"
+            yield f"Samples of a step of {label} were not observed ({look.unknown}): {each}"
 
 
 def shared_files(wrote: Mapping[str, Sequence[str]]) -> Iterator[str]:

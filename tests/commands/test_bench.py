@@ -299,7 +299,7 @@ def test_samples_that_cannot_be_told_may_be_said_and_those_seen_are_not_overrule
     said = looking({"A": 16}, **unknown)
     assert said["A"].samples == 16, "the look is not made again"
     (line,) = compared.assumed_samples(said)
-    assert line.startswith("the samples of a step of A were not observed (16 or 35): 16 of each process")
+    assert line.startswith("Samples of a step of A were not observed (16 or 35): 16 of each process")
     with pytest.raises(HostError, match=r"B: --samples-per-step says 16, and 32 .*observe\.step\(16\)"):
         looking({"A": 16, "B": 16})
 
