@@ -21,13 +21,14 @@ MOST_MODELS = 3
 FACTOR = 1.25  # from which on a bound is that many times the value, not so many percent from it
 
 
-def known_to(value: float, low: float | None, high: float | None, of: str) -> str:
-    """`The answer is known to a factor of 1.9 (3 seeds). `, or to ±12 %: the farther bound. `of`: so many values."""
+def known_to(what: str, value: float, low: float | None, high: float | None, of: str) -> str:
+    """`The lowest mean is known to a factor of 1.9 (3 seeds). `, or to ±12 %: the farther bound. `what`: as it begins;
+    `of`: so many values."""
     if not (known(low) and known(high) and low > 0 and math.isfinite(high)):
-        return f"The answer has no interval ({of}). "
+        return f"{what} has no interval ({of}). "
     times = max(high / value, value / low)
     how = f"a factor of {times:.1f}" if times > FACTOR else f"±{two_figure_percentage(times - 1)} %"
-    return f"The answer is known to {how} ({of}). "
+    return f"{what} is known to {how} ({of}). "
 
 
 def of_the_first_target(results: Results) -> str:
@@ -40,7 +41,7 @@ def of_the_first_target(results: Results) -> str:
     if not (best := [row for row in ours if row["soonest"] == BEST]):
         return ""
     value, low, high = (best[0][f"seconds_to_target{end}"] for end in ("", "_low", "_high"))
-    return known_to(value, low, high, f"{best[0]['reached']} seeds")
+    return known_to("The lowest mean", value, low, high, f"{best[0]['reached']} seeds")
 
 
 def to_targets(results: Results) -> Iterator[str]:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.frames.configurations import known, over, values
+from analysis.frames.configurations import batch_words, known, over, values
 from analysis.frames.results import Results, once, without_kind
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.frames.training import brackets
@@ -129,7 +129,7 @@ def _winner(results: Results, model: str) -> Suggestion | None:
     count = max(count, int(best["n"]) + 1, int(other["n"]) + 1)  # those that there are have not done it
     gap = 100 * (float(best["samples_per_second"]) / float(other["samples_per_second"]) - 1)
     had = " and ".join(map(str, sorted({int(best["n"]), int(other["n"])})))
-    first, second = (f"{row['series']}, batch {row['batch']}" for row in (best, other))
+    first, second = (f"{row['series']}, {batch_words(row)}" for row in (best, other))
     names = [str(best["configuration"]), str(other["configuration"])]
     takes = _takes(results, names, count - min(int(best["n"]), int(other["n"])))
     return Suggestion(

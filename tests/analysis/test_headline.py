@@ -258,7 +258,9 @@ def test_a_target_says_what_a_second_worker_does_to_a_step_and_how_well_its_seco
     row = next(row for row in as_rows(trained_configurations(read)) if row["soonest"] == BEST)
     value, low, high = (row[f"seconds_to_target{end}"] for end in ("", "_low", "_high"))
     times = max(high / value, value / low)
-    assert f"The answer is known to ±{100 * (times - 1):.0f} % (3 seeds). Throughput: margin ±" in headline.margin(read)
+    assert f"The lowest mean is known to ±{100 * (times - 1):.0f} % (3 seeds). Throughput: margin ±" in headline.margin(
+        read
+    )
 
 
 @pytest.mark.parametrize(
@@ -271,15 +273,15 @@ def test_a_target_says_what_a_second_worker_does_to_a_step_and_how_well_its_seco
     ],
 )
 def test_an_answer_is_known_to_its_farther_bound(bounds: tuple[float, float, float], said: str) -> None:
-    assert extent.known_to(*bounds, of="3 seeds") == f"The answer is known {said} (3 seeds). "
-    assert extent.known_to(bounds[0], None, None, of="1 seed") == "The answer has no interval (1 seed). "
+    assert extent.known_to("It", *bounds, of="3 seeds") == f"It is known {said} (3 seeds). "
+    assert extent.known_to("It", bounds[0], None, None, of="1 seed") == "It has no interval (1 seed). "
 
 
 def test_the_margin_of_ways_to_use_the_same_workers_is_not_that_of_the_best_way(tmp_path: Path) -> None:
     three = [replace(TWO, framework=name, speed=150.0) for name in ("torch_ddp", "horovod", "mpi_allreduce")]
     read = results.read(plant(tmp_path, [ONE, *three], baseline={"framework": "single"}))
     assert headline.facts(read).several
-    assert re.match(r"The answer is known to ±\S+ % \(3 repeats\)\. Throughput: margin ±", headline.margin(read))
+    assert re.match(r"The highest mean is known to ±\S+ % \(3 repeats\)\. Throughput: margin ±", headline.margin(read))
 
 
 def test_a_critical_batch_size_is_in_the_answer(tmp_path: Path) -> None:
