@@ -150,8 +150,7 @@ def speed(seen: Seen) -> Found:
     numbers = {"samples_per_second": rate, "low": low, "high": high, "step_seconds": seen.step_seconds}
     numbers |= {"step_samples": int(row["global_batch"]), "processes": seen.workers}
     fewest = min(len(rank.step_seconds) for ranks in seen.ranks for rank in ranks)
-    launches = f"{row['n']} launch{'es' * (int(row['n']) > 1)}"
-    return text, "; ".join([f"{launches} of at least {fewest} steps", *others]), numbers
+    return text, "; ".join([f"{counted(row['n'])} of at least {fewest} steps", *others]), numbers
 
 
 def parts(seen: Seen) -> Found:
@@ -160,7 +159,7 @@ def parts(seen: Seen) -> Found:
         f"{name} {percent(share.mean)} ({bounded(share, 1e3 * seen.step_seconds)} ms)" for name, share in means.items()
     )
     where = OF_A_HOST if seen.on_gpu else "by each process's clock"
-    evidence = f"means over {len(seen.ranks)} launches and all processes, {where}; the parts add up to a step"
+    evidence = f"means over {counted(len(seen.ranks))} and all processes, {where}; the parts add up to a step"
     return text, evidence, {f"{name}_share": share.mean for name, share in means.items()}
 
 
@@ -246,7 +245,7 @@ def last_rank(seen: Seen) -> tuple[int, Interval]:
     if seen.workers == 1:
         raise NotKnown("one process trains: there is none to wait for")
     if (count := len(seen.ranks)) < FEWEST_REPEATS:
-        raise NotKnown(f"{count} launches do not tell chance from a rank that is always slow")
+        raise NotKnown(f"{counted(count)} cannot tell chance from a rank that is always slow")
     behind = [[rank.late.seconds / seconds(rank) for rank in ranks if rank.late] for ranks in seen.ranks]
     if {len(each) for each in behind} != {seen.workers}:
         raise NotKnown("the records do not say when each rank came to its backward pass, or ranks hold stages")
@@ -414,6 +413,11 @@ def bounded(value: Interval, unit: float = 1.0) -> str:
     """`812 [800, 824]`, in so many of its own units."""
     ends = [number(unit * end) for end in (value.low, value.high) if end is not None]
     return f"{number(unit * value.mean)}{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
+
+
+def counted(launches: int) -> str:
+    """`1 launch`, `4 launches`."""
+    return f"{launches} launch{'es' * (launches != 1)}"
 
 
 def gigabytes(size: float) -> str:

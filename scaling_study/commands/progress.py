@@ -75,7 +75,8 @@ def print_after(
     if interruption.signal is not None or open_:
         why = f"Stopped by {interruption.signal.name}" if interruption.signal is not None else "Stopped at --max-trials"
         remain = f", {len(open_)} remain" if open_ else ""  # of those that were certain to run
-        console.print(f"{why}; {len(mine)} finished trials are kept{remain}.")
+        done = "1 finished trial is kept" if len(mine) == 1 else f"{len(mine)} finished trials are kept"
+        console.print(f"{why}; {done}{remain}.")
         console.print(f"To resume: {escape(again)}", soft_wrap=True)
     if not quiet:
         later = f"Records: {job.folder}/; their tables and figures: scaling-study tables {job.folder}"

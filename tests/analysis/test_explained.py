@@ -245,7 +245,8 @@ def test_a_page_that_is_stopped_has_the_answers_that_are_known(tmp_path: Path) -
     first, *lines, last = said.so_far()
     assert first == f"So far: {said.about}" and f"    {NOT_KNOWN}" not in lines
     known = [one for one in said.answers if one.text != NOT_KNOWN]
-    assert len(lines) == 3 * len(known) and lines[0].endswith(known[0].question) and "(1 launch of " in lines[2]
+    assert len(lines) == 3 * len(known) and lines[0].endswith(known[0].question)
+    assert "(1 launch of " in lines[2] and "over 1 launch and" in lines[5]
     assert last == f"{10 - len(known)} of 10 questions have no answer so far." and 2 < len(known) < 10
     plant(tmp_path / "nothing", [], baseline=BASELINE)
     assert explained.read(tmp_path / "nothing").so_far() == []
