@@ -166,7 +166,8 @@ def tables_section(material: Material) -> Section | None:
         parts += material.parts(what.lower(), partial(_list, what, make, results))
     lead = (
         f"Means of {results.repeats}. **Bold**: the fastest of its row; ≈: the highest, too close to call; ▼: slowest "
-        "of its row, and slower; unmarked: slower, probably slower, or not tested; ★: the row of the fastest."
+        'of its row, and slower; unmarked: behind, with its verdict in "Beside the highest mean of each row"; ★: '
+        "the row of the fastest."
     )
     return Section("tables", "Tables", lead, tuple(parts))
 

@@ -157,7 +157,7 @@ def busy(results: Results) -> str:
     if not len(over):
         return ""
     return (
-        f"during {len(over)} of {len(others)} runs other processes kept more than {BUSY_CORES} cores busy, "
+        f"during {len(over)} of {len(others)} trials other processes kept more than {BUSY_CORES} cores busy, "
         f"{over.max():.1f} at most"
     )
 
@@ -243,8 +243,8 @@ def _sure(ours: pd.DataFrame, results: Results) -> list[str]:
     by_itself = ours[ours.repeat_launches.fillna("") == ""]  # blocks of a shared launch are no series of steps
     if short := int(by_itself.too_short.sum()):
         lines.append(
-            f"{short} of {int(by_itself.n.sum())} runs are too short for a reliable interval within the run; the "
-            "intervals above are between repeats and do not use it."
+            f"{short} of {int(by_itself.n.sum())} trials are too short for a reliable interval of their own; the "
+            f"intervals above are between {results.repeats_word}."
         )
     return lines
 
