@@ -157,7 +157,7 @@ def busy(results: Results) -> str:
     if not len(over):
         return ""
     return (
-        f"during {len(over)} of {len(others)} trials other processes kept more than {BUSY_CORES} cores busy, "
+        f"during {len(over)} of {len(others)} runs other processes kept more than {BUSY_CORES} cores busy, "
         f"{over.max():.1f} at most"
     )
 
