@@ -175,6 +175,13 @@ def batch_words(row: Mapping[Any, Any]) -> str:
     return f"global batch {whole}" if row["batch"] == whole else f"batch {own} per worker ({whole} global)"
 
 
+def told_by_batch(rows: Sequence[Mapping[Any, Any]]) -> list[str]:
+    """Series and batch_words of each; the study's batch alone, `batch 32`, where all have the same."""
+    if len({row["batch"] for row in rows}) > 1:
+        return [f"{row['series']}, {batch_words(row)}" for row in rows]
+    return [f"{row['series']}, batch {row['batch']}" for row in rows]
+
+
 def candidates(among: Iterable[Row], study: StudyInfo) -> dict[str, list[Row]]:
     """Model -> those of it that can be a baseline: all that find() need look at."""
     by_model: dict[str, list[Row]] = {}

@@ -185,7 +185,7 @@ def _rows(results: Results, data: pd.DataFrame) -> tuple[dots.DotPanel, str]:
     """Every configuration but the baselines, the highest speed-up first; and how many are left out, in words."""
     every = sorted((row for row in as_rows(data) if row["baseline"] != row["configuration"]), key=_place)
     shown, alone = every[: dots.MOST_ROWS], _alone(results, data)
-    names, shared = style.told_apart([f"{row['series']}, batch {row['batch']}" for row in shown])
+    names, shared = style.told_apart(configurations.told_by_batch(shown))
     made = [_dot(name, row) for name, row in zip(names, shown, strict=True)]
     ideal = {int(row["workers"]) / alone: "--" for row in shown if known(row["speedup"])} | {1.0: "-"}
     left_out = " Orange: one worker." if any(dot.colour == ONE_WORKER for dot in made) else ""

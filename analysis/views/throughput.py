@@ -351,7 +351,7 @@ def _side_by_side(title: str, results: Results, of_models: Mapping[str, pd.DataF
 
 def _rows(model: str, rows: pd.DataFrame, colour: Mapping[int, str]) -> dots.DotPanel:
     ordered = sorted(as_rows(rows), key=_place)[: dots.MOST_ROWS]
-    names, shared = style.told_apart([f"{row['series']}, batch {row['batch']}" for row in ordered])
+    names, shared = style.told_apart(configurations.told_by_batch(ordered))
     made = [_dot(name, row, colour) for name, row in zip(names, ordered, strict=True)]
     return dots.DotPanel(", ".join([model, *shared]), f"throughput ({unit(rows)}/s)", made, dots.from_zero(made))
 

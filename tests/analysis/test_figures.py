@@ -57,7 +57,8 @@ def test_failures_are_drawn_where_they_happened() -> None:
     made = drawn("published")
     assert "2 workers, fp32: oom at 512; timeout at 1024" in shown(made["throughput"])
     speedups = rows_of(made["speedup-resnet50"].axes[0])
-    assert speedups["2 workers, fp32, batch 512"] == "oom" and speedups["2 workers, fp16, batch 1024"] == "timeout"
+    assert speedups["2 workers, fp32, batch 512 per worker (1024 global)"] == "oom"
+    assert speedups["2 workers, fp16, batch 1024 per worker (2048 global)"] == "timeout"
     assert "fp32: oom" in shown(made["allreduce-gain"])
     crosses = [line for axis in made["throughput"].axes for line in axis.lines if line.get_marker() == "x"]
     assert sorted(x for line in crosses for x in line.get_xdata()) == [9.0, 10.0, 10.0, 10.0]
