@@ -11,6 +11,7 @@ torch (JAX) says its steps.
 
     site/sitecustomize.py   Python runs it at every start, since its folder is on PYTHONPATH. It waits for torch
     hooks.py                once torch is imported: optimisers, modules, backward, DataLoaders, scalers, saving
+    objects.py              what the objects of a script say: rows of batches, values of losses
     steps.py                what these see, folded into steps and written as JSON lines
     inside.py               looks into one warm-up step: FLOPs, bytes of collectives; and peak memory
     held.py                 waits for a driver between two steps, where commands take turns
@@ -26,9 +27,12 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from scaling_study.observe.steps import line as line_of
 
 FOLDER = "SCALING_STUDY_OBSERVE"  # environment: where each process writes its record; without it nothing is observed
 STEPS = "SCALING_STUDY_OBSERVE_STEPS"  # environment: how many steps end the run; none: it runs as it is
@@ -64,12 +68,14 @@ def read(folder: Path) -> list[list[dict[str, Any]]]:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
-    for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:  # the rest was cut short
+    texts = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]  # the last was cut short, or is empty
+    for number, text in enumerate(texts, start=1):
         try:
             line = json.loads(text)
-            lines.append({"kind": line["kind"], **line})
+            rows = line["rows"] if line["kind"] == "steps" else None
+            lines += [{"kind": line["kind"], **line}] if rows is None else map(line_of, count(line["first"]), rows)
         except (ValueError, TypeError, LookupError, RecursionError):
-            return [*lines, {"kind": "not observed", "why": f"line {len(lines) + 1} of {path.name} is none of ours"}]
+            return [*lines, {"kind": "not observed", "why": f"line {number} of {path.name} is none of ours"}]
     return lines
 
 
@@ -97,10 +103,12 @@ def _files_of_the_program() -> set[str]:
     for name, module in list(sys.modules.items()):
         about = vars(module) if isinstance(module, ModuleType) else {}  # asking one may import it: six.moves
         file = about.get("__file__")
-        if isinstance(file, str) and file.endswith(".py") and (about.get("__spec__") or name == "__main__"):
-            path = os.path.abspath(file)
-            if path.startswith(places) and not any(library in path for library in LIBRARIES):
-                found.add(path)
+        if not isinstance(file, str) or not file.endswith(".py") or any(library in file for library in LIBRARIES):
+            continue  # most modules: their paths are not resolved
+        path = os.path.abspath(file)
+        is_ours = path.startswith(places) and not any(library in path for library in LIBRARIES)
+        if is_ours and (about.get("__spec__") or name == "__main__"):
+            found.add(path)
     return found
 
 

@@ -49,7 +49,7 @@ class Checks:
 
         `step`: how many are done; `first`: the first tensor that `module` is given, or None.
         """
-        if step == self.step or self._recording():
+        if step == self.step or self.recording():
             return {}
         self.step, self.left = step, step < WEIGHTS_AFTER[-1]
         try:
@@ -64,10 +64,10 @@ class Checks:
             self.left = False
             return {"unchecked": f"{type(error).__name__}: {error}"}
 
-    def _recording(self) -> bool:
+    def recording(self) -> bool:
         """True while a CUDA graph is recorded, which reading a value would break."""
         cuda = self.torch.cuda
-        return bool(cuda.is_available() and cuda.is_initialized() and cuda.is_current_stream_capturing())
+        return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
     def _digest(self, tensor: Any) -> int | None:
         local = None if tensor is None else _local(tensor)

@@ -1,10 +1,11 @@
 """Sees the events of a training in torch, and hands them to `steps`. Torch is imported by the script, never here.
 
-    optimiser steps     torch's global hooks: nested ones count once, closures are counted
+    optimiser steps     torch's global hooks: nested ones count once, closures are counted; those in one backward
+                        pass, as of an optimiser for each parameter, are one step, which ends with that pass
     scaler              GradScaler.step, which may leave the optimiser out, and GradScaler.scale, which has the loss
     forward             the outermost Module.__call__; it trains if gradients are on and a submodule is in training mode
-    backward            torch.autograd.backward, which Tensor.backward calls
-    batches             the iterators of DataLoader
+    backward            torch.autograd.backward, which Tensor.backward calls; also in a forward, as Lightning's with DDP
+    batches             the iterators of DataLoader, on the thread that trains or on one that prepares batches
     saving              torch.save
 
 A fault in here ends the observation, never the training. The run is ended, where that was asked for, by SystemExit(0)
@@ -22,7 +23,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from threading import get_ident, main_thread
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -37,7 +39,18 @@ from scaling_study.observe.inside import (
     peak_resident_bytes,
     tensor_bytes,
 )
-from scaling_study.observe.steps import FLUSH_SECONDS, Steps, StepsFile, UpTo
+from scaling_study.observe.objects import (
+    NoTorch,
+    Outermost,
+    first_tensor,
+    number,
+    parameters_of,
+    rate_of,
+    rows_among,
+    rows_of_batch,
+    value_of,
+)
+from scaling_study.observe.steps import FLUSH_SECONDS, SETTLED_ALONE, Steps, StepsFile, UpTo
 
 OLDEST = (2, 1)
 MOST_KEPT = 1536  # entries of events, three an event: some fifty steps of a small model
@@ -46,62 +59,20 @@ MOST_ENDS = 3  # times that a run is asked to end, before its process is ended
 WITHOUT_TORCH = "the script trains without torch"
 
 
-class NoTorch:
-    """Stands for torch in a process that says its steps without it."""
-
-    __version__ = ""
-
-    class cuda:
-        @staticmethod
-        def is_available() -> bool:
-            return False
-
-    distributed = cuda
-
-
-class Outermost:
-    """A module that is called outermost, and what it was seen to be; it is not kept alive."""
-
-    def __init__(self, module: Any) -> None:
-        self.module = ref(module)
-        self.trainable: Callable[[], Any] = lambda: None  # a parameter that wanted a gradient
-        self.training: Callable[[], Any] = lambda: None  # a submodule that was in training mode
-        self.sequence_first = any(getattr(part, "batch_first", True) is False for part in module.modules())
-
-    def trains(self, module: Any, is_grad_enabled: Callable[[], bool]) -> bool | None:
-        """Whether it is called to be trained; None where no parameter wants a gradient. What was so is looked at first.
-
-        Any submodule in training mode is enough: some wrappers are not, whose model is.
-        """
-        parameter = self.trainable()
-        if parameter is None or not parameter.requires_grad:
-            parameter = next((each for each in module.parameters() if each.requires_grad), None)
-            self.trainable = ref(parameter) if parameter is not None else lambda: None
-        if parameter is None:
-            return None
-        if not is_grad_enabled():
-            return False
-        if module.training:
-            return True
-        part = self.training()
-        if part is None or not part.training:
-            part = next((each for each in module.modules() if each.training), None)
-            self.training = ref(part) if part is not None else lambda: None
-        return part is not None
-
-
 class Observer:
     """What one process has seen, and its record.
 
     An event is folded into steps at once until nothing more is looked at and it is known which optimizer ends a step.
     From then on it is kept with its time, since in the middle of a training each line of Python that runs costs ten
     times what it costs in a loop. What is kept is folded before a step after which the run may be held or ended, and
-    every two seconds.
+    every two seconds. For the same reason a hook is one function, and a kept event no call of another.
     """
 
     def __init__(self, torch: Any, folder: str) -> None:
         self.torch, self.folder = torch, folder
-        self.at: float | None = None  # the time of the event that is folded now; None: it has just happened
+        self.clock = time.perf_counter
+        self.tensor = getattr(torch, "Tensor", None)
+        self.is_grad_enabled: Any = getattr(torch, "is_grad_enabled", None)
         self.look = self.looking()
         self.begin()
 
@@ -112,18 +83,19 @@ class Observer:
         goal = Held(driver, self.who, self.tell) if driver else UpTo(int(wanted) if wanted else None, lost)
         self.look.leave()
         self.look = self.looking()
-        self.at = None
-        self.steps = Steps(clock=self.now, goal=goal, look=self.look.end, another=self.another_waits)
-        self.events: list[Any] = []  # to be folded: function of `steps`, its time, its arguments, and so on
-        self.at_once = True  # events are folded as they come
-        self.left = 0  # optimizer steps up to the first after which the run may be held or ended
+        self.steps = Steps(clock=self.clock, goal=goal, look=self.look.end, another=self.another_waits)
+        self.events: list[Any] = []  # to be folded: name of a function of `steps`, its time, its arguments, and so on
+        self.keep: Any  # is given each event: `see`, or what adds it to `events`
         self.record = StepsFile(self.folder, self.about)
         self.checks = Checks(self.torch)
         self.dead = self.finished = False
         self.depth = 0  # of nested optimiser steps
         self.stepped = False  # an optimiser stepped since a scaler was asked to
         self.calls = 0  # of the closure of the outermost optimiser step
-        self.inside = False  # of a forward, a backward or a batch being made: what is in there is not outermost
+        self.has_closure = False
+        self.inside = ""  # forward, backward or data, while one runs: what is in there is not outermost
+        self.within: tuple[Any, ...] | None = None  # (name, rate) of the first optimiser that stepped in a backward
+        self.thread = main_thread().ident  # that trains
         self.names: Any = WeakKeyDictionary()  # of optimisers
         self.named: Any = (lambda: None, "")  # the one that stepped last, weakly, and its name
         self.watched = False  # whether the end of a process of multiprocessing is
@@ -133,6 +105,9 @@ class Observer:
         self.own_seconds = 0.0  # spent in here
         self.left_times = 0  # how often the run was asked to end here
         self.identity: dict[str, Any] = {}
+        self.left = sys.maxsize  # optimizer steps up to the first after which the run may be held or ended
+        self.fold_at_once(True)
+        self.plan()
 
     def looking(self) -> StepInspection:
         def trained() -> list[Any]:
@@ -145,58 +120,74 @@ class Observer:
 
     # --- events, and the steps that they make ---
 
-    def now(self) -> float:
-        return time.perf_counter() if self.at is None else self.at
+    def happened(self, what: str, *args: Any) -> None:
+        """An event, which the function `what` of the steps is to fold, given these arguments."""
+        began = self.clock()
+        self.keep((what, began, args))
+        self.own_seconds += self.clock() - began
 
-    def happened(self, what: Callable[..., Any], *args: Any) -> None:
-        """The same as `keep`, from outside of `guarded`."""
-        if self.at_once:
-            self.guarded(what, *args)
-            return
-        began = time.perf_counter()
-        self.events += (what, began, args)
-        if len(self.events) > MOST_KEPT:
-            self.guarded(self.fold)
-        else:
-            self.own_seconds += time.perf_counter() - began
-
-    def keep(self, what: Callable[..., Any], *args: Any) -> Any:
-        """Have `what` of the steps, given these arguments, fold an event: now, whose result is returned, or later."""
-        if self.at_once:
-            return what(*args)
-        self.events += (what, time.perf_counter(), args)
-        return None
+    def see(self, event: tuple[Any, ...]) -> Any:
+        """Fold an event at once. Returns what its function does."""
+        what, _, args = event
+        try:
+            return getattr(self.steps, what)(*args)
+        except Exception as error:
+            self.broke(error)
+            return None
 
     def fold(self) -> Any:
         """All that is kept, in its order. Returns the result of the last. No step contains the time that it takes."""
-        events, self.events = self.events, []
-        began, result = time.perf_counter(), None
+        events, steps, began = self.events, self.steps, self.clock()
+        self.events, result = [], None
+        self.fold_at_once(self.at_once)
         try:
             for place in range(0, len(events), 3):
-                what, self.at, args = events[place : place + 3]
-                result = what(*args)
+                what, steps.at, args = events[place : place + 3]
+                result = getattr(steps, what)(*args)
+        except Exception as error:
+            result = None
+            self.broke(error)
         finally:
-            self.at = None
-            self.steps.mark += time.perf_counter() - began
+            steps.at = None
+            steps.mark += self.clock() - began
         return result
 
-    def ended(self, *step: Any) -> Any:
-        """An optimiser step has ended (`Steps.optimized`). Returns False where the run ends here, and None where events
-        are kept on."""
+    def fold_at_once(self, at_once: bool) -> None:
+        """Fold events as they come from here on, or keep them; where nothing is seen any more, neither."""
+        self.at_once = at_once or self.dead
+        self.keep = ignored if self.dead else self.see if at_once else self.events.extend
+
+    def ended(self, began: float, what: str, *step: Any) -> Any:
+        """An optimizer step has ended (`what`: `optimized` or `stepped` of Steps). Returns False where the run ends
+        here, and None where events are kept on."""
         self.look.exchanges.step += 1
-        if self.at_once:
-            return self.steps.optimized(*step)
-        now = time.perf_counter()
-        self.events += (self.steps.optimized, now, step)
         self.left -= 1
-        return self.fold() if self.left <= 0 or now - self.record.written_at > FLUSH_SECONDS else None
+        if self.left <= 0:
+            asked = self.clock()
+            self.wait_for_gpu()
+            began = self.clock()
+            self.own_seconds -= began - asked  # the training's
+        told = self.keep((what, began, step))
+        if self.at_once:
+            return told
+        over = self.left <= 0 or began - self.record.written_at > FLUSH_SECONDS or len(self.events) > MOST_KEPT
+        return self.fold() if over else None
 
     def plan(self) -> None:
         """Fold at once, or later, from here on."""
         steps, until = self.steps, self.steps.goal.until
-        self.left = sys.maxsize if until is None else until - steps.done
-        looks_on = self.checks.left or not self.look.is_over(steps.done)
-        self.at_once = self.dead or looks_on or steps.is_explicit or not steps.anchor
+        done = len(steps.pending) if steps.anchor is None else steps.done
+        self.left = sys.maxsize if until is None else until - done
+        looks_on = (self.checks.left and steps.done < SETTLED_ALONE) or not self.look.is_over(steps.done)
+        self.fold_at_once(looks_on or steps.is_explicit or not steps.anchor)
+
+    def wait_for_gpu(self) -> None:
+        """The steps contain what a GPU still computes of them: before the run is held, or losses are read. While a CUDA
+        graph is recorded it may not be asked."""
+        cuda = self.torch.cuda
+        with contextlib.suppress(Exception):  # of the training, which will see it
+            if cuda.is_initialized() and not self.checks.recording():
+                cuda.synchronize()
 
     # --- identity and endings ---
 
@@ -206,7 +197,7 @@ class Observer:
 
     def about(self) -> dict[str, Any]:
         jax = self.jax()
-        on_gpu = self.torch.cuda.is_available() and self.torch.cuda.is_initialized()
+        on_gpu = self.torch.cuda.is_initialized()  # not is_available, which looks for a driver each time
         return {
             "pid": os.getpid(),
             "host": socket.gethostname(),
@@ -216,8 +207,14 @@ class Observer:
             "python": sys.version.split()[0],
             "device": "cuda" if on_gpu or (jax is not None and jax.default_backend() == "gpu") else "cpu",
             "script": sys.argv[0],  # without its arguments, which may hold a secret
-            "code": code(),
+            "code": self.code(),
         }
+
+    def code(self) -> dict[str, str]:
+        began = self.clock()
+        found = code()
+        self.steps.aside_seconds += self.clock() - began  # once, and in no step
+        return found
 
     def who(self) -> dict[str, Any]:
         """Rank and number of processes, by what is alive now; by the environment alone only where nothing is."""
@@ -240,17 +237,18 @@ class Observer:
 
     def broke(self, error: BaseException, at_once: bool = False) -> None:
         """Something in here failed: say so in the record, and look no further. `at_once`: before anything was seen."""
-        self.dead = self.at_once = True
+        self.dead = True
         self.look.leave()
         why = f"{type(error).__name__}: {error}"
         with contextlib.suppress(Exception):  # nothing of it may reach the training
             with contextlib.suppress(Exception):
                 self.fold()
             try:
-                self.record.take(self.steps, at_once=True)
+                self.write()
                 self.record.write({"kind": "not observed", "why": why})
             except Exception:  # there is no room, or the folder is gone
                 print(f"scaling-study: not observed: {why}", file=sys.stderr, flush=True)
+        self.fold_at_once(True)
         if self.steps.backwards or self.steps.counts or at_once:  # a helper that does not train ends no run
             with contextlib.suppress(Exception):
                 self.steps.goal.give_up(f"not observed: {why}")
@@ -263,9 +261,10 @@ class Observer:
                 finalize(None, self.finish, exitpriority=100)
                 self.watched = True
         self.identity = self.identity or self.who()  # at a step: by its end a script may have left its ranks
-        began = time.perf_counter()
-        self.record.take(self.steps, at_once=not go_on or self.record.file is None)
-        self.steps.mark += time.perf_counter() - began  # no step's
+        began = self.clock()
+        if not go_on or (self.record.is_due(self.steps) and not self.checks.recording()):
+            self.write()
+        self.steps.mark += self.clock() - began  # no step's
         if not go_on:
             self.finish(f"ended by scaling-study after {self.steps.done} steps")
         self.plan()
@@ -274,14 +273,17 @@ class Observer:
         """The last lines, once."""
         if self.finished or self.dead:
             return
-        self.finished = self.dead = self.at_once = True
+        self.finished = self.dead = True
         self.look.leave()
+        began = self.clock()
         try:
             self.fold()
+            self.fold_at_once(True)
             self.steps.finish()
             if not (self.steps.done or self.steps.backwards):
                 return
-            self.record.take(self.steps, at_once=True)
+            self.write()
+            self.own_seconds += self.clock() - began
             crashed = getattr(sys, "last_type", None)
             why = why or (f"{crashed.__name__}: {sys.last_value}" if crashed else "the script ended")
             self.record.write({"kind": "end", "why": why, **self.summary()})
@@ -297,22 +299,29 @@ class Observer:
 
     def tell(self) -> list[float]:
         """Write all that was seen so far, for a driver that reads it now; seconds of each step."""
-        self.record.take(self.steps, at_once=True)
+        self.write()
         self.record.write({"kind": "so far", **self.summary()})
         return self.steps.seconds
+
+    def write(self) -> None:
+        """The steps that have ended. While a CUDA graph is recorded no loss can be read."""
+        recording = self.checks.recording()
+        for piece in self.steps.lines:
+            piece.loss = number(piece.loss, not recording)
+        self.record.take(self.steps)
 
     def guarded(self, see: Callable[..., Any], *args: Any) -> Any:
         """What `see` returns; None where it fails, and nothing is seen from then on."""
         if self.dead:
             return None
-        began = time.perf_counter()
+        began = self.clock()
         try:
             return see(*args)
         except Exception as error:
             self.broke(error)
             return None
         finally:
-            self.own_seconds += time.perf_counter() - began
+            self.own_seconds += self.clock() - began
 
     def after_step(self, go_on: Any) -> None:
         """`go_on`: False ends the process here. None: it is not known yet, or nothing is seen any more.
@@ -320,6 +329,8 @@ class Observer:
         A script that catches all exceptions, this one too, trains on: it is told again after its next steps.
         """
         if go_on is not None:
+            if self.record.is_due(self.steps):
+                self.wait_for_gpu()
             self.guarded(self.note, go_on)
         if go_on is False:
             self.at_end(self.leave_gloo)
@@ -349,14 +360,20 @@ class Observer:
 
     # --- optimisers ---
 
-    def step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+    def before(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         """Torch's hook before an optimiser step; `args` begin with the optimiser. A closure's calls are counted."""
-        if self.depth == 0:
-            self.calls = 0
-            self.keep(self.steps.enter, "optimizer")
+        if self.dead:
+            return None
         self.depth += 1
+        if self.depth > 1:
+            return None
+        self.calls = 0
+        began = self.clock()
+        self.keep(("enter", began, ("optimizer",)))
+        self.own_seconds += self.clock() - began
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
-        if self.depth > 1 or not callable(closure):
+        self.has_closure = callable(closure)
+        if not self.has_closure:
             return None
 
         @functools.wraps(closure)
@@ -366,15 +383,31 @@ class Observer:
 
         return ((args[0], counted, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": counted})
 
-    def step_ends(self, optimizer: Any) -> Any:
+    def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Torch's hook after an optimiser step."""
+        if self.dead:
+            self.after_step(None)
+            return
+        began = self.clock()
         self.depth = max(0, self.depth - 1)
         self.stepped = True
         if self.depth:
-            return None
-        self.keep(self.steps.leave)
-        last, name = self.named
-        name = name if last() is optimizer else self.name(optimizer)
-        return self.ended(name, rate_of(optimizer, self.torch), False, self.calls or 1)
+            return
+        try:
+            last, name = self.named
+            name = name if last() is optimizer else self.name(optimizer)
+            rate = rate_of(optimizer, self.torch)
+        except Exception as error:
+            self.broke(error)
+            return
+        go_on = None
+        if self.inside == "backward":
+            self.keep(("leave", began, ()))
+            self.within = self.within or (name, rate)
+        else:
+            go_on = self.ended(began, "stepped", name, rate, False, self.calls or 1)
+        self.own_seconds += self.clock() - began
+        self.after_step(go_on)
 
     def name(self, optimizer: Any) -> str:
         """`SGD`, and of the next of that class `SGD 2`."""
@@ -394,61 +427,81 @@ class Observer:
         waiting = (each for optimizer in every if optimizer not in self.names for each in parameters_of(optimizer))
         return any(id(each) not in known and getattr(each, "requires_grad", False) for each in waiting)
 
-    def attempt(self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def attempts(self, original: Any) -> Any:
         """A scaler's step, in which the optimiser's own is nested, or left out."""
-        nested = self.depth > 0
-        self.stepped = False
-        self.depth += 1
-        self.happened(self.steps.enter, "optimizer")
-        try:
-            result = original(scaler, optimizer, *args, **kwargs)
-        finally:
-            self.depth = max(0, self.depth - 1)
-            self.happened(self.steps.leave)
-        if not nested:
-            self.after_step(self.guarded(self._attempted, scaler, optimizer))
-        return result
+
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            nested = self.depth > 0
+            self.has_closure &= nested
+            self.stepped = False
+            self.depth += 1
+            self.happened("enter", "optimizer")
+            try:
+                result = original(scaler, optimizer, *args, **kwargs)
+            finally:
+                self.depth = max(0, self.depth - 1)
+                self.happened("leave")
+            if not nested:
+                self.after_step(self.guarded(self._attempted, scaler, optimizer))
+            return result
+
+        return step
 
     def _attempted(self, scaler: Any, optimizer: Any) -> Any:
         skips_itself = scaler.is_enabled() and getattr(optimizer, "_step_supports_amp_scaling", False)
         skipped = None if skips_itself else not self.stepped  # a fused one is always called, and knows alone
-        return self.ended(self.name(optimizer), rate_of(optimizer, self.torch), skipped)
+        name, rate = self.name(optimizer), rate_of(optimizer, self.torch)
+        return self.ended(self.clock(), "optimized", name, rate, skipped)
 
-    def scale(self, original: Any, scaler: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(scaler, outputs, *args, **kwargs)
-        if not self.dead:
-            self.scaled = (result, outputs)
-        return result
+    def scales(self, original: Any) -> Any:
+        def scale(scaler: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(scaler, outputs, *args, **kwargs)
+            if not self.dead:
+                self.scaled = (result, outputs)
+            return result
+
+        return scale
 
     # --- forward, backward, batches ---
 
     def forward(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         """The outermost call of a module."""
-        entered = self.guarded(self._forward_begins, module, args, kwargs)
-        self.inside = True
+        began, rows = self.clock(), 0
+        trains: bool | None = None
+        called: Outermost | None = None
+        if self.depth and not self.has_closure:  # the optimiser's step raised an error
+            self.depth = 0
+            self.happened("leave")
+        try:
+            is_plain = bool(args) and type(args[0]) is self.tensor
+            first = args[0] if is_plain else first_tensor((*args, *kwargs.values()))
+            if first is None or not first.requires_grad:
+                about = self.called
+                if about is None or about.module() is not module:
+                    about = self.called = self._about(module)
+                trains = about.trains(module, self.is_grad_enabled)
+                if trains:
+                    is_plain = is_plain and first.dim() > 0
+                    rows = first.size(0) if is_plain else rows_among((*args, *kwargs.values()), first)
+                    if self.at_once:
+                        self._training_begins(module, first, about)
+                elif trains is False and (module.training or not about.has_trained):
+                    called = about
+        except Exception as error:
+            self.broke(error)
+        if self.keep(("forward", began, (trains, rows, called))):
+            self.look.put_off()
+        if len(self.events) > MOST_KEPT:
+            self.fold()
+        self.own_seconds += self.clock() - began
+        self.inside = "forward"
         try:
             return original(module, *args, **kwargs)
         finally:
-            self.inside = False
-            if entered:
-                self.happened(self.steps.leave)
-
-    def _forward_begins(self, module: Any, args: Any, kwargs: Any) -> bool:
-        first = args[0] if args and type(args[0]) is self.torch.Tensor else first_tensor((*args, *kwargs.values()))
-        trains, rows = None, 0
-        if first is None or not first.requires_grad:
-            about = self.called
-            if about is None or about.module() is not module:
-                about = self.called = self._about(module)
-            trains = about.trains(module, self.torch.is_grad_enabled)
-            if trains:
-                rows = rows_of(first)
-                if self.at_once:
-                    self._training_begins(module, first, about)
-            elif trains is False:
-                self.look.put_off()
-        self.keep(self.steps.forward, trains, rows)
-        return True
+            self.inside = ""
+            began = self.clock()
+            self.keep(("leave", began, ()))
+            self.own_seconds += self.clock() - began
 
     def _about(self, module: Any) -> Outermost:
         about: Outermost | None = self.modules.get(module)
@@ -458,54 +511,85 @@ class Observer:
 
     def _training_begins(self, module: Any, first: Any, about: Outermost) -> None:
         """A training forward begins, as long as steps are looked at."""
+        self.thread, about.has_trained = get_ident(), True
         self.after_step(self.steps.next_begins())
         self.look.resident = self.look.resident or peak_resident_bytes()
         if self.checks.left:
             self.steps.aside(self.checks.look, module, first)
         self.steps.sequence_first |= about.sequence_first
 
-    def backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        inside, self.inside = self.inside, True
-        if not inside:
-            self.guarded(self._backward_begins, tensors)
-        try:
-            return original(tensors, *args, **kwargs)
-        finally:
-            self.inside = inside
-            if not inside:
-                self.happened(self.steps.leave)
+    def backwards(self, original: Any) -> Any:
+        """torch.autograd.backward; one inside another is a part of that."""
 
-    def _backward_begins(self, tensors: Any) -> None:
-        loss = tensors if type(tensors) is self.torch.Tensor else first_tensor((tensors,))
-        if self.scaled is not None:
-            loss = first_tensor((self.scaled[1],)) if loss is self.scaled[0] else loss
-            self.scaled = None
-        self.keep(self.steps.backward, loss.detach() if loss is not None and loss.numel() == 1 else None)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            inside = self.inside
+            if self.dead or inside in ("backward", "data"):
+                return original(tensors, *args, **kwargs)
+            began, scaled, self.scaled = self.clock(), self.scaled, None
+            try:
+                is_plain = scaled is None and type(tensors) is self.tensor and tensors.is_cpu
+                loss = tensors.item() if is_plain else value_of(tensors, scaled)
+            except Exception:  # the loss is not known
+                loss = None
+            self.keep(("backward", began, (loss,)))
+            self.own_seconds += self.clock() - began
+            self.inside, self.within = "backward", None
+            try:
+                result = original(tensors, *args, **kwargs)
+            finally:
+                self.inside = inside
+                began = self.clock()
+                self.keep(("leave", began, ()))
+                self.own_seconds += self.clock() - began
+            if self.within is not None:
+                self.after_step(self.guarded(self.ended, self.clock(), "optimized", *self.within, False))
+            return result
 
-    def batch(self, original: Any, iterator: Any) -> Any:
-        inside, self.inside = self.inside, True
-        self.happened(self.steps.enter, "data")
-        try:
-            batch = original(iterator)
-        except BaseException:  # there are no more
-            self.happened(self.steps.leave)
-            raise
-        finally:
-            self.inside = inside
-        self.guarded(self._batch, iterator, batch)
-        return batch
+        return backward
 
-    def _batch(self, iterator: Any, batch: Any) -> None:
-        first = batch[0] if type(batch) in (list, tuple) and batch else batch
-        first = first if type(first) is self.torch.Tensor else first_tensor((batch,))
-        self.keep(self.steps.fetched, id(getattr(iterator, "_dataset", iterator)), rows_of(first))
+    def batches(self, original: Any) -> Any:
+        """`__next__` of a DataLoader's iterator. One inside another makes that one's batch."""
 
-    def saved(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self.happened(self.steps.enter, "saving")
-        try:
-            return original(*args, **kwargs)
-        finally:
-            self.happened(self.steps.leave)
+        def following(iterator: Any) -> Any:
+            inside, is_ours = self.inside, get_ident() == self.thread
+            if is_ours and inside == "data":
+                return original(iterator)
+            if is_ours:
+                self.inside, began = "data", self.clock()
+                self.keep(("enter", began, ("data",)))
+                self.own_seconds += self.clock() - began
+            try:
+                batch = original(iterator)
+            except BaseException:  # there are no more
+                if is_ours:
+                    self.happened("leave")
+                raise
+            finally:
+                if is_ours:
+                    self.inside = inside
+            began, rows = self.clock(), 0
+            try:
+                is_plain = type(batch) in (list, tuple) and bool(batch) and type(batch[0]) is self.tensor
+                rows = batch[0].size(0) if is_plain and batch[0].dim() else rows_of_batch(batch)
+            except Exception:  # an object that cannot be asked
+                rows = 0
+            self.keep(("fetched" if is_ours else "given", began, (rows,)))
+            if is_ours and len(self.events) > MOST_KEPT:
+                self.fold()
+            self.own_seconds += self.clock() - began
+            return batch
+
+        return following
+
+    def saves(self, original: Any) -> Any:
+        def save(*args: Any, **kwargs: Any) -> Any:
+            self.happened("enter", "saving")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.happened("leave")
+
+        return save
 
     def exchanged(self, kind: str, given: Any) -> None:
         """Python hands this to a collective."""
@@ -514,40 +598,14 @@ class Observer:
     def say(self, samples: int | None, loss: Any) -> Any:
         """The script says that a step has ended: from now on it says all of them."""
         self.fold()
-        self.at_once = True
+        self.fold_at_once(True)
         self.look.exchanges.step += 1
         self.look.resident = self.look.resident or peak_resident_bytes()
         return self.steps.say(samples, loss)
 
 
-def rate_of(optimizer: Any, torch: Any) -> float | None:
-    """Of its first group of parameters; None where reading it would make a GPU wait."""
-    rate: Any = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-    if type(rate) is float:
-        return rate
-    is_on_gpu = torch.is_tensor(rate) and rate.is_cuda
-    return None if rate is None or is_on_gpu else float(rate)
-
-
-def parameters_of(optimizer: Any) -> list[Any]:
-    return [each for group in getattr(optimizer, "param_groups", ()) for each in group.get("params", ())]
-
-
-def first_tensor(values: Any) -> Any:
-    """The first tensor in nested tuples, lists and mappings; None where there is none."""
-    for value in values:
-        if hasattr(value, "requires_grad") and hasattr(value, "shape"):
-            return value
-        inner = value.values() if isinstance(value, Mapping) else value if type(value) in (tuple, list) else ()
-        found = first_tensor(inner) if inner else None
-        if found is not None:
-            return found
-    return None
-
-
-def rows_of(tensor: Any) -> int:
-    shape = () if tensor is None else tensor.shape
-    return int(shape[0]) if shape else 0
+def ignored(event: tuple[Any, ...]) -> None:
+    """What becomes of an event once nothing is seen any more."""
 
 
 def explicit_step(samples: int | None, loss: Any) -> None:
@@ -580,24 +638,17 @@ def hook(torch: Any, observer: Observer) -> None:
     if version < OLDEST:
         raise RuntimeError(f"torch {torch.__version__} is older than {'.'.join(map(str, OLDEST))}")
     optimizers = sys.modules["torch.optim.optimizer"]
-
-    def before(optimizer: Any, args: Any, kwargs: Any) -> Any:
-        return observer.guarded(observer.step_begins, optimizer, args, kwargs)
-
-    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        observer.after_step(observer.guarded(observer.step_ends, optimizer))
-
     with contextlib.suppress(OSError):
         keep_hooks(optimizers.Optimizer, os.path.join(os.path.dirname(torch.__file__), "_dynamo", "eval_frame.py"))
-    optimizers.register_optimizer_step_pre_hook(before)
-    optimizers.register_optimizer_step_post_hook(after)
+    optimizers.register_optimizer_step_pre_hook(observer.before)
+    optimizers.register_optimizer_step_post_hook(observer.after)
     replace_call(torch.nn.Module, observer)
     scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
-    replace(scaler, "step", observer.attempt)
-    replace(scaler, "scale", observer.scale)
-    replace(torch.autograd, "backward", observer.backward)
-    replace(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", observer.batch)
-    replace(torch, "save", observer.saved)
+    replace(scaler, "step", observer.attempts)
+    replace(scaler, "scale", observer.scales)
+    replace(torch.autograd, "backward", observer.backwards)
+    replace(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", observer.batches)
+    replace(torch, "save", observer.saves)
     for owner, name in methods_of(getattr(torch.distributed, "ProcessGroup", None)):
         watch(owner, name, observer)
 
@@ -619,15 +670,10 @@ def keep_hooks(optimizer: Any, compiler: str) -> None:
     optimizer.profile_hook_step = staticmethod(hooked)
 
 
-def replace(owner: Any, name: str, seen: Callable[..., Any]) -> None:
-    """Have `owner.name` go through `seen`, which is given the original first."""
+def replace(owner: Any, name: str, seen: Callable[[Any], Any]) -> None:
+    """Have `owner.name` be what `seen` makes of the original."""
     original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def through(*args: Any, **kwargs: Any) -> Any:
-        return seen(original, *args, **kwargs)
-
-    setattr(owner, name, through)
+    setattr(owner, name, functools.wraps(original)(seen(original)))
 
 
 def watch(group: Any, name: str, observer: Observer) -> None:

@@ -488,7 +488,7 @@ def peak_resident_bytes() -> int:
 def peak_memory(torch: Any, before: int | None) -> dict[str, Any]:
     """Peak memory and its kind. `before`: the resident peak when the first step began."""
     cuda = torch.cuda
-    of_gpu = cuda.max_memory_allocated() if cuda.is_available() and cuda.is_initialized() else 0
+    of_gpu = cuda.max_memory_allocated() if cuda.is_initialized() else 0
     if of_gpu:
         return {"peak_memory_bytes": of_gpu, "peak_memory_of": "the GPU's allocator, since the process began"}
     resident = peak_resident_bytes()

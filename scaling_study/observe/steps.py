@@ -4,13 +4,15 @@ Time has one owner at any moment: what is entered last. So the parts of a step s
 
     data | forward | backward | optimizer | evaluation | saving | rest
 
-Evaluation begins with a forward pass that does not train and lasts until the next that does. It and saving are pauses:
+Evaluation begins with a forward pass that does not train and lasts until the next that does. A pass without gradients
+that comes in each step is not one: a teacher's, a reference model's. Evaluation and saving are pauses:
 `seconds` of a step is without them, and `pause_seconds` has them.
 
+    {"kind": "steps", "first", "rows"}     as it is written: a row a step, which is read as a line
     {"kind": "process", "pid", "host", "rank", "world", "by", "torch", "device", "script", "code"}
     {"kind": "step", "step", "ended", "seconds", "pause_seconds", "parts", "loader_rows", "forward_rows", "samples",
      "backwards", "before_backward", "looked_at", "loss", "learning_rate", "optimizer", "skipped"}
-                        of the first also what checks.py looks at
+                        of the first also what checks.py looks at; "loss" is null where it could not be read later
     {"kind": "not observed", "why"}
     {"kind": "end", "why", "steps", "samples_per_step", "samples_unknown", "optimizers", "peak_memory_bytes", ...,
      "inside",          what one step held: FLOPs, bytes of collectives (inside.py)
@@ -20,7 +22,7 @@ Evaluation begins with a forward pass that does not train and lasts until the ne
 `before_backward`: the seconds of a step before its last backward pass, without backward passes. A rank of data-parallel
 training waits for no other in them, so they tell who comes last.
 
-A value that was not seen is null. Lines are written every two seconds at most, and at the end.
+A value that was not seen is null. Steps are written every two seconds at most, and at the end.
 """
 
 from __future__ import annotations
@@ -29,15 +31,20 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 PARTS = ("data", "forward", "backward", "optimizer", "evaluation", "saving", "rest")
+SEEN = (
+    "loader_rows", "forward_rows", "samples", "backwards", "before_backward", "looked_at", "loss", "learning_rate",
+    "optimizer", "skipped",
+)  # fmt: skip
 FLUSH_SECONDS = 2.0
 LEARNING = 32  # optimiser steps after which it is settled whose are the training's, where several take turns
 SETTLED_ALONE = 8  # likewise, where there is one optimiser
 PATIENCE = 128  # likewise, where another has yet to step: a WGAN's critic makes 100 before its generator's first
 WITHOUT_OPTIMIZER = 32  # backward passes without an optimiser after which each training forward begins a step
+OFTEN = 2  # optimiser steps between two calls of a teacher, or of a generator whose critic steps; evaluations are rarer
 
 
 class UpTo:
@@ -64,11 +71,11 @@ class UpTo:
 class Piece:
     """What was seen since the last optimiser step that counts."""
 
-    loader_rows = forward_rows = backwards = 0
+    loader_rows = forward_rows = backwards = forwards = 0
     before_backward = 0.0  # seconds before its last backward pass, without backward passes and pauses
     looked_at = False  # it took longer for it (inside.py)
     explicit: int | None = None
-    loss: Any = None  # a tensor until it is written
+    loss: Any = None  # a tensor until it is written (hooks.number)
     learning_rate: float | None = None
     skipped: bool | None = False
     optimizer, ended = "", 0.0
@@ -97,27 +104,32 @@ class Piece:
         """Without pauses."""
         return sum(self.seconds.values()) - self.pause_seconds()
 
-    def line(self, step: int) -> dict[str, Any]:
-        loss = self.loss
-        return {
-            "kind": "step",
-            "step": step,
-            "ended": round(self.ended, 6),
-            "seconds": round(self.step_seconds(), 7),
-            "pause_seconds": round(self.pause_seconds(), 7),
-            "parts": {part: round(seconds, 7) for part, seconds in self.seconds.items()},
-            "loader_rows": self.loader_rows,
-            "forward_rows": self.forward_rows,
-            "samples": self.explicit,
-            "backwards": self.backwards,
-            "before_backward": round(self.before_backward, 7) if self.backwards else None,
-            "looked_at": self.looked_at,
-            "loss": loss if loss is None or isinstance(loss, float) else float(loss),
-            "learning_rate": self.learning_rate,
-            "optimizer": self.optimizer,
-            "skipped": self.skipped,
-            **self.checks,
-        }
+    def row(self) -> list[Any]:
+        """What `line` makes a line of. Names in each step, and rounding, would be the training's time."""
+        before = self.before_backward if self.backwards else None
+        about = (self.explicit, self.backwards, before, self.looked_at, self.loss, self.learning_rate)
+        counted = (self.loader_rows, self.forward_rows)
+        return [*self.seconds.values(), self.ended, *counted, *about, self.optimizer, self.skipped, self.checks]
+
+
+def line(step: int, row: Sequence[Any]) -> dict[str, Any]:
+    """The line of a step of which this row was written. Raises TypeError, ValueError or LookupError for any other."""
+    parts = {part: round(row[place], 7) for place, part in enumerate(PARTS)}
+    ended, *others, checks = row[len(PARTS) :]
+    pause = row[PARTS.index("evaluation")] + row[PARTS.index("saving")]
+    seen = {name: others[place] for place, name in enumerate(SEEN)}
+    before = seen["before_backward"]
+    return {
+        "kind": "step",
+        "step": step,
+        "ended": round(ended, 6),
+        "seconds": round(sum(row[: len(PARTS)]) - pause, 7),
+        "pause_seconds": round(pause, 7),
+        "parts": parts,
+        **seen,
+        "before_backward": before if before is None else round(before, 7),
+        **checks,
+    }
 
 
 def together(pieces: list[Piece]) -> Piece:
@@ -127,8 +139,20 @@ def together(pieces: list[Piece]) -> Piece:
     return whole
 
 
+class Called:
+    """Calls of one module without gradients. Those of a teacher are parts of training steps, and no evaluations."""
+
+    asked, is_of_steps = -1 - OFTEN, False  # optimiser steps before the last of them
+
+    def in_each_step(self, pieces: int) -> bool:
+        """True where such a call also came up to OFTEN optimiser steps ago. `pieces`: how many have ended."""
+        if pieces != self.asked:
+            self.asked, self.is_of_steps = pieces, pieces - self.asked <= OFTEN
+        return self.is_of_steps
+
+
 class Steps:
-    """Folds events into steps, each when `clock` says: now, or of one that is told later, then (hooks.py).
+    """Folds events into steps, each at the time `at`: of one that is told later (hooks.py). None: when `clock` says.
 
     `look`: is told the optimizer of each piece that ends and how many whole steps came before, and says whether the
     piece was looked at (inside.py). `another`: does an optimizer that has not stepped yet train parameters of its own?
@@ -142,6 +166,7 @@ class Steps:
         another: Callable[[], bool] = lambda: False,
     ) -> None:
         self.clock, self.goal, self.look = clock, goal or UpTo(None), look
+        self.at: float | None = None  # the time of the event that is folded; None: it has just happened
         self.another = another
         self.entered: list[str] = []  # parts, the innermost last
         self.mark = clock()
@@ -153,16 +178,16 @@ class Steps:
         self.counts: Counter[str] = Counter()  # pieces by optimiser
         self.idle: Counter[str] = Counter()  # steps of optimisers without a forward or backward before them
         self.backwards = self.done = self.rows = self.forwards = self.largest = self.skipped = self.explicit_rows = 0
-        self.waiting: dict[int, int] = {}  # rows by loader since the last forward
+        self.waiting = 0  # rows that loaders gave since the last forward
         self.lines: list[Piece] = []
         self.seconds: list[float] = []  # of each step
 
     def enter(self, part: str) -> None:
-        self._pass(self.clock())
+        self._pass()
         self.entered.append(part)
 
     def leave(self) -> None:
-        self._pass(self.clock())
+        self._pass()
         if self.entered:
             self.entered.pop()
 
@@ -171,39 +196,59 @@ class Steps:
         part = self.entered[-1] if self.entered else "rest"
         return "evaluation" if self.evaluating and part in ("rest", "data") else part
 
-    def _pass(self, now: float) -> None:
+    def _now(self) -> float:
+        return self.clock() if self.at is None else self.at
+
+    def _pass(self) -> None:
+        now = self.clock() if self.at is None else self.at
         self.piece.seconds[self.part()] += now - self.mark
         self.mark = now
 
     def aside(self, look: Callable[..., dict[str, Any]], *seen: Any) -> None:
         """Keep what `look` finds, with the step that is under way, whose time it does not take."""
-        self._pass(self.clock())
+        self._pass()
         began = self.mark
         self.piece.checks.update(look(sum(self.counts.values()), *seen))
-        self.mark = self.clock()
+        self.mark = self._now()
         self.aside_seconds += self.mark - began
 
-    def fetched(self, loader: int, rows: int) -> None:
+    def fetched(self, rows: int) -> None:
         """A loader has given a batch. Whether it feeds the training is known at the next forward."""
         self.leave()
-        self.waiting[loader] = self.waiting.get(loader, 0) + rows
+        self.waiting += rows
 
-    def forward(self, trains: bool | None, rows: int = 0) -> None:
-        """An outermost forward pass begins, with so many rows of its first input. `trains`: None where the module has
-        nothing to train, or its input is a result of another."""
-        self._pass(self.clock())
+    def given(self, rows: int) -> None:
+        """The same on another thread, which prepares batches while the training goes on."""
+        self.waiting += rows
+
+    def forward(self, trains: bool | None, rows: int = 0, called: Called | None = None) -> bool:
+        """An outermost forward pass begins, with so many rows of its first input. True: it evaluates.
+
+        `trains`: None where the module has nothing to train, or its input is a result of another. `called`: of a module
+        without gradients that may be a part of each step.
+        """
+        self._pass()
+        often = called is not None and called.in_each_step(sum(self.counts.values()))
+        if often and not self.evaluating:
+            trains = None
         self.entered.append("evaluation" if trains is False else "forward")
         if trains is False:
             self.evaluating = True
-        elif trains:
+            self.waiting = self.waiting if often else 0  # a teacher may be given the batch first
+            return True
+        self.piece.forwards += 1
+        if trains:
             self.evaluating = False
-            fresh = sum(self.waiting.values())
-            self.largest = max(self.largest, fresh)
-            self.piece.loader_rows += fresh
+            self._fed()
             self.piece.forward_rows += rows
             self.worked = True
-        if trains is not None:
-            self.waiting.clear()
+        return False
+
+    def _fed(self) -> None:
+        """The batches that loaders gave are of the training."""
+        self.largest = max(self.largest, self.waiting)
+        self.piece.loader_rows += self.waiting
+        self.waiting = 0
 
     def next_begins(self) -> bool:
         """Before a training forward: where no optimiser is seen for long, a step has ended. False: end the run here."""
@@ -212,13 +257,16 @@ class Steps:
         if self.counts[""]:
             return self.end("", None)
         if not self.counts:  # the first piece is all that came before
-            self._pass(self.clock())
+            self._pass()
             self.piece, self.counts[""] = Piece(), 1
         return True
 
     def backward(self, loss: Any) -> None:
-        """A backward pass begins."""
-        self._pass(self.clock())
+        """A backward pass begins. Where no forward was seen, as of functions and of compiled ones, it is fed."""
+        self._pass()
+        if not self.piece.forwards:
+            self.evaluating = False
+            self._fed()
         spent = self.piece.seconds
         self.piece.before_backward = spent["data"] + spent["forward"] + spent["optimizer"] + spent["rest"]
         self.piece.backwards += 1
@@ -226,6 +274,11 @@ class Steps:
         self.piece.loss = loss
         self.worked = True
         self.entered.append("backward")
+
+    def stepped(self, name: str, rate: float | None, skipped: bool | None, calls: int = 1) -> bool:
+        """The part of the optimiser is left, and its step has ended."""
+        self.leave()
+        return self.optimized(name, rate, skipped, calls)
 
     def optimized(self, name: str, rate: float | None, skipped: bool | None, calls: int = 1) -> bool:
         """An outermost optimiser step has ended, whose closure was called so often; `skipped` by a scaler (None: not
@@ -254,14 +307,14 @@ class Steps:
 
     def end(self, name: str, rate: float | None, skipped: bool | None = False) -> bool:
         """A piece ends. Where several optimisers take turns, a step ends with the rarest of them."""
-        self._pass(self.clock())
+        self._pass()
         piece, self.piece, self.worked = self.piece, Piece(), False
         piece.optimizer, piece.learning_rate, piece.skipped = name, rate, skipped
         piece.ended = time.time() - (time.perf_counter() - self.mark)  # it may be told later than it ended
         self.counts[name] += 1
         whole = self.done if self.anchor is not None else len(self.pending) // len(self.counts)
         piece.looked_at = self.look(name, whole)
-        self.mark = self.clock()
+        self.mark = self._now()
         self.pending.append(piece)
         if self.anchor is None and self._is_known():
             self._settle()
@@ -274,7 +327,7 @@ class Steps:
         if until is None or self.done < until:
             return True
         going = self.goal.go_on(self.done)
-        self.mark = self.clock()  # the answer took a while that is no step's
+        self.mark = self._now()  # the answer took a while that is no step's
         return going
 
     def _is_known(self) -> bool:
@@ -290,9 +343,9 @@ class Steps:
 
     def _are_all(self) -> bool:
         """False where a critic steps several times before its generator does for the first time."""
-        began = self.clock()
+        began = self._now()
         all_seen = "" in self.counts or not self.another()
-        self.mark = self.clock()
+        self.mark = self._now()
         self.aside_seconds += self.mark - began
         return all_seen
 
@@ -340,7 +393,7 @@ class Steps:
             return None, "neither a DataLoader nor the input of a forward pass had rows"
         if not self.rows and self.sequence_first:
             return None, "no DataLoader was seen, and the model takes sequences first (batch_first=False)"
-        if not self.rows or abs(self.rows - self.forwards) <= self.largest:
+        if not self.rows or not self.forwards or abs(self.rows - self.forwards) <= self.largest:
             # A loader may be a batch ahead of the training, and a pipeline's stages pass a batch to learn their shapes.
             whole = self.rows if self.forwards % self.done else self.forwards
             return (whole or self.forwards or self.rows) / self.done, ""
@@ -371,11 +424,14 @@ class StepsFile:
         self.file.write("".join(f"{json.dumps(line)}\n" for line in lines))
         self.file.flush()
 
-    def take(self, steps: Steps, at_once: bool = False) -> None:
-        """Write the steps that have ended, every two seconds or at once."""
-        if not steps.lines or not (at_once or time.perf_counter() - self.written_at > FLUSH_SECONDS):
-            return
+    def is_due(self, steps: Steps) -> bool:
+        """The first steps are written at once, and others every two seconds."""
+        return bool(steps.lines) and (self.file is None or time.perf_counter() - self.written_at > FLUSH_SECONDS)
+
+    def take(self, steps: Steps) -> None:
+        """Write the steps that have ended."""
         pieces, steps.lines = steps.lines, []
-        self.write(*(piece.line(self.steps + index) for index, piece in enumerate(pieces, start=1)))
+        if pieces:
+            self.write({"kind": "steps", "first": self.steps + 1, "rows": [piece.row() for piece in pieces]})
         self.steps += len(pieces)
         self.written_at = time.perf_counter()

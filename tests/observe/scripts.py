@@ -90,6 +90,68 @@ for epoch in range(10):
             for weights in model.parameters():
                 weights -= 0.1 * weights.grad
 """
+FUNCTION = """
+weights = torch.randn(8, 2, requires_grad=True)
+optimizer = torch.optim.SGD([weights], lr=0.1)
+for x, y in DataLoader(data, 16):
+    optimizer.zero_grad()
+    loss = cross_entropy(x @ weights, y)
+    print(repr(loss.item()), flush=True)
+    loss.backward()
+    optimizer.step()
+"""
+IN_BACKWARD = """
+import queue, threading, time
+class Ahead:
+    def __init__(self, batches):
+        self.ready = queue.Queue(1)
+        threading.Thread(target=self.fill, args=(batches,), daemon=True).start()
+    def fill(self, batches):  # as prefetch_generator does
+        for batch in batches:
+            self.ready.put(batch)
+        self.ready.put(None)
+def collate(rows):
+    time.sleep(0.005)  # the training goes on meanwhile
+    return torch.utils.data.default_collate(rows)
+own = {weights: torch.optim.SGD([weights], lr=0.1) for weights in model.parameters()}
+def update(weights):
+    own[weights].step()
+    own[weights].zero_grad()
+for weights in own:
+    weights.register_post_accumulate_grad_hook(update)
+teacher = nn.Linear(8, 2)
+for x, y in iter(Ahead(DataLoader(data, 16, collate_fn=collate)).ready.get, None):
+    with torch.no_grad():
+        teacher(x)
+    loss_of(x, y).backward()
+"""
+IN_FORWARD = """
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.model = model
+    def forward(self, batch):  # as Lightning has DDP call a training step
+        step(batch["x"], batch["y"])
+def collate(rows):
+    x, y = torch.utils.data.default_collate(rows)
+    return {"words": torch.nested.nested_tensor(list(x)), "x": x, "y": y}
+whole = Whole()
+for batch in DataLoader(data, 16, collate_fn=collate):
+    whole(batch)
+"""
+FAILS_ONCE = """
+class Careful(torch.optim.SGD):
+    def step(self, closure=None):
+        if index == 2:
+            raise FloatingPointError
+        return super().step()
+optimizer = Careful(model.parameters(), lr=0.1)
+for index, (x, y) in enumerate(DataLoader(data, 16)):
+    try:
+        step(x, y)
+    except FloatingPointError:
+        continue
+"""
 EXPLICIT = """
 from scaling_study import observe
 for x, y in DataLoader(data, 16):

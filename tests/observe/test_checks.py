@@ -264,7 +264,7 @@ def test_looking_takes_no_time_of_a_step() -> None:
         now[0] += 2
         steps.optimized("SGD", 0.1, False)
     steps.finish()
-    assert steps.seconds == [3, 3] and [piece.line(0)["input"] for piece in steps.lines] == [0, 1]
+    assert steps.seconds == [3, 3] and [piece.checks["input"] for piece in steps.lines] == [0, 1]
 
 
 def test_ranks_are_held_after_whole_steps_of_a_critic_and_its_generator() -> None:

@@ -64,6 +64,12 @@ KINDS = [
     Kind("LBFGS", scripts.LBFGS, 6, optimizer="LBFGS", flops=None),
     Kind("no optimiser", scripts.NO_OPTIMIZER, 27, optimizer="", parts=BY_HAND),
     Kind("explicit", scripts.EXPLICIT, 6, optimizer="", parts=BY_HAND),
+    Kind("without a module", scripts.FUNCTION, 6, parts=("data", "backward", "optimizer", "rest"), flops=(512, 1024)),
+    Kind(
+        "an optimiser for each parameter in backward, batches of a thread, a teacher", scripts.IN_BACKWARD, 6,
+        parts=NO_LOADER, flops=(5120 + 512, 11264 + 512),
+    ),
+    Kind("a step inside a forward pass, nested tensors", scripts.IN_FORWARD, 6),
     Kind("evaluation in the middle", scripts.EVALUATION, 6, parts=PAUSED),
     Kind("sequence first", scripts.SEQUENCE_FIRST, 6, None, flops=None),
     Kind("without a loader, sequence first", scripts.SEQUENCE_ALONE, 6, None, parts=NO_LOADER, flops=None),
@@ -192,6 +198,11 @@ def test_optimisers_are_named_and_the_rarest_ends_a_step(run: Run) -> None:
     assert [(step["loader_rows"], step["backwards"]) for step in steps] == [(24, 4)] * 4
     _, [[_, *_, end]] = run(scripts.PER_GROUP, 1, "groups")
     assert (end["optimizers"], end["optimizers_without_work"]) == ({"SGD": 6}, {"Adam": 6})
+
+
+def test_a_step_that_raised_an_error_ends_with_the_next(run: Run) -> None:
+    _, [[_, *steps, end]] = run(scripts.FAILS_ONCE, 1, "fails")
+    assert (end["optimizers"], [step["backwards"] for step in steps]) == ({"Careful": 5}, [1, 1, 2, 1, 1])
 
 
 def test_a_critic_that_steps_five_times_before_its_generator_ends_no_step(run: Run) -> None:

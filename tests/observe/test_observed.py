@@ -77,9 +77,9 @@ def test_another_sitecustomize_runs_as_ever_and_pythonpath_is_extended(folder: P
 STUB = """
 __version__ = "1.13.1"
 class cuda:
-    is_available = staticmethod(lambda: False)
+    is_available = is_initialized = staticmethod(lambda: False)
 class distributed:
-    is_available = staticmethod(lambda: False)
+    is_available = is_initialized = staticmethod(lambda: False)
 """
 
 
