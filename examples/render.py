@@ -30,7 +30,11 @@ WIDTHS, COLOURS = (1600, 1400, 1200, 1000, 900, 800), (128, 96, 64, 48)  # tried
 WAYS = (Image.Quantize.MEDIANCUT, Image.Quantize.MAXCOVERAGE, Image.Quantize.FASTOCTREE)  # of choosing the colours
 FURTHEST, MOST_CHANGED = 40, 0.001  # of 255, in a channel; the share of pixels that may be further off
 PICTURE = re.compile(r"!\[.*\]\(figures/(.+)\.png\)\n\n?")
-EMPTY = re.compile(r"<details><summary>.*</summary>\n\n</details>\n\n?")  # of which no picture is shipped
+EMPTY = (  # folds, headings and a section of which no picture is shipped
+    re.compile(r"<details><summary>.*</summary>\n\n</details>\n\n?"),
+    re.compile(r"### .*\n\n(?=#|<details>|\Z)"),
+    re.compile(r"## Figures\n\n.*\n\n(?=## |\Z)"),
+)
 FIGURES = {  # those that the documents show, and those that answer the study's question
     "cifar10-scaling": ("speedup-resnet18", "throughput", "allreduce-gain", "drift"),
     "cifar10deepspeed": ("throughput", "target-vit_small_dataset_tiny", "curves-vit_small_dataset_tiny"),
@@ -77,7 +81,9 @@ def render(made: Path, folder: Path) -> None:
     for name in shown:
         (folder / "figures" / f"{name}.png").write_bytes(small(made / "figures" / f"{name}.png"))
     text = (made / "report.md").read_text(encoding="utf-8")
-    text = EMPTY.sub("", PICTURE.sub(lambda picture: picture[0] if picture[1] in shown else "", text))
+    text = PICTURE.sub(lambda picture: picture[0] if picture[1] in shown else "", text)
+    for empty in EMPTY:
+        text = empty.sub("", text)
     (folder / "report.md").write_text(text, encoding="utf-8")
 
 

@@ -23,6 +23,10 @@ PIPELINE = Trial(
 
 def test_a_line_says_what_sets_trials_apart():
     assert describe(Trial(allreduce="none")) == "single resnet18 batch 32, 1 worker"
+    two = Trial(framework="horovod", workers=2, allreduce="fp16")
+    assert describe(two) == "horovod resnet18 batch 32, 2 workers, fp16 gradients"
+    gate = replace(two, find="parity", precision="fp64")
+    assert describe(gate) == "parity of horovod resnet18, 2 workers, fp16 gradients, fp64"
     assert describe(PIPELINE) == "torch_pipeline resnet8 batch 32, 2 workers, 1f1b, m = 4, cut time"
     wide = replace(
         PIPELINE, workers=8, replicas=2, allreduce="fp16", virtual_stages=2, schedule="interleaved_1f1b",

@@ -350,7 +350,13 @@ BEFORE = (  # configurations.csv: what stands before the folds of TRIALS over re
         doc="95 % interval between repeats: Welch, on the logarithm; within launches that both shared",
     ),
     Column("speedup_high", float, doc="its upper end"),
-    Column("efficiency", float, listed=Listed("efficiency"), doc="speed-up / (workers / workers of the baseline)"),
+    Column(
+        "efficiency",
+        float,
+        listed=Listed("efficiency"),
+        doc="speed-up / (workers / workers of the baseline). Empty at unlike work: a command whose batch of a worker "
+        "and global batch both differ from the baseline's",
+    ),
     Column("efficiency_low", float, doc="its 95 % interval"),
     Column("efficiency_high", float, doc="its upper end"),
     Column("baseline", str, doc="the configuration it is compared with"),

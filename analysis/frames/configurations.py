@@ -347,17 +347,25 @@ def checked(rows: pd.DataFrame) -> list[str]:
     return lines
 
 
+def unlike_work(row: Mapping[Any, Any], base: Mapping[Any, Any]) -> bool:
+    """True where the two share neither the batch of a worker nor the global batch: a ratio of their speeds is no
+    scaling."""
+    return all(known(row[batch]) and known(base[batch]) and row[batch] != base[batch] for batch in BATCH_KEYS)
+
+
 def unlike(rows: pd.DataFrame) -> list[str]:
     """A line where commands of a user are held against a baseline of another batch."""
     held = as_rows(rows[(rows.framework == COMMAND) & rows.speedup.notna()])
     by_name = {row["configuration"]: row for row in held}
     pairs = [(row, by_name.get(row["baseline"], row)) for row in held]
     key = "batch_per_worker"
-    apart = [(a[key], b[key]) for a, b in pairs if all(a[batch] != b[batch] for batch in BATCH_KEYS)]
+    apart = [(a[key], b[key]) for a, b in pairs if unlike_work(a, b)]
     if not apart:
         return []
     own, base = (", ".join(map(str, sorted(set(each)))) for each in zip(*apart, strict=True))
-    return [f"At unlike work: batch {own} a worker is compared with the baseline's batch {base}."]
+    return [
+        f"At unlike work: batch {own} a worker is compared with the baseline's batch {base}, so there is no efficiency."
+    ]
 
 
 def of_gates(gates: pd.DataFrame) -> list[str]:
@@ -606,10 +614,10 @@ def _speedup(row: dict[Any, Any], baselines: list[dict[Any, Any]], study: StudyI
     if reference is row:  # 1 by definition, without any doubt that an interval could express
         return name | {"speedup": 1.0, "efficiency": 1.0, "speedup_reason": ""}
     ideal = int(row["workers"]) / int(reference["workers"])
-    gain = over(row, reference)
+    gain, alike = over(row, reference), not unlike_work(row, reference)
     result = name | {"speedup_reason": ""}
     for end, value in (("", gain.mean), ("_low", gain.low), ("_high", gain.high)):
-        result |= {f"speedup{end}": value, f"efficiency{end}": None if value is None else value / ideal}
+        result |= {f"speedup{end}": value, f"efficiency{end}": value / ideal if alike and value is not None else None}
     return result
 
 

@@ -31,11 +31,12 @@ class StudyInfo(Manifest):
 
     @property
     def baseline_text(self) -> str:
-        """`single`, or `horovod, workers=1`: the baseline as a figure's axis names it."""
+        """`single`, or `horovod, 1 worker, fp32 gradients`: the baseline as a figure's axis names it."""
         keys = dict(self.baseline or {})
         framework = [str(keys.pop("framework"))] if "framework" in keys else []
         workers = [workers_text(int(keys.pop("workers")))] if "workers" in keys else []
-        return ", ".join(framework + workers + [f"{key}={value}" for key, value in keys.items()])
+        wire = [f"{keys.pop('allreduce')} gradients"] if "allreduce" in keys else []
+        return ", ".join(framework + workers + wire + [f"{key}={value}" for key, value in keys.items()])
 
     @property
     def machine_text(self) -> str:
@@ -44,7 +45,7 @@ class StudyInfo(Manifest):
         parts = [f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)]
         cpu = " ".join(str(self.machine.get("cpu") or "").replace("(R)", "").replace("(TM)", "").split())
         if cores := self.machine.get("cores"):
-            parts.append(f"{cores} cores" + (f" of {cpu}" if cpu else ""))
+            parts.append(f"{cores} core{'s' * (cores != 1)}" + (f" of {cpu}" if cpu else ""))
         if not gpus:
             parts.append("no GPU")
         return ", ".join(parts) if self.machine else "unknown machine"

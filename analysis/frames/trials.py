@@ -42,7 +42,7 @@ def own(record: Record) -> str:
         return record.parity
     if record.status in ("ok", "unsupported", "cancelled"):
         return NOT_CHECKED
-    return f"its gate ended with {record.status}" + (f" ({record.reason})" if record.reason else "")
+    return f"its parity check ended with {record.status}" + (f" ({record.reason})" if record.reason else "")
 
 
 def behind(record: Record, known: Mapping[str, str]) -> dict[str, Any]:

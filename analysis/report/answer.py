@@ -16,7 +16,7 @@ from analysis.frames.configurations import batch_words, known
 from analysis.frames.results import Results, without_kind
 from analysis.frames.rows import as_rows
 from analysis.published import references
-from analysis.report import headline, page, trust
+from analysis.report import headline, page, trust, worth
 from analysis.report.page import Bullets, Card, Cards, Material, Part, Picture, Section, Text, folded, of_rows
 from analysis.statistics import ranking
 from analysis.statistics.knee import SHARE
@@ -64,20 +64,19 @@ def section(material: Material) -> Section:
     return Section("answer", title, lead, tuple(parts))
 
 
-def picture(material: Material) -> Picture | None:
-    """The figure that shows the answer: of targets, of ways to share the work, of workers, else of throughput."""
+def facts_of(material: Material) -> headline.Facts | None:
+    """None where nothing was measured, or where they could not be made."""
     if material.results.configurations.empty:
         return None
-    facts: headline.Facts | None = material.salvage.or_else(
-        "the answer", lambda: headline.facts(material.results), lambda _: None
-    )
-    if facts is None:
+    return material.salvage.or_else("the answer", lambda: headline.facts(material.results), lambda _: None)
+
+
+def picture(material: Material) -> Picture | None:
+    """The figure that shows the answer: of targets, of ways to share the work, of workers, else of throughput."""
+    if (facts := facts_of(material)) is None:
         return None
-    scaled = any(way.workers > way.base for way in facts.ways)
-    wanted = [("target",)] * bool(facts.reached or facts.ended) + [("frameworks",), ("throughput",)] * facts.several
-    wanted += [("speedup",)] * scaled + [("frameworks",), ("throughput",)]
-    figures = (figure for names in wanted for figure in material.drawn(*names)[-1:])
-    return next(figures, None)
+    names = (name for question in worth.questions(facts) for name in question.figures)
+    return next((figure for name in names for figure in material.drawn(name)[-1:]), None)
 
 
 def _numbers(material: Material) -> list[Part]:
@@ -99,7 +98,8 @@ def _numbers(material: Material) -> list[Part]:
         ]
         shown = [of_rows("Answers, model by model", HEADER, rows, file="answers.csv")] if rows else []
     close = [Text(CLOSE)] if any(card.alike for cards in answers.values() for card in cards) else []
-    return [*lost, *folded("In numbers: fastest, cheapest, most efficient", [*shown, *close] if shown else [])]
+    numbers = [*shown, *close] if shown else []
+    return [*lost, *folded("In numbers: fastest, cheapest, most efficient", numbers, "numbers")]
 
 
 def _changes(results: Results) -> list[Part]:
@@ -120,7 +120,9 @@ def _changes(results: Results) -> list[Part]:
         "which are those of 16-bit gradients, or all other rows. Resolved: the corrected interval leaves out 1."
     )
     header = ("change", "model", "configuration", "ratio", "among pairs", "effect")
-    return folded(CHANGES, [of_rows(CHANGES, header, rows, (note,), "changes.csv")] if rows else [], full=True)
+    return folded(
+        CHANGES, [of_rows(CHANGES, header, rows, (note,), "changes.csv")] if rows else [], "changes", full=True
+    )
 
 
 def cards_of(results: Results, model: str) -> tuple[Card, ...]:
@@ -182,11 +184,12 @@ def fastest(results: Results, model: str) -> Card:
 
 
 def efficient(results: Results, model: str) -> Card:
-    card = _ranked(results, model, "best efficiency", "efficiency", lambda value: f"{100 * value:.0f}", " %")
-    if card.value:
-        return card
-    why = "no configuration of more than one worker has a speed-up"
-    return Card(card.label, "", note=why if results.study.baseline is not None else "the study declares no baseline")
+    """The highest efficiency; none where all have the workers of their baselines, as it then is the speed-up."""
+    rows = [row for row in results.rows_of(model) if known(row["efficiency"])]
+    if any(row["efficiency"] != row["speedup"] for row in rows):
+        return _ranked(results, model, "best efficiency", "efficiency", lambda value: f"{100 * value:.0f}", " %")
+    why = "no configuration with more workers than its baseline has a speed-up at like work"
+    return Card("best efficiency", "", note=why if results.study.baseline is not None else "no baseline is declared")
 
 
 def cheapest(results: Results, model: str) -> Card:

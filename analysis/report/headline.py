@@ -1,6 +1,7 @@
 """The answer in a few sentences, made of what a study varies.
 
     targets            the configuration that reaches each target first
+    pre-training       the gain of the weights that a training begins with, and of training the backbone
     workers            the speed-up of a second worker, and of the most workers
     three ways or more the best and the worst split of the same workers, what fits, and where efficiency goes
     any other axis     what each value gains over the first one, all else equal
@@ -20,6 +21,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+from analysis import findings
 from analysis.frames import configurations
 from analysis.frames.configurations import MESH_KEYS, PIPELINE_KEYS, known, over, values_of
 from analysis.frames.results import Results, once, unit, without_kind, words
@@ -32,7 +34,7 @@ from analysis.statistics import ranking
 from analysis.statistics.estimates import widths
 from analysis.statistics.ranking import FALSE_ALARMS
 from analysis.text import bracketed, first_few, megabytes, number, percent, two_figure_percentage, with_interval
-from analysis.views import attribution, roofline
+from analysis.views import attribution, roofline, transfer
 from analysis.views.pipelines import pipelines_table
 from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, trained_configurations
 from scaling_study.models import MODELS
@@ -48,7 +50,8 @@ Row = Mapping[Any, Any]
 @dataclass(frozen=True)
 class Way:
     """A configuration against its baseline, whose workers are `base`: the speed-up of its table. `loss`: its largest,
-    in words. `faster`: shown to be so among all ways."""
+    in words. `faster`: shown to be so among all ways. `unlike`: its batches are others than the baseline's
+    (configurations.unlike_work)."""
 
     model: str
     name: str
@@ -59,6 +62,12 @@ class Way:
     high: float | None
     loss: str = ""
     faster: bool = False
+    unlike: bool = False
+
+    @property
+    def scaled(self) -> bool:
+        """True where the ratio is one of more workers at like work."""
+        return self.workers > self.base and not self.unlike
 
     @property
     def text(self) -> str:
@@ -106,6 +115,7 @@ class Facts:
     changes: Sequence[Change] = ()
     fastest: Sequence[Fastest] = ()
     reached: Sequence[Reached] = ()
+    helped: Sequence[str] = ()  # what pre-training, or training a backbone, brought
     ended: Sequence[str] = ()  # of trainings without a target
     bubble: str = ""
     held: Mapping[str, float] = field(default_factory=dict)  # bytes of a worker, where there are several ways
@@ -123,6 +133,7 @@ def sentences(facts: Facts) -> list[str]:
     every = [
         *([] if asked else [fastest]),
         *itertools.chain(*map(_reached, facts.reached[:MOST_MODELS])),
+        *facts.helped[:MOST_MODELS],
         *facts.ended[:MOST_MODELS],
         *facts.batches[:MOST_CHANGES],
         *(_ways(facts) if facts.several else [_scaling(facts), facts.lost]),
@@ -155,7 +166,7 @@ def _reached(one: Reached) -> Iterator[str]:
 
 def _scaling(facts: Facts) -> str:
     """Speed-ups with their intervals; of one worker count, each configuration against the baseline."""
-    more = [way for way in facts.ways if way.workers > way.base]
+    more = [way for way in facts.ways if way.scaled]
     counts = sorted({way.workers for way in more})
     said = []
     for count in dict.fromkeys([*counts[:1], *counts[-1:]]):
@@ -163,7 +174,10 @@ def _scaling(facts: Facts) -> str:
         second = count == 2 and {way.base for way in ours} == {1}
         who = "A second worker gives" if second else f"{count} workers give"
         said.append(f"{who} {_of_models(ours)}")
-    said = said or [f"{way.name}: {way.text} the throughput of {facts.baseline}" for way in facts.ways[:MOST_NAMES]]
+    said = said or [
+        f"{way.name}: {way.text} the throughput of {facts.baseline}{', at unlike work' * way.unlike}"
+        for way in facts.ways[:MOST_NAMES]
+    ]
     return f"{'; '.join(said)}." if said else ""
 
 
@@ -190,8 +204,9 @@ def _speedups(model: str, own: Sequence[Way]) -> str:
 
 
 def _ways(facts: Facts) -> Iterator[str]:
-    """For each model the best and the worst of the ways to use the same workers, and where they lose."""
-    models = list(dict.fromkeys(way.model for way in facts.ways))
+    """For each model the best and the worst of the ways to use the same workers, and where they lose; the model with
+    most ways first."""
+    models = [model for model, _ in Counter(way.model for way in facts.ways).most_common()]
     for model in models[:MOST_MODELS]:
         ours = _of_same_workers([way for way in facts.ways if way.model == model])
         best, last, workers = ours[0], ours[-1], ours[0].workers
@@ -272,6 +287,7 @@ def facts(results: Results) -> Facts:
         changes=tuple(changes.of(rows, results, partial(named, results=results), but)),
         fastest=tuple(_fastest_of(results)),
         reached=tuple(_soonest(results)),
+        helped=tuple(transfer.answers(results)),
         ended=tuple(_ended(results)),
         bubble=_bubble(results),
         held={_of_model(row, results): float(row["peak_memory_bytes"]) for row in shared if split},
@@ -332,6 +348,7 @@ def _against_baselines(rows: Sequence[ConfigurationRow], results: Results, tests
             gain.high,
             attribution.in_words(of) if (of := lost.get(str(row["configuration"]))) else "",
             _faster(row, base, results, tests),
+            configurations.unlike_work(row, base),
         )
 
 
@@ -416,14 +433,18 @@ def _ended(results: Results) -> Iterator[str]:
         if metric is None:
             continue
         ordered = group.dropna(subset=f"test_{metric}").sort_values(f"test_{metric}", ascending=not METRICS[metric][0])
+        repeated = ordered[ordered.seeds >= ranking.FEWEST_REPEATS]  # one seed may have been a lucky one
+        ordered = ordered if repeated.empty else repeated
         best = as_rows(ordered)[0]
         mean, low, high = (best[f"test_{metric}{end}"] for end in ("", "_low", "_high"))
         value = with_interval(mean, low, high, "{:.3f}".format)
         end = "highest" if METRICS[metric][0] else "lowest"
         among = f", the {end} mean of {len(ordered)}" if len(ordered) > 1 else ""
         name = named(results.by_name[best["configuration"]], results, "global_batch")
+        few = f" ({findings.count(int(best['seeds']), 'seed')})" if repeated.empty else ""
+        what = transfer.FIGURES.get(metric, metric.replace("_", " "))
         yield (
-            f"{model} ends at test {metric.replace('_', ' ')} {value} with {name}"
+            f"{model} ends at test {what} {value}{few} with {name}"
             f"{among}, after {number(best['train_seconds'])} s of training."
         )
 

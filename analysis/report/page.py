@@ -113,12 +113,16 @@ class Files:
 @dataclass(frozen=True)
 class Fold:
     """Parts that are shown when asked for. `full`: in Markdown only with `--full`; the HTML page always has them, and
-    begins with those unfolded that are `shown`."""
+    begins with those open that are `shown`. `key`: the name of what it holds, by which worth.py places it."""
 
     summary: str
     parts: tuple[Part, ...]
     full: bool = False
     shown: bool = False
+    key: str = ""
+
+
+CONCERNED = "concerned"  # key of a fold with all configurations that a finding concerns
 
 
 Part = Text | Bullets | Cards | Grid | LongListing | Picture | Code | Files | Fold
@@ -126,12 +130,14 @@ Part = Text | Bullets | Cards | Grid | LongListing | Picture | Code | Files | Fo
 
 @dataclass(frozen=True)
 class Section:
-    """`slug` is its anchor. `lead` is what who reads no further should know."""
+    """`slug` is its anchor. `lead` is what who reads no further should know; with `about_parts` it says nothing where
+    none of the parts is shown."""
 
     slug: str
     title: str
     lead: str
     parts: tuple[Part, ...]
+    about_parts: bool = False
 
 
 @dataclass(frozen=True)
@@ -211,14 +217,18 @@ def of_table(
 
 
 def of_listing(listing: layout.Listing, file: str = "", csv: pd.DataFrame | None = None) -> Grid:
-    """The CSV is that of the numbers behind it, or, where there is none, of its own cells."""
+    """Without the columns that are empty in every row. The CSV is that of the numbers behind it, or, where there is
+    none, of its own cells."""
     shown = listing.grid()
+    kept = [at for at in range(len(shown.header)) if not shown.rows or any(row[at].text for row in shown.rows)]
     rows = tuple(
-        tuple(replace(cell, mark=FAILED) if cell.text in STATUSES else cell for cell in row) for row in shown.rows
+        tuple(replace(row[at], mark=FAILED) if row[at].text in STATUSES else row[at] for at in kept)
+        for row in shown.rows
     )
     numbers = pd.DataFrame(list(listing.rows), columns=list(listing.header)) if csv is None else csv
     name = file or re.sub(r"\W+", "-", listing.title.split(" (")[0].lower()).strip("-") + ".csv"
-    return replace(shown, rows=rows, file=name, csv=to_csv(numbers) if rows else "")
+    header = tuple(shown.header[at] for at in kept)
+    return replace(shown, header=header, rows=rows, file=name, csv=to_csv(numbers) if rows else "")
 
 
 def of_rows(
@@ -337,7 +347,7 @@ def note_gap(gap: Gap | None, material: Material) -> None:
         material.gaps.append(f"{gap.what}: {gap.reason(material.results)}.")
 
 
-def folded(summary: str, parts: Iterable[Part], full: bool = False, shown: bool = False) -> list[Part]:
+def folded(summary: str, parts: Iterable[Part], key: str, full: bool = False) -> list[Part]:
     """One Fold of these parts; none where there are none."""
     every = tuple(parts)
-    return [Fold(summary, every, full, shown)] if every else []
+    return [Fold(summary, every, full, key=key)] if every else []

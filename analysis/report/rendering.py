@@ -6,15 +6,19 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from typing import NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from analysis.frames import configurations
 from analysis.report.page import (
+    CONCERNED,
     Bullets,
     Card,
     Cards,
@@ -26,6 +30,7 @@ from analysis.report.page import (
     Part,
     Picture,
     Report,
+    Section,
     Text,
 )
 from analysis.show.layout import Cell, harmless, is_right, markdown_rows, to_right
@@ -174,54 +179,124 @@ def _hash(script: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode('ascii')}"
 
 
-MOST_ROWS = 400  # of one table; the rest are in its CSV
+MOST_ROWS, MOST_ROWS_IN_ALL = 40, 400  # of one table, on a page and on the full one; the rest are in its CSV
 
 
 def markdown(report: Report, full: bool = False) -> str:
     """GitHub's. Lines of others make no heading, no list, no link and no HTML. `full`: with every table."""
-    lines = [f"# {_line(report.title)}", "", *(f"- {_line(fact)}" for fact in report.facts), ""]
-    if report.lost:
-        lines += ["> **Parts of this page could not be made.**", "", *(f"- {_line(part)}" for part in report.lost), ""]
+    words = Words(full, frozenset(note for grid in _open(report) for note in grid.notes))
+    lines = _head(report)
     for section in report.sections:
-        lead = [_line(section.lead), ""] if section.lead else []
-        lines += [f"## {_line(section.title)}", "", *lead, *_parts(section.parts, full)]
-    left = [part.summary for each in report.sections for part in each.parts if isinstance(part, Fold) and part.full]
-    if left and not full:
-        lines += [f"Only with `--full`, and in the HTML page: {_line('; '.join(left))}.", ""]
+        shown = [*words.parts(section.parts)]
+        if shown or not section.about_parts:
+            lines += [*_heading(section), *shown]
+    left = [part for each in report.sections for part in each.parts if isinstance(part, Fold) and part.full]
+    names = list(dict.fromkeys(fold.summary for fold in left if fold.key != CONCERNED))
+    if names and not full:
+        lines += [f"Only with `--full`, and in the HTML page: {_line('; '.join(names))}.", ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _parts(parts: Iterable[Part], full: bool, folded: bool = False) -> Iterator[str]:
-    """`folded`: under a summary, which the title of the first need not repeat."""
-    for place, part in enumerate(parts):
-        yield from _part(part, full, named=folded and not place)
+class Size(NamedTuple):
+    """Lines of Markdown, at most, and all notes that a page has with them."""
+
+    lines: int
+    said: frozenset[str]
 
 
-def _part(part: Part, full: bool, named: bool) -> Iterator[str]:
-    match part:
-        case Text():
-            label = f"**{_line(part.label)}**: " if part.label else ""
-            yield from ((f"> {label}" if part.tone else label) + _line(part.text), "")
-        case Bullets():
-            yield from (*(f"- {_line(item)}" for item in part.items), "")
-        case Cards():
-            yield from (f"### {_line(part.title)}", "", *(_card(card) for card in part.cards), "")
-        case Grid():
-            yield from _grid(part, named)
-        case LongListing():
-            yield from (f"**{_line(part.title)}**: {part.length:,} rows, in `{_line(part.file)}`.", "")
-        case Picture():
-            yield from (f"![{harmless(part.words)}](figures/{part.name}.png)", "")
-        case Files():
-            yield from (*(f"- [{harmless(path)}](<./{quote(path)}>)" for path in part.paths), "")
-        case Code():
-            yield from ("```", *part.text.replace("```", "'''").splitlines(), "```", "")
-        case Fold():  # of one that `full` alone has, the pictures stay
-            shown = [each for each in part.parts if full or not part.full or isinstance(each, Picture)]
-            if shown:
-                summary = harmless(part.summary.replace("**", "").replace("`", ""))
-                yield from (f"<details><summary>{summary}</summary>", "", *_parts(shown, full, folded=True))
-                yield from ("</details>", "")
+def size(shown: Report | Sequence[Part], said: frozenset[str] = frozenset()) -> Size:
+    """The room that these parts need on a page that has `said` some notes already, wherever they stand on it."""
+    words = Words(said={*said})
+    if isinstance(shown, Report):
+        sections = [(*_heading(section), *words.parts(section.parts)) for section in shown.sections]
+        lines = len(_head(shown)) + sum(map(len, sections)) + 2  # the last says what only the full page has
+    else:
+        lines = len([*words.parts(shown)])
+    return Size(lines + words.bare, frozenset(words.said))
+
+
+def _head(report: Report) -> list[str]:
+    lost = ["> **Parts of this page could not be made.**", "", *(f"- {_line(part)}" for part in report.lost), ""]
+    facts = (f"- {_line(fact)}" for fact in report.facts)
+    return [f"# {_line(report.title)}", "", *facts, "", *(lost if report.lost else [])]
+
+
+def _heading(section: Section) -> list[str]:
+    return [f"## {_line(section.title)}", "", *([_line(section.lead), ""] if section.lead else [])]
+
+
+def _open(report: Report) -> Iterator[Grid]:
+    """The tables that nobody has to unfold."""
+    for section in report.sections:
+        for part in section.parts:
+            yield from _grids(part.parts if isinstance(part, Fold) and part.shown else (part,))
+
+
+def _grids(parts: Iterable[Part]) -> Iterator[Grid]:
+    return (part for part in parts if isinstance(part, Grid))
+
+
+@dataclass
+class Words:
+    """Parts as lines of Markdown. A page says a note once, under the first table that has it; one of `open_notes` where
+    nobody has to unfold it. A note that explains a sign stands under each table that may have the sign."""
+
+    full: bool = False
+    open_notes: frozenset[str] = frozenset()
+    said: set[str] = field(default_factory=set)
+    bare: int = 0  # tables whose notes were all said before
+
+    def parts(self, parts: Iterable[Part], named: bool = False, folded: bool = False) -> Iterator[str]:
+        """`named`: under a summary, which the title of the first need not repeat."""
+        for place, part in enumerate(parts):
+            yield from self._part(part, named and not place, folded)
+
+    def _part(self, part: Part, named: bool, folded: bool) -> Iterator[str]:
+        match part:
+            case Text():
+                label = f"**{_line(part.label)}**: " if part.label else ""
+                yield from ((f"> {label}" if part.tone else label) + _line(part.text), "")
+            case Bullets():
+                yield from (*(f"- {_line(item)}" for item in part.items), "")
+            case Cards():
+                yield from (f"### {_line(part.title)}", "", *(_card(card) for card in part.cards), "")
+            case Grid():
+                yield from self._grid(part, named, folded)
+            case LongListing():
+                yield from (f"**{_line(part.title)}**: {part.length:,} rows, in `{_line(part.file)}`.", "")
+            case Picture():
+                yield from (f"![{harmless(part.words)}](figures/{part.name}.png)", "")
+            case Files():
+                yield from (*(f"- [{harmless(path)}](<./{quote(path)}>)" for path in part.paths), "")
+            case Code():
+                yield from ("```", *part.text.replace("```", "'''").splitlines(), "```", "")
+            case Fold():
+                if self.full or not part.full:
+                    yield from self._fold(part, folded)
+
+    def _fold(self, fold: Fold, folded: bool) -> Iterator[str]:
+        summary = harmless(fold.summary.replace("**", "").replace("`", ""))
+        if fold.shown:
+            yield from (f"### {summary}", "", *self.parts(fold.parts, named=True, folded=folded))
+        else:
+            within = self.parts(fold.parts, named=True, folded=True)
+            yield from (f"<details><summary>{summary}</summary>", "", *within, "</details>", "")
+
+    def _grid(self, grid: Grid, named: bool, folded: bool) -> Iterator[str]:
+        most = MOST_ROWS_IN_ALL if self.full else MOST_ROWS
+        if not named:
+            yield from (f"**{_line(grid.title)}**", "")
+        if grid.rows:
+            yield from (*markdown_rows(grid.header, grid.rows[:most], grid.names), "")
+        if len(grid.rows) > most:
+            yield from (f"{len(grid.rows) - most:,} more rows{'' if self.full else ' with `--full`'}.", "")
+        said = self.said | self.open_notes if folded else self.said
+        notes = [note for note in grid.notes if note.startswith(configurations.SIGNS) or note not in said]
+        self.said.update(notes)
+        if notes:
+            yield from (*(f"- {_line(note)}" for note in notes), "")
+        elif grid.notes:
+            self.bare += 1
 
 
 def _card(card: Card) -> str:
@@ -229,17 +304,6 @@ def _card(card: Card) -> str:
     whose = "; ".join(filter(None, (card.interval, card.name)))
     note = f"; {card.note}" if card.note else ""
     return f"- **{_line(card.label)}**: **{_line(card.value)}** ({_line(whose)}){_line(alike)}{_line(note)}"
-
-
-def _grid(grid: Grid, named: bool) -> Iterator[str]:
-    if not named:
-        yield from (f"**{_line(grid.title)}**", "")
-    if grid.rows:
-        yield from (*markdown_rows(grid.header, grid.rows[:MOST_ROWS], grid.names), "")
-    if len(grid.rows) > MOST_ROWS:
-        yield from (f"{len(grid.rows) - MOST_ROWS} more rows.", "")
-    if grid.notes:
-        yield from (*(f"- {_line(note)}" for note in grid.notes), "")
 
 
 def _line(text: str) -> str:

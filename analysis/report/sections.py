@@ -13,7 +13,7 @@ from analysis.execution import NOTHING, Salvage
 from analysis.findings import count, name_of
 from analysis.frames.results import Results
 from analysis.published import outcomes, ratios, references
-from analysis.report import answer, page, trust
+from analysis.report import answer, page, trust, worth
 from analysis.report.origins import SAMPLES, STUDY_FILE, Counts, Origins
 from analysis.report.page import (
     Bullets,
@@ -51,14 +51,19 @@ from analysis.views.view import ModelTable, StudyTable
 from scaling_study.errors import printable, shortened
 from scaling_study.records import pack
 from scaling_study.records.store import replaced
+from scaling_study.stats.intervals import FEWEST_REPEATS
 
 MOST_LOSERS = 3  # models, whose losses stand before the tables of why
 MEANT = {"SYNTHETIC DATA": "SYNTHETIC DATA: the samples are generated; speeds may hold for real ones, losses do not"}
-MOST_OPEN = 2  # models, up to which their speed-ups are unfolded in the HTML page
 LEFT_OUT = (  # tables that report.md has with --full only
     *("communication", "remedies", "utilisation", "frontier", "returns", "cost", "scaling-laws"),
     *("training", "network"),
 )
+GROUPS = {  # key of a fold -> its summary, and the beginnings of the names of its figures
+    "gain": ("Gain of 16-bit gradients", ("allreduce-gain",)),
+    "timelines": ("A step of each pipeline", ("timelines",)),
+    "batch": ("The cost of a larger batch", ("efficiency",)),
+}
 
 
 def _tables(material: Material, section: view.Section) -> list[Part]:
@@ -77,8 +82,15 @@ def _table(kind: StudyTable, material: Material) -> Iterator[Part]:
         return
     beside = [drawing for drawing in drawings_of(kind.section) if drawing.beside == kind.name]
     pictures = [picture for drawing in beside for picture in material.drawn(*drawing.beginnings)]
-    grid = of_listing(shown.listing, shown.csv, shown.table)
-    yield Fold(_summary(grid.title), (grid, *pictures), kind.name in LEFT_OUT)
+    grid, summary = of_listing(shown.listing, shown.csv, shown.table), _summary(shown.listing.title)
+    if shown.listing.nothing:
+        material.gaps.append(f"{summary}: {shown.listing.nothing}.")
+    elif kind.name in LEFT_OUT:
+        yield Fold(summary, (grid,), full=True, key=kind.name)
+    else:
+        yield Fold(summary, (grid, *pictures), key=kind.name)
+        return
+    yield from folded(f"{summary}, drawn", pictures, "figures")
 
 
 def _summary(title: str) -> str:
@@ -88,20 +100,23 @@ def _summary(title: str) -> str:
 
 def figures_section(material: Material) -> Section | None:
     """The study as pictures, each also a file for a paper, but for the one beside the answer."""
-    first, pictures = answer.picture(material), list(figures_of(material, "figures"))
-    gains = material.drawn("allreduce-gain")
-    rest = [picture for picture in pictures if picture not in (first, *gains)]
-    parts = [*folded("Gain of 16-bit gradients", gains, shown=True), *folded("More figures", rest)]
+    first, parts = answer.picture(material), list[Part]()
+    rest = [picture for picture in figures_of(material, "figures") if picture != first]
+    for key, (summary, names) in GROUPS.items():
+        ours = [picture for picture in material.drawn(*names) if picture in rest]
+        rest = [picture for picture in rest if picture not in ours]
+        parts += folded(summary, ours, key)
+    parts += folded("More figures", rest, "figures")
     if not parts:
         return None
     lead = f"Intervals are 95 %, between {material.results.repeats_word} unless a caption says otherwise."
-    return Section("figures", "Figures", lead, tuple(parts))
+    return Section("figures", "Figures", lead, tuple(parts), about_parts=True)
 
 
 def why_section(material: Material) -> Section | None:
     """The section of bottlenecks, with the evidence and the change that would help most."""
     lead, parts = material.text("the bottlenecks", lambda: _bottlenecks(material.results)), _tables(material, "why")
-    return Section("why", "Why", lead, tuple(parts)) if lead or parts else None
+    return Section("why", "Why", lead, tuple(parts), about_parts=not lead) if lead or parts else None
 
 
 def _bottlenecks(results: Results) -> str:
@@ -122,9 +137,9 @@ def next_section(material: Material) -> Section | None:
     """What to measure, what more workers would bring, and what that costs."""
     worth = material.parts("what is most worth measuring", lambda: _worth(material.results))
     pictures = [picture for drawing in drawings_of("next") for picture in material.drawn(*drawing.beginnings)]
-    parts = [*worth, *folded("Scaling laws, drawn", pictures), *_tables(material, "next")]
+    parts = [*worth, *folded("Scaling laws, drawn", pictures, "laws"), *_tables(material, "next")]
     lead = "`scaling-study predict` predicts worker counts that were not run."
-    return Section("next", "What next", lead, tuple(parts)) if parts else None
+    return Section("next", "What next", lead, tuple(parts), about_parts=True) if parts else None
 
 
 def _worth(results: Results) -> Iterator[Part]:
@@ -145,7 +160,8 @@ def published_section(material: Material) -> Section | None:
         whose = (
             f"the public study {names[0]}" if len(names) == 1 else f"{len(names)} public studies ({', '.join(names)})"
         )
-        leads.append(f"{count(len(claimed), 'ratio')} of {whose} stand beside the same ratios here.")
+        same = "stands beside the same ratio" if len(claimed) == 1 else "stand beside the same ratios"
+        leads.append(f"{count(len(claimed), 'ratio')} of {whose} {same} here.")
     elif outcomes.of_study(results.study.name):
         leads.append("What the published trainings came to, beside those here: accuracies and losses, never seconds.")
     return Section("published", "Published beside measured", " ".join(leads), tuple(parts)) if parts else None
@@ -169,11 +185,13 @@ def tables_section(material: Material) -> Section | None:
         'of its row, and slower; unmarked: behind, with its verdict in "Beside the highest mean of each row"; ★: '
         "the row of the fastest."
     )
-    return Section("tables", "Tables", lead, tuple(parts))
+    if (results.configurations.n < FEWEST_REPEATS).all():
+        lead = f"Means of {results.repeats}, too few to rank. **Bold**: the highest of its row."
+    return Section("tables", "Tables", lead, tuple(parts), about_parts=True)
 
 
 def _list(what: str, make: Callable[[Results], LongListing], results: Results) -> list[Part]:
-    return [Fold(what, (make(results),), True)]
+    return folded(what, [make(results)], "lists", full=True)
 
 
 def _model_table(kind: ModelTable, material: Material, model: str) -> Iterator[Part]:
@@ -181,12 +199,15 @@ def _model_table(kind: ModelTable, material: Material, model: str) -> Iterator[P
     if shown is None or shown.listing is None:
         note_gap(kind.gap, material)
         return
+    summary = _summary(shown.listing.title)
+    if shown.listing.nothing:
+        material.gaps.append(f"{summary}: {shown.listing.nothing}.")
+        return
     if isinstance(shown.listing, Table):
         grid = of_table(shown.listing, material.results, model, kind.bars, shown.table, shown.csv)
     else:
         grid = of_listing(shown.listing, shown.csv, shown.table)
-    few = len(material.results.without_plumbing().models) <= MOST_OPEN
-    yield Fold(_summary(grid.title), (grid,), kind.name in LEFT_OUT, kind.name == "speedup" and few)
+    yield Fold(summary, (grid,), kind.name in LEFT_OUT, key=kind.name)
 
 
 MOST_VALUES, MOST_LETTERS = 8, 300
@@ -215,16 +236,16 @@ def _parts(material: Material, origins: Origins) -> Iterator[Part]:
         ("Environment variables that affect speed", origins.environment, "environment.csv"),
     ):
         grid = _grid(title, table, file)
-        yield from folded(title, [grid] if grid else [], full=True)
-    yield from folded(STUDY_FILE, [Code(origins.study)] if origins.study else [], full=True)
+        yield from folded(title, [grid] if grid else [], "origins", full=True)
+    yield from folded(STUDY_FILE, [Code(origins.study)] if origins.study else [], "study", full=True)
     lines = {str(name): origins.commands.get(str(name)) for name in material.results.configurations.configuration}
     if kept := [(name, line) for name, line in lines.items() if line]:
         columns = tuple(zip(*kept, strict=True))
         listing = LongListing("commands", "Command lines", ("configuration", "command"), columns, "trials/")
-        yield Fold("Command lines, one of each configuration", (listing,), True)
+        yield from folded("Command lines, one of each configuration", [listing], "commands", full=True)
     yield from _samples(origins)
     gaps = tuple(dict.fromkeys(material.gaps))
-    yield from folded("Not shown, and why", [Bullets(gaps)] if gaps else [])
+    yield from folded("Not shown, and why", [Bullets(gaps)] if gaps else [], "gaps")
 
 
 def _again(named: str) -> str:
@@ -251,10 +272,10 @@ def _samples(origins: Origins) -> Iterator[Part]:
             f'`numpy.load("{SAMPLES}")["ID OF A TRIAL"]` is an array of (ranks, steps). Everything else of one is in '
             "trials/ID/record.json."
         )
-        yield Fold("Raw samples", (text,), True)
+        yield from folded("Raw samples", [text], "samples", full=True)
     if origins.profiles:
         traces = Text("Traces of single trials, for chrome://tracing or ui.perfetto.dev:")
-        yield Fold("Traces", (traces, Files(origins.profiles)))
+        yield from folded("Traces", [traces, Files(origins.profiles)], "traces")
 
 
 SECTIONS: dict[str, Callable[[Material], Section | None]] = {
@@ -292,7 +313,9 @@ def report(material: Material) -> Report:
         for each in made
         if each is not None
     )
-    return Report(results.study.name, tuple(filter(None, facts)), sections, tuple(material.salvage.lost))
+    asked = answer.facts_of(material)
+    whole = Report(results.study.name, tuple(filter(None, facts)), sections, tuple(material.salvage.lost))
+    return worth.fitted(whole, worth.asked(asked) if asked else ())
 
 
 def _lost(title: str, why: str) -> Section:

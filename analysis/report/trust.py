@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 import pandas as pd
 
-from analysis.findings import MOST_NAMES, Evidence, Finding, count, name_of
+from analysis.findings import MOST_NAMES, Evidence, Finding, count, grouped, name_of
 from analysis.findings import WORDS as SEVERITIES
 from analysis.frames import configurations
-from analysis.frames.results import Results
-from analysis.frames.rows import as_rows
+from analysis.frames.configurations import BATCH_KEYS, KEYS, values_of
+from analysis.frames.results import Results, words
+from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.frames.trials import NOT_CHECKED, PASSED
 from analysis.published import ratios
 from analysis.report.page import (
+    CONCERNED,
     DOUBT,
     NOTE,
     Bullets,
-    Fold,
     Material,
     Part,
     Section,
@@ -29,9 +30,10 @@ from analysis.report.page import (
     folded,
     of_rows,
 )
+from analysis.show import notes
 from analysis.statistics import ranking
 from analysis.statistics.estimates import said_of, widths
-from analysis.text import first_few, first_of
+from analysis.text import first_few, first_of, two_figure_percentage
 from analysis.views import catalog, noise
 from scaling_study.errors import shortened
 from scaling_study.frameworks import COMMAND
@@ -39,6 +41,8 @@ from scaling_study.models import MODELS
 from scaling_study.study import support
 
 MOST_PLACES, MOST_CONCERNED, MOST_SKIPPED, MOST_WORDS = 6, 40, 50, 600
+MOST_WARNINGS = 8  # that stand open
+CHECKED = ("framework", "model", "workers", "allreduce", "precision")  # columns of the table of parity checks
 
 
 def section(material: Material) -> Section:
@@ -49,9 +53,12 @@ def section(material: Material) -> Section:
         ("records that could not be read", lambda: _skipped(material)),
         ("parity", lambda: _parity(results)),
         ("the machine's noise and drift", lambda: _machine(material)),
-        ("what failed", lambda: folded("What failed, and why", _failed(results))),
-        ("what is not compared", lambda: folded("Not compared", _compared(results))),
-        ("which flaws were looked for", lambda: folded("Published flaws that were looked for", _scope(results))),
+        ("what failed", lambda: folded("What failed, and why", _failed(results), "failed")),
+        ("what is not compared", lambda: folded("Not compared", _compared(results), "compared")),
+        (
+            "which flaws were looked for",
+            lambda: folded("Published flaws that were looked for", _scope(results), "flaws"),
+        ),
     ):
         parts += material.parts(what, make)
     summary = material.text("what can be said of it in a line", lambda: lead(material.findings, results))
@@ -120,19 +127,21 @@ def precision(results: Results) -> str:
         return ""
     return (
         f"{wide} of {len(asked)} intervals{said_of(asked)} are wider than the target of "
-        f"±{100 * target:.2g} % (median ±{100 * median(claimed):.2g} %, widest ±{100 * max(claimed):.2g} %): smaller "
-        "differences are not resolved."
+        f"±{100 * target:.2g} % (median ±{two_figure_percentage(median(claimed))} %, widest "
+        f"±{two_figure_percentage(max(claimed))} %): smaller differences are not resolved."
     )
 
 
 def _warnings(findings: list[Finding], results: Results) -> Iterator[Part]:
-    """Errors and warnings, then what is only to be known, folded."""
+    """The first errors and warnings; the others, and what is only to be known, folded."""
     names = {str(row["configuration"]): name_of(row) for row in results.rows}
     notes = [finding for finding in findings if finding.severity == NOTE]
-    for finding in (finding for finding in findings if finding.severity != NOTE):
+    severe = [finding for finding in findings if finding.severity != NOTE]
+    for finding in severe[:MOST_WARNINGS]:
         yield from _warning(finding, names)
-    titles = "; ".join(dict.fromkeys(finding.title for finding in notes))
-    yield from folded(f"Info: {titles}", (part for finding in notes for part in _warning(finding, names)))
+    for kind, others, key in (("More warnings", severe[MOST_WARNINGS:], "warnings"), ("Info", notes, "info")):
+        titles = "; ".join(dict.fromkeys(finding.title for finding in others))
+        yield from folded(f"{kind}: {titles}", (part for one in others for part in _warning(one, names)), key)
 
 
 def _warning(finding: Finding, names: dict[str, str]) -> Iterator[Part]:
@@ -141,7 +150,8 @@ def _warning(finding: Finding, names: dict[str, str]) -> Iterator[Part]:
     yield Text(f"**{finding.title}.** {finding.text}", finding.severity, label)
     if MOST_NAMES < len(finding.configurations) < len(names):
         known = [names.get(name, name) for name in finding.configurations]
-        yield Fold(f"{count(len(known), 'configuration')} concerned", (Bullets(first_of(known, MOST_CONCERNED)),), True)
+        listed = [Bullets(first_of(known, MOST_CONCERNED))]
+        yield from folded(f"{count(len(known), 'configuration')} concerned", listed, CONCERNED, full=True)
 
 
 def _scope(results: Results) -> Iterator[Part]:
@@ -157,15 +167,27 @@ def _parity(results: Results) -> Iterator[Part]:
     gates = results.gates
     if gates.empty:
         return
-    against = [support.reference_of(gate) for gate in as_rows(gates)]
-    told = any(each != support.ONE_PROCESS for each in against)  # else all are held against the same
-    columns = ["framework", "model", "workers", "allreduce", "precision", "parity", *["against"] * told]
-    ordered = gates.assign(against=against).sort_values("parity", key=lambda said: said == PASSED, kind="stable")
-    rows = [tuple(map(str, row.values())) for row in as_rows(ordered[columns])]
-    header = (*columns[:5], "verdict", *["held against"] * told)
+    against, apart = [support.reference_of(gate) for gate in as_rows(gates)], _apart(as_rows(gates))
+    names = dict(zip(CHECKED, CHECKED, strict=True)) | {"allreduce": "gradients"}
+    names |= {"apart": "with"} if any(apart) else {}
+    names |= {"parity": "verdict"}
+    names |= {"against": "held against"} if any(each != support.ONE_PROCESS for each in against) else {}
+    ordered = gates.assign(against=against, apart=apart)
+    ordered = ordered.sort_values("parity", key=lambda said: said == PASSED, kind="stable")
+    rows = [tuple(map(str, row.values())) for row in as_rows(ordered[[*names]])]
     notes = [*_smooth(results), *configurations.checked(results.configurations)]
-    grid = of_rows("Parity checks", header, rows, tuple(notes), "parity.csv")
-    yield Fold("Parity: does each framework train the same as one process?", (grid,))
+    grid = of_rows("Parity checks", tuple(names.values()), rows, tuple(notes), "parity.csv")
+    yield from folded("Parity: does each framework train the same as one process?", [grid], "parity")
+
+
+def _apart(gates: Sequence[ConfigurationRow]) -> list[str]:
+    """The words that tell apart checks which are alike in CHECKED: `1f1b, 4 micro-batches`; empty for any other."""
+    alike, texts = grouped(gates, lambda gate: values_of(gate, CHECKED)), list[str]()
+    keys = [key for key in KEYS if key not in (*CHECKED, *BATCH_KEYS)]
+    for gate in gates:
+        others = alike[values_of(gate, CHECKED)]
+        texts.append(", ".join(words(gate, [key for key in keys if len({values_of(o, [key]) for o in others}) > 1])))
+    return texts
 
 
 def _smooth(results: Results) -> Iterator[str]:
@@ -181,7 +203,7 @@ def _smooth(results: Results) -> Iterator[str]:
 def _machine(material: Material) -> Iterator[Part]:
     """The noise floor and drift; the picture where it was drawn."""
     lines = Bullets(tuple(noise.machine(material.results)))
-    yield Fold("The machine: noise and drift", (lines, *figures_of(material, "trust")))
+    yield from folded("The machine: noise and drift", (lines, *figures_of(material, "trust")), "machine")
 
 
 def _failed(results: Results) -> Iterator[Part]:
@@ -200,7 +222,7 @@ def _failed(results: Results) -> Iterator[Part]:
             messages.append(f"{why}: {shortened(' '.join(first.split()), MOST_WORDS)}")
     yield of_rows("Trials that are not ok, by cause", ("cause", "trials", "where"), rows, file="failures.csv")
     if messages:
-        yield Fold("The first message of each", (Bullets(tuple(messages)),))
+        yield from folded("The first message of each", [Bullets(tuple(messages))], "messages")
 
 
 def _compared(results: Results) -> Iterator[Part]:
@@ -215,7 +237,7 @@ def _compared(results: Results) -> Iterator[Part]:
             f"{shown} ({configurations.names(plumbing, rows)})."
         )
     without = rows[(rows.status == "ok") & rows.speedup.isna() & (rows.not_comparable.fillna("") == "")]
-    for why, group in without.groupby(without.speedup_reason.fillna("no reason given"), sort=False):
+    for why, group in without.groupby(notes.no_speedup(without, results), sort=False):
         lines.append(f"No speed-up: {why} ({configurations.names(group, rows)}).")
     for model in results.models:
         works = ranking.by_work(row for row in results.rows_of(model) if row["n"])
@@ -234,4 +256,4 @@ def _skipped(material: Material) -> Iterator[Part]:
     skipped = material.results.skipped
     if skipped:
         yield Text(f"{count(len(skipped), 'record')} could not be read and are not used on this page.", DOUBT)
-        yield Fold("Records that could not be read", (Bullets(first_of(skipped, MOST_SKIPPED)),))
+        yield from folded("Records that could not be read", [Bullets(first_of(skipped, MOST_SKIPPED))], "unread")

@@ -57,10 +57,11 @@ class Table:
     best_row: int | None
     notes: tuple[str, ...]  # of this table
     legend: tuple[str, ...]  # the same for every table of its kind
+    nothing: str = ""  # why it says nothing that a page need show; it is among the files all the same
 
     def star(self, row: int) -> str:
-        """The name of a row, starred where the fastest stands."""
-        return f"{BEST_ROW_SIGN} {row}" if row == self.best_row else str(row)
+        """The name of a row, starred where the fastest of several stands."""
+        return f"{BEST_ROW_SIGN} {row}" if row == self.best_row and len(self.rows) > 1 else str(row)
 
     @property
     def places(self) -> list[tuple[int, str]]:
@@ -92,6 +93,7 @@ class Listing:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
+    nothing: str = ""  # as of Table
 
     @classmethod
     def from_rows(cls, title: str, rows: Sequence[Mapping[str, str]], notes: Iterable[str]) -> Listing:

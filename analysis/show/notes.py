@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,9 @@ from scaling_study.trial import Trial
 ABOUT = ("configuration", "model", "series", "batch", "workers")  # first columns of tables in numbers
 MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
 MOST_REPEATS = 100  # that a target may need; more are no advice
+NO_BASELINE = re.compile(  # as configurations.find says it
+    r"no baseline trial with .+ and (batch_per_worker|global_batch)=\S+ that is otherwise the same was run"
+)
 
 
 def under_throughput(results: Results, model: str) -> list[str]:
@@ -37,8 +41,22 @@ def under_speedup(results: Results, model: str) -> list[str]:
     """Notes under one model's speed-up table: configurations without a speed-up, each with the reason."""
     ours = results.frame_of(model)
     without = ours[(ours.status == "ok") & ours.speedup.isna() & (ours.not_comparable.fillna("") == "")]
+    without = without.assign(speedup_reason=no_speedup(without, results))
     differs = how_it_differs(ours)
     return [*_compared(ours), *differs, *_failed(without, "speedup_reason"), *_failed(ours, "status")]
+
+
+def no_speedup(rows: pd.DataFrame, results: Results) -> pd.Series[str]:
+    """The reason why each of these has no speed-up, in the same words at every batch size."""
+
+    def said(reason: str) -> str:
+        lacks = NO_BASELINE.fullmatch(reason)
+        if lacks is None:
+            return reason or "no reason given"
+        batch = lacks[1].replace("_", " ")
+        return f"no baseline ({results.study.baseline_text}) with the same {batch}, otherwise the same, was run"
+
+    return rows.speedup_reason.fillna("").map(said)
 
 
 def how_it_differs(rows: pd.DataFrame) -> list[str]:

@@ -311,7 +311,7 @@ def _competes(row: ConfigurationRow, by: str) -> bool:
         return False
     if by != "efficiency":
         return True
-    return known(row["speedup"]) and int(row["workers"]) > 1 and row["baseline"] != row["configuration"]
+    return known(row["efficiency"]) and int(row["workers"]) > 1 and row["baseline"] != row["configuration"]
 
 
 def _value(row: ConfigurationRow, by: str) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import fdtrc
 
 from analysis.frames import results as series
-from analysis.frames.configurations import BATCH_KEYS, KEYS, known, values, values_of
+from analysis.frames.configurations import BATCH_KEYS, KEYS, known, unlike_work, values, values_of
 from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow as Row
 from scaling_study.frameworks import FRAMEWORKS
@@ -183,6 +183,7 @@ def families(results: Results) -> list[Family]:
         first = group[0]
         own = alone[values_of(first, computing)]
         base = by_id.get(str(first["baseline"]))
+        base = None if base is None or unlike_work(first, base) else base
         every = [*(own if base is None or not all(map(_unfit, own)) else [base]), *group]
         left_out = tuple(f"{int(row['workers'])} workers: {why}" for row in every if (why := _unfit(row)))
         wire = [precision] if (precision := series.on_wire(first)) else []

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -372,7 +372,9 @@ def listing(results: Results) -> Listing | None:
     for why in dict.fromkeys(attributed.why for attributed in every if attributed.why):
         lines.append(f"All not attributed, because {why}: {sum(attributed.why == why for attributed in every)} rows.")
     header = ("configuration", "batch", "efficiency", "lost", *(NAMES[part] for part in present))
-    return notes.listing(results, "Lost efficiency by cause", header, rows, lines, signs=True)
+    made = notes.listing(results, "Lost efficiency by cause", header, rows, lines, signs=True)
+    unknown = all(attributed.why for attributed in every)
+    return replace(made, nothing="of no pair were the phases of both sides measured") if unknown else made
 
 
 def _part(part: Part) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -273,7 +273,8 @@ BEYOND = (
 def listing(results: Results) -> Listing | None:
     """A row for each configuration that was trained to a target; None where nothing can be said of batch sizes."""
     rows, found = efficiency_table(results), recipes(results)
-    if rows.noise_scale_low.isna().all() and not any(len(recipe.samples) > 1 for recipe in found):
+    several = any(len(recipe.samples) > 1 for recipe in found)
+    if rows.noise_scale_low.isna().all() and not several:
         return None
     made = rows.to_dict("records")
     cells = [
@@ -281,7 +282,8 @@ def listing(results: Results) -> Listing | None:
         for row, name in zip(made, notes.named_with_batch(results, made), strict=True)
     ]
     title = f"Statistical efficiency and goodput ({results.heading})"
-    return Listing.from_rows(title, cells, _lines(results, rows, found))
+    shown = Listing.from_rows(title, cells, _lines(results, rows, found))
+    return shown if several else replace(shown, nothing="each target was reached at one global batch alone")
 
 
 def name(recipe: BatchRecipe, results: Results) -> str:

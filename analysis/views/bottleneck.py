@@ -208,8 +208,11 @@ def listing(results: Results) -> Listing | None:
     every = bottlenecks(results)
     if not any(limited.shares for limited in every):
         return None
-    rows = [(*notes.series_and_batch(limited.row, results), limited.kind, limited.evidence) for limited in every]
+    told = [limited for limited in every if limited.shares or limited.kind != UNKNOWN]
+    rows = [(*notes.series_and_batch(limited.row, results), limited.kind, limited.evidence) for limited in told]
+    unseen = findings.count(len(every) - len(told), "configuration")
     lines = [
+        *([f"Not known of {unseen}, whose phases were not measured."] if len(told) < len(every) else []),
         "The bottleneck is whichever takes the largest share of a step. Memory: updating the weights, computing whose "
         "lower roof is memory, or out of memory. Compute far below its roof: computing takes most, and reaches less "
         f"than {percent(FAR_BELOW)} of the lower of its roofs meanwhile. Launch: the part of forward and backward that "

@@ -311,7 +311,7 @@ def _footnote(panels: Sequence[tuple[str, Sequence[CostPoint]]], results: Result
     places = {point.place for _, ours in panels for point in ours}
     what = "Of a million samples. Filled, with the line: nothing is both faster and cheaper."
     if PERHAPS in places:
-        what += " Hollow and blue: beaten, but not beyond doubt (95 %)."
+        what += " Hollow and blue: another may be faster and cheaper, which is not proven (95 %)."
     if BEATEN in places:
         what += " Small and grey: another is faster and cheaper."
     if any(point.of.price is None for _, ours in panels for point in ours):

@@ -38,6 +38,7 @@ from scaling_study.stats.intervals import Interval
 STATE = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
 REFERENCES = ("torch_ddp", "horovod", "single")  # the first that was measured; none of them shards anything
 LEAST_SAVED = 0.005  # of the state, from which on it is sharded
+OF_STATE = ("precision", "freeze", "vocabulary", "classes")  # keys that decide how large the whole state is
 COLUMNS = (
     "configuration",
     "series",
@@ -99,7 +100,7 @@ def one_batch(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _saved(row: ConfigurationRow, among: Sequence[ConfigurationRow]) -> dict[str, Any]:
-    right = [r for r in among if not configurations.failed(r) and same(r["precision"], row["precision"])]
+    right = [r for r in among if not configurations.failed(r) and all(same(r[key], row[key]) for key in OF_STATE)]
     name = next((name for name in REFERENCES if any(r["framework"] == name for r in right)), None)
     if name is None:
         return {"reference": None, "saved": None, "theory": None}
@@ -145,10 +146,11 @@ def listing(results: Results, model: str) -> Listing | None:
         )
     if sharded:
         references = [str(name) for name in kept.reference.dropna().unique()]
-        against = f"against {references[0]}" if references else "no reference was measured"
+        against = f"against {' or '.join(references)}" if references else "no reference was measured"
         legend.append(
-            f"Saved: of parameters + gradients + optimiser state, {against}. Theory: with n workers ZeRO-1 holds "
-            "P + G + O/n, ZeRO-2 P + (G + O)/n, ZeRO-3 and FSDP (P + G + O)/n (Rajbhandari et al., arXiv 1910.02054). "
+            f"Saved: share of parameters + gradients + optimiser state not held, {against}. Theory: with n workers "
+            "ZeRO-1 holds P + G + O/n, ZeRO-2 P + (G + O)/n, ZeRO-3 and FSDP (P + G + O)/n (Rajbhandari et al., arXiv "
+            "1910.02054). "
             "Counted between steps: parameters that FSDP gathers for a layer (ZeRO-3), or from forward to backward "
             "(ZeRO-2), are extra."
         )

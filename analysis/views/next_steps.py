@@ -225,8 +225,8 @@ def _count(extrapolation: Extrapolation, results: Results) -> tuple[float, Sugge
     best = int(taken.argmax())
     after = math.sqrt(max(0.0, doubt - float(taken[best])))
     sentence = (
-        f"{family.name}: {chosen[best]} workers. Of all counts not run it would take most off the doubt about "
-        f"{target}: from ±{196 * math.sqrt(doubt):.0f} % to about ±{196 * after:.0f} %."
+        f"{family.name}: {chosen[best]} workers. Of all counts not run it would narrow the margin at "
+        f"{target} workers most: from ±{196 * math.sqrt(doubt):.0f} % to about ±{196 * after:.0f} %."
     )
     keys = _to_run(family, chosen[best])
     return math.sqrt(doubt) - after, Suggestion(LAW, sentence, keys)

@@ -177,7 +177,7 @@ def listing(results: Results) -> Listing | None:
         for row, name in zip(of_pairs, notes.named_with_batch(results, of_pairs), strict=True)
     ]
     shown = results.among({*pairs.configuration, *pairs.reference})
-    title = f"The same training in unlike ways, by seed ({results.heading})"
+    title = f"The same training by other means, seed by seed ({results.heading})"
     return Listing.from_rows(title, rows, [*notes.how_it_differs(shown), *LEGEND, notes.source(results)])
 
 
@@ -207,8 +207,8 @@ LEGEND = (
     "Ratios to the configuration they are against, which has the same model, global batch, precision and recipe: "
     "geometric means over the seeds of both, taken seed by seed [95 % interval, log-normal]. Steps and seconds are "
     "those to the target, each known to lie between two evaluations; seconds a step are of the whole trainings.",
-    "Seeds: that both reached the target with, + those that one did (its ratio is known only to be larger or "
-    "smaller, and counts so). With a seed that neither reached it, nothing is known.",
+    "Seeds: those with which both reached the target, + those with which one did, whose ratio is a bound and counts "
+    "as one. A seed with which neither did tells nothing.",
     "Steps are identical where every evaluation of every seed logged the same loss and metric, to the last digit. "
     f"They are equal where the whole interval lies within {100 * (MARGIN - 1):.0f} % of 1, up or down (equivalence), "
     "and differ where it leaves out 1, corrected for the number of pairs; else it is not resolved. Where they are "

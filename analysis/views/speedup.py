@@ -69,7 +69,8 @@ def _speedup_text(row: ConfigurationRow) -> str:
         return "1 (baseline)"
     low, high = row["speedup_low"], row["speedup_high"]
     interval = f" [{low:.2f}, {high:.2f}]" if known(low) else f" (n = {row['n']})"
-    return f"{row['speedup']:.2f}{interval}, {100 * row['efficiency']:.0f} %"
+    share = f", {100 * row['efficiency']:.0f} %" if known(row["efficiency"]) else "; no efficiency at unlike work"
+    return f"{row['speedup']:.2f}{interval}{share}"
 
 
 # Which lines share a panel of the speed-up figure: a framework's, by allreduce precision and batch size.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -254,7 +254,7 @@ def listing(results: Results) -> Listing | None:
         return None
     made = rows.to_dict("records")
     metrics = [name for name in SHOWN if rows[f"test_{name}"].notna().any()]
-    priced = bool(rows.money_to_target.notna().any())
+    priced, targeted = bool(rows.money_to_target.notna().any()), bool((rows.target != "").any())
     tied = {
         verdict: {_task(row, results) for row in made if row["target"] and row[verdict] in (TIED, NOT_RESOLVED)}
         for verdict in SAID
@@ -262,19 +262,33 @@ def listing(results: Results) -> Listing | None:
     cells = [
         {
             "configuration": name,
-            "target": row["target"] or "none",
-            "reached": f"{row['reached']} of {row['seeds']}",
-            "met at step": _met(row),
-            **{unit: _to_target(row, unit) for unit in UNITS},
-            **_verdict(row, "soonest", _task(row, results) in tied["soonest"]),
-            "worker-hours": interval(row, "worker_hours_to_target"),
-            **({"money": interval(row, "money_to_target")} if priced else {}),
-            **_verdict(row, "cheapest", _task(row, results) in tied["cheapest"]),
+            **(_reached(row, priced, {v for v in SAID if _task(row, results) in tied[v]}) if targeted else _whole(row)),
             **_tested(row, metrics),
         }
         for row, name in zip(made, notes.signed_names(results, made), strict=True)
     ]
-    return Listing.from_rows(f"Training to a result ({results.heading})", cells, _lines(results, rows))
+    return Listing.from_rows(f"Training to a result ({results.heading})", cells, _lines(results, rows, targeted))
+
+
+def _reached(row: Mapping[Any, Any], priced: bool, tied: Collection[str]) -> dict[str, str]:
+    """The columns of a target: when it was reached, the cost, and the verdicts on both. `tied`: verdicts in which
+    others may be the best too."""
+    return {
+        "target": row["target"] or "none",
+        "reached": f"{row['reached']} of {row['seeds']}" if row["target"] else "",
+        "met at step": _met(row),
+        **{unit: _to_target(row, unit) for unit in UNITS},
+        **_verdict(row, "soonest", "soonest" in tied),
+        "worker-hours": interval(row, "worker_hours_to_target"),
+        **({"money": interval(row, "money_to_target")} if priced else {}),
+        **_verdict(row, "cheapest", "cheapest" in tied),
+    }
+
+
+def _whole(row: Mapping[Any, Any]) -> dict[str, str]:
+    """The columns of a training without a target."""
+    steps = f"{row['steps']:,.0f}" if known(row["steps"]) else ""
+    return {"seeds": str(row["seeds"]), "steps": steps, "seconds": interval(row, "train_seconds")}
 
 
 def _verdict(row: Mapping[Any, Any], verdict: str, tied: bool) -> dict[str, str]:
@@ -287,7 +301,7 @@ def _verdict(row: Mapping[Any, Any], verdict: str, tied: bool) -> dict[str, str]
 
 
 def _tested(row: Mapping[Any, Any], metrics: Sequence[str]) -> dict[str, str]:
-    return {f"test {metric}": interval(row, f"test_{metric}", 3) for metric in metrics}
+    return {f"test {metric.replace('_', ' ')}": interval(row, f"test_{metric}", 3) for metric in metrics}
 
 
 def _met(row: Mapping[Any, Any]) -> str:
@@ -313,18 +327,21 @@ def interval(row: Mapping[Any, Any], key: str, places: int | None = None) -> str
     return with_interval(row[key], row[f"{key}_low"], row[f"{key}_high"], form)
 
 
-def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
+def _lines(results: Results, rows: pd.DataFrame, targeted: bool) -> list[str]:
+    to_target = [
+        "Met at step: the first evaluation on validation data that met the target, and the evaluation before it "
+        "(after); geometric means over the seeds that reached the target. Seconds, samples and steps to the target: "
+        "geometric means over all seeds [95 % interval, log-normal]. Each seed reached the target between its two "
+        "evaluations; a training that was stopped before counts as one that takes longer. Seconds are of training "
+        "steps, without evaluation and checkpoints.",
+        "Soonest and cheapest [ratio to the configuration that decides, 95 %, corrected for all pairs of the study]. "
+        "Lowest mean: others are too close to call, as none is shown to be slower, or dearer, wherever between two "
+        "evaluations each reached the target. A configuration with a training that was stopped before is never the "
+        f"best; it is slower, or not resolved. {_cost(rows)}",
+    ]
+    whole = ["Seconds: of training steps, without evaluation and checkpoints; geometric mean over the seeds [95 %]."]
     lines = [
-        "Met at step: the first evaluation on validation data at which the target was reached, and the one before it "
-        "(after); geometric means over the seeds that reached it. Seconds, samples and steps to the target: geometric "
-        "means over all seeds [95 % interval, log-normal], of which each reached it between those two. A training that "
-        "was stopped before counts as one that takes longer. Seconds are of training steps alone; evaluation and "
-        "checkpoints are apart.",
-        "Soonest and cheapest [ratio to the one that decides, 95 %, corrected for all pairs of the study]: lowest mean "
-        "where others are too close to call: not shown to be slower, or dearer, wherever between two evaluations each "
-        "reached the target. One with a training that was stopped before is never the best, and not resolved unless it "
-        "is slower. "
-        f"{_cost(rows)}",
+        *(to_target if targeted else whole),
         "Test: the model at the end of each training, on the published test set, once; mean over the seeds [95 %].",
         f"Learning rates: {_rates(results)}.",
     ]

@@ -79,8 +79,8 @@ def unequal_launches(evidence: Evidence) -> Iterator[Finding]:
     short = ours[ours.together.isin(rounds.index[rounds < rounds.max()])]
     rows = [row for row in evidence.rows if row["configuration"] in set(short.configuration)]
     text = (
-        f"The launches that configurations shared had {each} rounds. Each counts once in a mean and its interval; the "
-        "shorter ones vary more, which the interval between launches includes."
+        f"The interleaved launches had {each} blocks of each configuration. Each launch counts once in a mean and its "
+        "interval; the shorter ones vary more, which the interval between launches includes."
     )
     yield findings.about("short-launch", "Launches of unequal length", text, NOTE, rows)
 

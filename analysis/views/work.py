@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from analysis import findings
 from analysis.findings import DOUBT, MOST_NAMES, NOTE, WRONG, Evidence, Finding, Row, grouped, simultaneous
 from analysis.frames import configurations
-from analysis.frames.configurations import known, over, values_of
+from analysis.frames.configurations import known, over, unlike_work, values_of
 from analysis.frames.rows import as_rows
 from analysis.frames.study import workers_text
 from analysis.frames.trials import NOT_CHECKED
@@ -112,8 +112,8 @@ def _parity(evidence: Evidence) -> Iterator[Finding]:
         yield findings.about("parity", "Parity failed", text, WRONG, rows)
     if unknown := [row for row in evidence.rows if row["parity"] == NOT_CHECKED]:
         text = (
-            f"Nobody has shown that these train what one process would: {findings.named(unknown, evidence.rows)}. "
-            "Run scaling-study parity STUDY."
+            "No parity check shows that these train the same as one process: "
+            f"{findings.named(unknown, evidence.rows)}. Run scaling-study parity STUDY."
         )
         yield findings.about("parity", "Parity not checked", text, DOUBT, unknown)
 
@@ -327,7 +327,8 @@ WITHOUT_INTERVAL = 1.25  # of the ideal: a single repeat must be so far above it
 
 
 def superlinear_speedups(evidence: Evidence) -> Iterator[Finding]:
-    grown = [(row, base) for row, base in evidence.pairs if int(row["workers"]) > int(base["workers"])]
+    alike = [(row, base) for row, base in evidence.pairs if not unlike_work(row, base)]  # the others are said to be so
+    grown = [(row, base) for row, base in alike if int(row["workers"]) > int(base["workers"])]
     sure = [(row, base) for row, base in grown if min(row["n"], base["n"]) >= FEWEST_REPEATS]
     above: list[tuple[float, Row, float]] = []  # how far, which, its lower bound
     for row, base in sure:

@@ -28,6 +28,7 @@ from scaling_study.records import schema, store
 from scaling_study.records.results import Summary
 from scaling_study.study import support
 from scaling_study.study.plan import Plan, Planned
+from scaling_study.trial import RENAMED
 
 USUAL = ("framework", "model", "workers", "allreduce", "precision")
 SHARDS = ("zero_stage", "shard_group", "reduce_scatter")
@@ -87,7 +88,7 @@ def verdicts(plan: Plan, folder: Path, known: Mapping[str, Summary]) -> Table:
     columns = [name for name in TELLING if name in USUAL or len({row[name] for row in rows}) > 1]
     shown = Table(title=f"{plan.study.name}: parity with one process of plain PyTorch", title_justify="left", box=None)
     for name in (*columns, "verdict"):
-        shown.add_column(name, no_wrap=True)
+        shown.add_column(RENAMED.get(name, name), no_wrap=True)
     shown.add_column("the check that decided", overflow="fold")
     for gate, row in zip(plan.gates, rows, strict=True):
         ok, word, why = verdict(folder, known.get(gate.trial.id))

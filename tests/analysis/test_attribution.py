@@ -19,7 +19,7 @@ from analysis.frames import results
 from analysis.frames.details import PHASE_COLUMNS
 from analysis.frames.measured import PHASES
 from analysis.show import layout
-from analysis.views import attribution, steps
+from analysis.views import attribution, bottleneck, steps
 from analysis.views.attribution import Attribution, LossEvidence, attribute, attributions, in_words, losers
 from analysis.views.bottleneck import bottlenecks
 from analysis.views.steps import MeasuredSteps
@@ -168,9 +168,13 @@ def test_without_phases_nothing_is_attributed_and_it_says_why(tmp_path: Path) ->
         text = path.read_text()
         start, end = text.index('"phases": {'), text.index("}", text.index('"phases": {')) + 1
         path.write_text(text.replace(text[start:end], '"phases": null'))
-    made = next(one for one in attributions(results.read(folder)) if one.row["framework"] == "horovod")
+    read = results.read(folder)
+    made = next(one for one in attributions(read) if one.row["framework"] == "horovod")
     assert shares(made) == {"unattributed": 20.0}
     assert made.why == "its phases were not measured"
+    assert attribution.listing(read).nothing == "of no pair were the phases of both sides measured"
+    assert [row[0] for row in bottleneck.listing(read).rows] == ["single"], "a row without information is a note"
+    assert "Not known of 1 configuration, whose phases were not measured." in bottleneck.listing(read).notes
 
 
 def test_in_rounds_one_launch_that_was_looked_at_stands_for_all_and_claims_no_interval(tmp_path: Path) -> None:

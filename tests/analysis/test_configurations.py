@@ -16,9 +16,10 @@ from simulations import Seen, times
 from analysis.frames import configurations, results
 from analysis.frames.configurations import KEYS
 from analysis.frames.results import Results
+from analysis.report import answer, headline
 from analysis.show import notes
-from analysis.statistics import ranking
-from analysis.views import allreduce_gain, speedup
+from analysis.statistics import ranking, scaling_laws
+from analysis.views import allreduce_gain, attribution, catalog, speedup
 from scaling_study.stats.intervals import between_repeats
 from scaling_study.study import defaults
 from scaling_study.study.defaults import Default
@@ -155,13 +156,38 @@ def test_a_command_is_held_against_a_baseline_that_names_its_batch_and_the_unlik
     done = read(tmp_path / "a", [small, replace(small, batch_per_worker=64, speed=300.0)], baseline=named)
     row = row_of(done, replace(small, batch_per_worker=64))
     assert row.speedup == pytest.approx(3.0, rel=0.05) and row.baseline == small.trial().configuration
-    said = "At unlike work: batch 64 a worker is compared with the baseline's batch 8."
+    said = "At unlike work: batch 64 a worker is compared with the baseline's batch 8, so there is no efficiency."
     assert said in notes.under_throughput(done, "script:bench")
+    assert pd.isna(row.efficiency) and pd.isna(row.efficiency_low)
     assert "but for what is at unlike work, and is" in " ".join(notes.legend_of_speedup(done))
     ours = read(tmp_path / "b", [SINGLE, BIG], baseline={"framework": "single", "batch_per_worker": 32})
     assert "no baseline trial" in row_of(ours, BIG).speedup_reason
     alike = read(tmp_path / "c", [small, replace(small, keys=(("command", "b"),))], baseline={**named, "command": "b"})
     assert not configurations.unlike(alike.configurations)
+
+
+def test_at_unlike_work_a_ratio_of_speeds_is_no_scaling(tmp_path: Path) -> None:
+    """More workers with another batch: 7.8 times the samples/s are no efficiency, no superlinear speed-up, no law, and
+    nothing that a second worker gave. With the batch of the baseline they are all of these."""
+    one = Planted("command", "script:bench", 8, keys=(("command", "a {batch_per_worker}"), ("arguments", "command=A")))
+    two = replace(one, batch_per_worker=64, workers=2, speed=780.0)
+    about = {"baseline": {"framework": "command", "batch_per_worker": 8, "workers": 1}}
+    done = read(tmp_path / "unlike", [one, two], **about)
+    row = row_of(done, two)
+    assert row.speedup == pytest.approx(7.8, rel=0.05) and pd.isna(row.efficiency)
+    text = speedup.listing(done, "script:bench").cells[64, str(row.series)].text
+    assert text.endswith("; no efficiency at unlike work") and "%" not in text
+    assert ranking.best(done, "efficiency").empty and not answer.efficient(done, "script:bench").value
+    assert attribution.table(done).empty
+    assert not any(finding.flaw == "superlinear" for finding in catalog.all_findings(done))
+    assert all(len(family.workers) < 2 for family in scaling_laws.families(done))
+    lead = headline.sentences(headline.facts(done))[0]
+    assert "worker gives" not in lead and "at unlike work" in lead
+    alike = replace(two, batch_per_worker=8)
+    done = read(tmp_path / "alike", [one, alike], **about)
+    assert row_of(done, alike).efficiency == pytest.approx(3.9, rel=0.05)
+    assert answer.efficient(done, "script:bench").value and not attribution.table(done).empty
+    assert any(finding.flaw == "superlinear" for finding in catalog.all_findings(done))
 
 
 def test_keys_that_the_baselines_framework_does_not_have_cannot_differ(tmp_path: Path) -> None:

@@ -177,6 +177,15 @@ def test_a_target_says_what_reached_it_first_and_how_the_others_did() -> None:
     assert second == "resnet18: no configuration is shown to reach accuracy=0.9 with three seeds or more."
 
 
+def test_the_model_with_most_ways_comes_first() -> None:
+    deep = [Way("deep", name, 2, 1, gain, None, None) for name, gain in (("a", 1.4), ("b", 1.2), ("c", 1.0))]
+    said = headline.sentences(Facts("single", [Way("flat", "a", 2, 1, 0.8, None, None), *deep], several=True))
+    assert (
+        said[0].startswith("**Of 3 ways to use 2 workers (deep) the highest mean is that of a")
+        and "a (flat): 0.80x" in said[-1]
+    )
+
+
 def test_of_ties_nothing_is_soonest() -> None:
     tied = Reached("resnet8", "accuracy=0.6", "torch_ddp", "58.5 [50.0, 67.0]", 3,
                    {TIED: 2, SLOWER: 1, NOT_RESOLVED: 1}, "58.5 to 64.0", ["single"])  # fmt: skip

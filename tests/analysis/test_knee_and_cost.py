@@ -230,4 +230,4 @@ def test_the_way_to_a_target_is_decided_by_seeds_or_by_closer_evaluations(
 def test_the_count_that_takes_most_doubt_off_is_the_farthest_where_laws_part(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, study(WEAK["Amdahl"], (1, 2, 4, 8), noise=0.01), machine=ROOM))
     made = [one for one in suggestions(read, comparisons(read)) if one.rule == next_steps.LAW]
-    assert made and made[0].keys["workers"] == 16 and "would take most off the doubt about 32" in made[0].sentence
+    assert made and made[0].keys["workers"] == 16 and "would narrow the margin at 32 workers most" in made[0].sentence

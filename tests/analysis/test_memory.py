@@ -63,6 +63,8 @@ def test_of_workers_that_shard_in_groups_each_holds_a_share_of_its_group(tmp_pat
         ([replace(DDP, framework="horovod"), Planted(counted=True)], "horovod"),
         ([Planted(counted=True)], "single"),
         ([replace(DDP, keys=(("precision", "bf16"),))], None),
+        ([replace(DDP, keys=(("freeze", "backbone"),))], None),
+        ([replace(DDP, keys=(("freeze", "backbone"),)), Planted(counted=True)], "single"),
         ([], None),
     ],
 )

@@ -152,4 +152,4 @@ def test_launches_of_unequal_length_are_named(study: results.Results) -> None:
     blocks = study.details.blocks
     cut = blocks[~(blocks.together.str.startswith("3/") & (blocks["round"] >= 5))]
     (note,) = named(replace(study, details=replace(study.details, blocks=cut)))
-    assert "had 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 5 rounds" in note.text and note.severity == NOTE
+    assert "had 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 5 blocks" in note.text and note.severity == NOTE

@@ -96,7 +96,7 @@ def test_a_missing_gate_is_not_a_passed_one(tmp_path: Path) -> None:
     [
         ("failed", FAULT, FAULT),
         ("ok", "passed", "passed"),
-        ("timeout", "", "its gate ended with timeout (not finished)"),
+        ("timeout", "", "its parity check ended with timeout (not finished)"),
         ("unsupported", "", "not checked"),
         ("ok", "", "not checked"),
     ],

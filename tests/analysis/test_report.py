@@ -14,20 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 from drawings import shown
-from planted import Planted, default_study, plant
+from planted import Planted, default_study, plant, plant_gates
 from planted_hostile import CONTROL, WORDS, results_of
 
 from analysis import outputs
 from analysis.__main__ import main
+from analysis.findings import DOUBT, Finding
 from analysis.frames import results, trials
-from analysis.report import answer, headline, origins, rendering, sections
+from analysis.report import answer, headline, origins, rendering, sections, trust
 from analysis.report import page as content
 from analysis.report.page import Card, Cards, Code, Fold, Grid, LongListing, Material, Part, Report, Section, Text
 from analysis.show.layout import BEST, Cell
 from analysis.views import figures
 from scaling_study import errors
 from scaling_study.records import store
-from tests.net.examples import example
+from tests.net.examples import example, outside
 
 TITLES = (
     *("The answer", "Can you trust it", "Tables", "Figures", "Why", "What next"),
@@ -182,14 +183,32 @@ def test_a_study_of_little_or_nothing_has_a_page_too(tmp_path: Path, planted: li
     assert rendering.html(report, {}).count("<h2") == len(shown)
 
 
-def outside(words: str) -> list[str]:
-    """The lines of a page that nobody has to unfold."""
-    depth, lines = 0, list[str]()
-    for line in words.splitlines():
-        depth += line.startswith("<details>")
-        lines += [] if depth else [line]
-        depth -= line == "</details>"
-    return lines
+def test_a_table_that_says_nothing_is_named_among_what_is_not_shown(tmp_path: Path) -> None:
+    one, two = Planted("single", batch_per_worker=64), Planted("torch_ddp", workers=2, allreduce="fp32")
+    larger = replace(two, batch_per_worker=128)
+    text = text_of(made(tmp_path, [one, two, larger], baseline={"framework": "single"}))
+    assert not re.search(r"(### |<summary>)Speed-up of", text)
+    assert "- No speed-ups: no baseline trial" in text
+    why = "no baseline (single) with the same batch per worker, otherwise the same, was run"
+    assert text.count(f"No speed-up: {why} (torch_ddp).") == 1, "one reason for all batches"
+
+
+def test_parity_checks_that_look_alike_are_told_apart(tmp_path: Path) -> None:
+    stages = [Planted("deepspeed_zero", workers=2, allreduce="fp32", keys=(("zero_stage", stage),)) for stage in (1, 2)]
+    plant_gates(tmp_path, [Planted("single"), *stages])
+    report = made(tmp_path, [Planted("single"), *stages])
+    (grid,) = (part for part in parts_of(report, Grid, section=1) if part.title == "Parity checks")
+    assert grid.header[:6] == ("framework", "model", "workers", "gradients", "precision", "with")
+    rows = [tuple(cell.text for cell in row) for row in grid.rows]
+    assert len({*rows}) == len(rows) and {"ZeRO-1", "ZeRO-2"} <= {row[5] for row in rows}
+    assert not any(row[5] for row in rows if row[0] == "single")
+
+
+def test_more_warnings_than_one_reads_are_folded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    many = [Finding(f"flaw {place}", f"Title {place}", "Mind it.", DOUBT) for place in range(12)]
+    monkeypatch.setattr("analysis.report.page.all_findings", lambda _: many)
+    words = outside(text_of(made(tmp_path, [Planted()])))
+    assert sum("Mind it." in line for line in words) == trust.MOST_WARNINGS == 8
 
 
 @pytest.mark.slow
@@ -209,8 +228,9 @@ def test_a_page_is_read_in_a_minute_and_the_rest_is_folded_or_asked_for() -> Non
     assert words.count("on resnet8_groupnorm: without BatchNorm and max-pool") == 1
     opened = re.findall(r"<details open><summary>(.*?)</summary>", rendering.html(report, {}))
     assert [text.partition(" over ")[0] for text in opened] == [
-        "Speed-up of resnet8", "Speed-up of resnet18", "Gain of 16-bit gradients"
+        "Speed-up of resnet8", "Speed-up of resnet18", "Gain of 16-bit gradients", "Lost efficiency by cause"
     ]  # fmt: skip
+    assert [line for line in outside(words) if line.startswith("### ")] == [f"### {text}" for text in opened]
     assert re.findall(r"!\[.*?\]\(figures/(.*?)\.png\)", first) == ["speedup-resnet18"], "one figure"
     assert not re.search(r"\btied\b|No price is set|canary|sentinel", words)
     assert full.count("No price is set") == 1

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from planted_maps import Arm, plant_arms
 
+from analysis.report import headline
 from analysis.show.layout import markdown
 from analysis.statistics import arms
-from analysis.views import transfer
+from analysis.views import target, transfer
 
 PRE = Arm("imagenet", rates={0.001: 0.5, 0.003: 0.6, 0.01: 0.4}, pointing=0.7)
 RANDOM = Arm("none", rates={0.001: 0.2, 0.003: 0.3, 0.01: 0.4}, pointing=0.15)
@@ -55,6 +57,33 @@ def test_arms_that_differ_in_one_thing_alone_are_compared_seed_by_seed(study) ->
     pointing = of.loc[("weights", "backbone", "imagenet", arms.POINTING)]
     assert pointing.difference == pytest.approx(0.7 - 0.15, abs=0.12) and pointing.verdict == arms.HELPS
     assert arms.POINTING not in set(rows[rows.varied == "freeze"].figure), "the trained arms have no maps"
+
+
+def test_the_answer_says_what_each_brings_and_takes_the_best_result_of_three_seeds_or_more(
+    study, tmp_path: Path
+) -> None:
+    weights, backbone = transfer.answers(study)
+    one = r"[+-]0\.\d+ \[[+-]0\.\d+, [+-]0\.\d+\]"
+    assert re.fullmatch(
+        rf"Weights imagenet instead of random: mean AP of the four heads {one} \(backbone frozen: helps\); {one} "
+        r"\(backbone trained: not resolved\)\.",
+        weights,
+    )
+    assert backbone.startswith("Backbone trained instead of frozen: mean AP of the four heads ")
+    assert headline.sentences(headline.facts(study))[:2] == [f"**{weights}**", backbone]
+    lucky = replace(PRE, rates={0.03: 0.55}, test=-0.4, seeds=(1, 2))
+    made = plant_arms(tmp_path / "a", [replace(one, pointing=None) for one in (PRE, lucky)])
+    (ended,) = headline.facts(made).ended
+    assert "learning rate 0.003," in ended and ", the highest mean of 3, after" in ended and "seeds)" not in ended
+    (ended,) = headline.facts(plant_arms(tmp_path / "b", [replace(lucky, pointing=None)])).ended
+    assert "(2 seeds)" in ended
+
+
+def test_without_a_target_a_table_of_trainings_says_how_long_they_were(study) -> None:
+    shown = target.listing(study)
+    assert shown.header[:4] == ("configuration", "seeds", "steps", "seconds") and "test ap heads" in shown.header
+    assert all(cell for row in shown.rows for cell in row[:4])
+    assert not any(note.startswith(("Met at step", "Soonest")) for note in shown.notes)
 
 
 def test_less_is_better_of_a_loss_and_too_few_seeds_claim_nothing(tmp_path: Path) -> None:

@@ -32,3 +32,13 @@ def _folder() -> Path:
     folder, owner = tempfile.mkdtemp(prefix="scaling-study-examples-"), os.getpid()
     atexit.register(lambda: os.getpid() != owner or shutil.rmtree(folder, ignore_errors=True))
     return Path(folder)
+
+
+def outside(words: str) -> list[str]:
+    """The lines of a page's Markdown that nobody has to unfold."""
+    depth, lines = 0, list[str]()
+    for line in words.splitlines():
+        depth += line.startswith("<details>")
+        lines += [] if depth else [line]
+        depth -= line == "</details>"
+    return lines

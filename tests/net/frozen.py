@@ -21,6 +21,8 @@ from typing import Any
 import pandas as pd
 
 from analysis import outputs
+from analysis.frames.results import Results
+from analysis.report.origins import Origins
 from scaling_study.datasets import FOLDERS, SCENES, DataSource
 from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
@@ -52,9 +54,15 @@ def versions() -> Texts:
     return {name: metadata.version(name) for name in COMPUTE}
 
 
+@functools.lru_cache(maxsize=1)
+def whole(folder: Path) -> tuple[Results, Origins]:
+    """A results folder, with all that is derived from it, as long as no other is asked for."""
+    return outputs.read_folder(folder)
+
+
 def tables(folder: Path) -> Texts:
     """File -> text of results.csv, configurations.csv and tables/*.csv, and the types of their frames' columns."""
-    read, _ = outputs.read_folder(folder)
+    read, _ = whole(folder)
     shown = read.configurations.drop(columns=["series_order", "batch"])
     texts = {
         "results.csv": read.trials.to_csv(index=False),

@@ -1,9 +1,13 @@
-"""Every table of the example studies and every id of a planned trial is exactly what it was."""
+"""Every table of the example studies and every id of a planned trial is exactly what it was; their pages are short."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from analysis.report import rendering, sections
+from analysis.report.page import Material, Picture
 from scaling_study.settings import CHECKOUT
 from tests.net import examples, frozen
 
@@ -34,8 +38,15 @@ def test_the_net_holds_every_example_and_every_study_file() -> None:
 
 @pytest.mark.parametrize("study", EXAMPLES)
 @SAME_VERSIONS
-def test_tables_of_an_example_are_what_they_were(study: str) -> None:
-    check(study, frozen.held()["examples"][study], frozen.tables(examples.example(study)))
+def test_tables_of_an_example_are_what_they_were_and_its_page_is_read_in_a_minute(study: str) -> None:
+    check(study, frozen.held()["examples"][study], frozen.tables(folder := examples.example(study)))
+    names = [path.stem for path in (examples.EXAMPLES / study / "figures").glob("*.png")]
+    read, origins = frozen.whole(folder)
+    pictures = {name: Picture(name, name, name) for name in names}
+    words = rendering.markdown(sections.report(Material(read, f"{study}.study.zip", pictures, origins)))
+    assert len(words.splitlines()) <= 300 and len(examples.outside(words)) <= 120
+    assert sorted(re.findall(r"\]\(figures/(.*?)\.png\)", words)) == sorted(names), "figures are shown, each once"
+    assert not re.search(r"^(##[^\n]*|<details>.*)\n\n(?:##? |</details>|\Z)", words, re.MULTILINE), "none is empty"
 
 
 @SAME_VERSIONS
