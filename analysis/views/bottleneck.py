@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -204,7 +204,7 @@ def table(results: Results) -> pd.DataFrame:
 
 
 def listing(results: Results) -> Listing | None:
-    """The table of bottlenecks; None where no phases are known."""
+    """The table of bottlenecks; None where no phases are known. It says nothing where all have the same."""
     every = bottlenecks(results)
     if not any(limited.shares for limited in every):
         return None
@@ -220,7 +220,9 @@ def listing(results: Results) -> Listing | None:
         *steps.untimed(results),
     ]
     header = ("configuration", "batch", "bottleneck", "evidence")
-    return notes.listing(results, "Bottlenecks", header, rows, lines, signs=True)
+    made, kinds = notes.listing(results, "Bottlenecks", header, rows, lines, signs=True), {one.kind for one in every}
+    alike = f"{every[0].kind} takes the largest share of a step in all {len(every)} configurations"
+    return replace(made, nothing=alike) if len(kinds) == 1 < len(every) else made
 
 
 # The change that would help most: the highest speed of a configuration if one part of its step were less.

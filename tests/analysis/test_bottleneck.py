@@ -65,6 +65,13 @@ def test_a_cost_that_no_batch_size_changes_is_launching(tmp_path: Path) -> None:
 
     made = bottlenecks(results.read(plant_phased(tmp_path, [step(batch) for batch in (8, 16, 32)])))
     assert {one.kind for one in made} == {"launch"}
+    waits = Phased(replace(ONE, batch_per_worker=64), grown(data=0.5))
+    alike, mixed = (
+        bottleneck.listing(results.read(plant_phased(tmp_path / name, planted)))
+        for name, planted in (("alike", [step(8), step(16), step(32)]), ("mixed", [Phased(ONE, STEP), waits]))
+    )
+    assert alike and alike.nothing == "launch takes the largest share of a step in all 3 configurations"
+    assert mixed and not mixed.nothing
     assert made[0].shares["launch"] == pytest.approx(0.030 / (0.032 + 0.00003 * 8), rel=1e-3)
     assert "the fixed part of computing" in made[0].evidence
 
