@@ -46,7 +46,7 @@ OF_A_HOST = "by the host's clock: what a GPU computes counts where the host wait
 HOW = {  # names of bottleneck.ways() -> where people begin
     "Hiding all communication behind computing": "larger buckets, gradients in 16 bits, accumulation",
     "Input that never keeps a step waiting": "num_workers, prefetch_factor and pin_memory of the DataLoader",
-    "Computing in half the time": "autocast, torch.compile",
+    "Computing in half the time": "autocast or torch.compile, where the script uses neither",
     "Updating weights at no cost": "the optimiser's fused=True",
 }
 Numbers = Mapping[str, float | str | None]

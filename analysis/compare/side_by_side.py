@@ -57,7 +57,7 @@ def sentence(b: str, a: str, ratio: Interval, margin: float, is_unlike: bool = F
     elif 1 / (1 + margin) <= low and high <= 1 + margin:
         found = f"{b} is as fast as {a} to {100 * margin:g} %: {said}"
     elif is_resolved(ratio, margin):
-        found = f"No difference between {b} and {a}, measured to ±{100 * margin:g} %: {said}"
+        found = f"{b} and {a} are too close to call, at a margin of at most ±{100 * margin:g} %: {said}"
     else:
         found = f"Not resolved whether {b} is faster than {a}: {said}"
     return f"{found}{', at unlike work' * is_unlike} (95 %, {ratio.n} launches)."

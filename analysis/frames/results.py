@@ -452,6 +452,7 @@ class Results:
         batches = {row["batch"] for row in rows}
         which = self.study.batch_key.replace("_", " ")
         if len(batches) > 1:
+            which = which.replace("batch", "batches")
             return said + [which] * any(not same(row["batch_per_worker"], row["global_batch"]) for row in rows)
         return said + [f"{which} {batch}" for batch in batches]
 

@@ -61,7 +61,9 @@ def read(results: Path) -> StudyInfo:
     if not results.is_dir():
         raise NotResults(f"{results} is not a folder" if results.exists() else f"{results} does not exist")
     if not (results / manifest.FILE).exists():
-        raise NotResults(f"{results} is not a results folder: it has no {manifest.FILE}")
+        of = "; a report was written there: give what it is of, a folder or a .study.zip"
+        told = of if (results / "report.md").exists() else ""
+        raise NotResults(f"{results} is not a results folder: it has no {manifest.FILE}{told}")
     try:
         return StudyInfo.read(results)
     except store.UnreadableRecord as error:

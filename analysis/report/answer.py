@@ -27,6 +27,7 @@ from analysis.views.target import BEST, TIED, trained_configurations
 
 SOONEST = "soonest to "
 CHEAPEST = "cheapest for a million samples"
+BEST_EFFICIENCY = "best efficiency of more workers"
 NOTHING_COMPARABLE = "no comparable configuration was measured"
 MOST_ALIKE = 4  # names under an answer; the rest are counted
 MOST_TITLES = 4  # of findings, before the next section
@@ -187,9 +188,9 @@ def efficient(results: Results, model: str) -> Card:
     """The highest efficiency; none where all have the workers of their baselines, as it then is the speed-up."""
     rows = [row for row in results.rows_of(model) if known(row["efficiency"])]
     if any(row["efficiency"] != row["speedup"] for row in rows):
-        return _ranked(results, model, "best efficiency", "efficiency", lambda value: f"{100 * value:.0f}", " %")
+        return _ranked(results, model, BEST_EFFICIENCY, "efficiency", lambda value: f"{100 * value:.0f}", " %")
     why = "no configuration with more workers than its baseline has a speed-up at like work"
-    return Card("best efficiency", "", note=why if results.study.baseline is not None else "no baseline is declared")
+    return Card(BEST_EFFICIENCY, "", note=why if results.study.baseline is not None else "no baseline is declared")
 
 
 def cheapest(results: Results, model: str) -> Card:

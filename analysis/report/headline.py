@@ -37,6 +37,7 @@ from analysis.text import bracketed, first_few, megabytes, number, percent, two_
 from analysis.views import attribution, roofline, transfer
 from analysis.views.pipelines import pipelines_table
 from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, trained_configurations
+from scaling_study.frameworks import COMMAND
 from scaling_study.models import MODELS
 from scaling_study.targets import METRICS
 
@@ -51,7 +52,7 @@ Row = Mapping[Any, Any]
 class Way:
     """A configuration against its baseline, whose workers are `base`: the speed-up of its table. `loss`: its largest,
     in words. `faster`: shown to be so among all ways. `unlike`: its batches are others than the baseline's
-    (configurations.unlike_work)."""
+    (configurations.unlike_work). `reworded`: a command whose own words are others than the baseline's."""
 
     model: str
     name: str
@@ -63,11 +64,12 @@ class Way:
     loss: str = ""
     faster: bool = False
     unlike: bool = False
+    reworded: bool = False
 
     @property
     def scaled(self) -> bool:
-        """True where the ratio is one of more workers at like work."""
-        return self.workers > self.base and not self.unlike
+        """True where the ratio is one of more workers at like work, and of nothing else that a command's words say."""
+        return self.workers > self.base and not self.unlike and not self.reworded
 
     @property
     def text(self) -> str:
@@ -159,8 +161,9 @@ def _reached(one: Reached) -> Iterator[str]:
         yield slower
         return
     of = f"{1 + tied} of {1 + sum(one.verdicts.values())} configurations"
-    told = "; ".join(["too close to call"] * bool(tied) + [f"not resolved: {unsure} more"] * bool(unsure))
-    yield f"{one.model} reaches {one.target} in {one.span} s of training with {of}: {told}."
+    apart = f"{one.seeds} seeds do not tell them apart"
+    told = "; ".join([apart] * bool(tied) + [f"not resolved: {unsure} more"] * bool(unsure))
+    yield f"{one.model} reaches {one.target} in {one.span} s of training with {of}; {told}."
     yield f"Lowest mean: {one.name}, {one.seconds} s, {one.seeds} seeds. {slower}".rstrip()
 
 
@@ -243,7 +246,7 @@ def _memory(facts: Facts) -> str:
         return ""
     least, most = (end(facts.held, key=lambda name: facts.held[name]) for end in (min, max))
     least_bytes, most_bytes = megabytes(facts.held[least]), megabytes(facts.held[most])
-    return f"All fit: {least_bytes} MB a worker ({least}) to {most_bytes} MB ({most})."
+    return f"All {len(facts.held)} fit: {least_bytes} MB a worker ({least}) to {most_bytes} MB ({most})."
 
 
 def _fastest(fastest: Sequence[Fastest]) -> str:
@@ -349,6 +352,7 @@ def _against_baselines(rows: Sequence[ConfigurationRow], results: Results, tests
             attribution.in_words(of) if (of := lost.get(str(row["configuration"]))) else "",
             _faster(row, base, results, tests),
             configurations.unlike_work(row, base),
+            row["framework"] == COMMAND and row["arguments"] != base["arguments"],
         )
 
 

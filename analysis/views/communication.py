@@ -151,7 +151,8 @@ def slow_backends(evidence: Evidence) -> Iterator[Finding]:
     if whole:
         text = (
             "Sharded as one unit, so all weights are gathered at once, little memory is saved and nothing overlaps: "
-            f"{findings.named(whole)}. Give it a wrapping policy, block by block."
+            f"{findings.named(whole)}. Gather it block by block: `wrapping_policy: blocks`; a model of your own names "
+            "them in its Workload, as `blocks=(nn.Linear,)`."
         )
         yield findings.about("F24", "One unit, gathered whole", text, WRONG, whole)
 

@@ -48,7 +48,7 @@ WORKERS = "Values of {workers}; every command is measured with each of them."
 BATCHES = "Values of {batch_per_worker}; every command is measured with each of them."
 SAMPLES = "Samples per step of one process, if they cannot be observed: 32 for all commands, or A=32,B=64."
 EXPECT = "Expected global batch, e.g. '{workers} * {batch_per_worker}'; a command with another one is refused."
-MARGIN = "Add launches until the margin of every ratio is this small, e.g. 2%."
+MARGIN = "Add launches until the margin of every ratio is this small (default: 2%)."
 TO_ITS_END = (
     f"Run each command to its own end, {WHOLE_LAUNCHES} times in alternating order; compare total and training time."
 )

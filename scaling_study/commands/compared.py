@@ -364,14 +364,22 @@ def assumed_samples(looks: Mapping[str, Look]) -> Iterator[str]:
             yield f"Samples of a step of {label} were not observed ({look.unknown}): {each}"
 
 
+def _written_by(descriptor: int) -> str:
+    """The file that a descriptor of this process writes; empty where it is none."""
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    return ""
+
+
 def shared_files(wrote: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """A warning for each file that two commands or more were seen to write; `wrote`: the files of each, by label."""
     writers: dict[str, list[str]] = {}
     for label, names in wrote.items():
         for name in names:
             writers.setdefault(name, []).append(label)
+    ours = {name for descriptor in (1, 2) if (name := _written_by(descriptor))}  # bench's own output, sent to a file
     for name, labels in writers.items():
-        if len(labels) > 1:
+        if len(labels) > 1 and name not in ours:
             yield f"{' and '.join(labels)} write the same file, {name}; {{run_dir}} is a fresh folder for each start"
 
 

@@ -124,7 +124,7 @@ COLOURS: Mapping[str, str] = {
 
 SHOWN = ("train_loss", "accuracy", "matthews", "perplexity")  # of a training's last evaluation
 WIDEST = 0.3  # a wider margin says nothing of the next launch: it is no number to show
-UNKNOWN = "too few launches for a margin yet"
+UNKNOWN = f"margin above ±{100 * WIDEST:g} %"
 MAY_BE_ALIKE = ("model", "batch_per_worker", "allreduce", "workers", "hosts")  # in all configurations of a sweep
 SAID = {  # keys that a line says in words of its own, or that set no two configurations apart
     *MAY_BE_ALIKE,

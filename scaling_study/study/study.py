@@ -495,6 +495,7 @@ def nearest(word: str, known: Sequence[str], most: int = 1) -> str:
         return ""
     names = [name for name in known if name]
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    near = near or [name for name in names if name.startswith(f"{word}_")][:1]  # batch -> batch_per_worker
     if near and most > 1:
         nearness = difflib.SequenceMatcher(None, near[0], word).ratio()
         near = difflib.get_close_matches(word, names, n=most, cutoff=max(0.6, nearness - AS_NEAR))

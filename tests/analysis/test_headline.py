@@ -156,7 +156,7 @@ def test_ways_to_use_the_same_workers_are_held_against_each_other() -> None:
     assert first.endswith("; no way is shown to be faster.**")
     assert slowest == "The lowest is that of torch_tp: 0.18x [0.14, 0.23]."
     assert losses == f"torch_ddp loses {best.loss}. torch_tp loses {last.loss}."
-    assert memory == "All fit: 5.00 MB a worker (torch_tp) to 10.0 MB (torch_ddp)."
+    assert memory == "All 3 fit: 5.00 MB a worker (torch_tp) to 10.0 MB (torch_ddp)."
     faster = headline.sentences(replace(facts, ways=[replace(best, low=1.1, faster=True), *facts.ways[1:]]))[0]
     assert faster.endswith("; it is faster than single.**")
     many = headline.sentences(replace(facts, ways=[replace(best, low=1.1), *facts.ways[1:]]))[0]
@@ -165,6 +165,16 @@ def test_ways_to_use_the_same_workers_are_held_against_each_other() -> None:
     unsure = headline.sentences(replace(facts, ways=[replace(way, low=None, high=None) for way in facts.ways]))[0]
     assert unsure.endswith("the throughput of single; too few repeats to tell.**") and "0.94x the" in unsure
     assert headline.sentences(Facts(held=held)) == [f"**{memory}**"], "without a baseline it is memory that was asked"
+
+
+def test_another_command_on_two_workers_is_not_what_a_second_worker_gives() -> None:
+    """`bench --workers 1,2 A 'A --amp'`: D is 2 workers of the second command, over one of the first."""
+    b = Way("script", "2 workers, command=A", 2, 1, 1.02, 0.9, 1.2)
+    d = Way("script", "2 workers, command=C", 2, 1, 1.27, 1.1, 1.5, reworded=True)
+    (said,) = headline.sentences(Facts("1 worker, command=A", [b, d]))
+    assert said == "**A second worker gives 1.02x [0.90, 1.20] (script).**"
+    (alone,) = headline.sentences(Facts("1 worker, command=A", [d]))
+    assert alone.startswith("**2 workers, command=C: 1.27x [1.10, 1.50] the throughput of 1 worker, command=A")
 
 
 def test_a_target_says_what_reached_it_first_and_how_the_others_did() -> None:
@@ -191,8 +201,8 @@ def test_of_ties_nothing_is_soonest() -> None:
                    {TIED: 2, SLOWER: 1, NOT_RESOLVED: 1}, "58.5 to 64.0", ["single"])  # fmt: skip
     first, lowest = headline.sentences(Facts(reached=[tied]))
     assert first == (
-        "**resnet8 reaches accuracy=0.6 in 58.5 to 64.0 s of training with 3 of 5 configurations: too close to call; "
-        "not resolved: 1 more.**"
+        "**resnet8 reaches accuracy=0.6 in 58.5 to 64.0 s of training with 3 of 5 configurations; 3 seeds do "
+        "not tell them apart; not resolved: 1 more.**"
     )
     assert lowest == "Lowest mean: torch_ddp, 58.5 [50.0, 67.0] s, 3 seeds. Shown to be slower: single."
 

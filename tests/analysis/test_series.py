@@ -118,4 +118,4 @@ def test_names_hold_what_varies_and_the_page_says_the_rest_once(tmp_path: Path) 
     assert {"torch_ddp, fp32 gradients, fp32 compute", "torch_ddp, fp16 gradients, bf16 compute"} <= {
         *apart.named.values()
     }
-    assert apart.constants == ["2 workers", "batch per worker"]
+    assert apart.constants == ["2 workers", "batches per worker"]

@@ -372,6 +372,9 @@ def test_a_file_that_two_commands_write_is_named(tmp_path: Path, monkeypatch: py
     looks = {"A": replace(SEEN, wrote=["/x/log", "/x/a"]), "B": replace(SEEN, wrote=["/x/log"])}
     (line,) = compared.shared_files({label: look.wrote for label, look in looks.items()})
     assert "A and B write the same file, /x/log" in line and "{run_dir}" in line
+    with monkeypatch.context() as redirected:  # bench ... > log
+        redirected.setattr(compared, "_written_by", {1: "/x/log", 2: ""}.get)
+        assert not [*compared.shared_files({label: look.wrote for label, look in looks.items()})]
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setattr(leftovers, "EVERY_SECONDS", 0.02)
@@ -491,10 +494,10 @@ def test_a_margin_above_30_percent_is_no_number(
     for block in took:
         for each, seconds in zip(planned.configurations, (0.01, block), strict=True):
             shown.block_timed(each.trial, seconds)
-    assert str(shown.render()).endswith("left; too few launches for a margin yet")
+    assert str(shown.render()).endswith("left; margin above ±30 %")
     plain = Progress(Console(file=io.StringIO()), planned, planned.trials(), Estimate(), False)
     plain.blocks = shown.blocks
-    assert plain._widths() == "; too few launches for a margin yet"
+    assert plain._widths() == "; margin above ±30 %"
     for launch, seconds in enumerate(took, 1):
         finish(shown, planned, launch, 1.0, 0.01 / seconds)
     shown.expects(more := [each.at(5) for each in planned.configurations])
@@ -597,7 +600,7 @@ def pair(low: float | None, high: float | None, **other: Any) -> Pair:
         (0.70, 0.80, "B is 0.75x [0.70, 0.80] as fast as A", True),
         (1.002, 1.012, "B is 1.007x [1.002, 1.012] as fast as A", True),
         (0.99, 1.01, "B is as fast as A to 2 %", True),
-        (0.984, 1.022, "No difference between B and A, measured to ±2 %: 1.003x [0.984, 1.022]", True),
+        (0.984, 1.022, "B and A are too close to call, at a margin of at most ±2 %: 1.003x [0.984, 1.022]", True),
         (0.95, 1.06, "Not resolved whether B is faster than A", False),
         (0.979, 1.021, "Not resolved whether B is faster than A", False),
         (None, None, "say nothing of how sure", False),

@@ -69,6 +69,7 @@ def test_every_trial_key_is_a_study_key_but_those_that_no_study_sets():
             SINGLE.replace("model:", "batch_per_woker:"),
             "4: unknown key 'batch_per_woker'; did you mean 'batch_per_worker'?",
         ),
+        (SINGLE.replace("model:", "batch:"), "4: unknown key 'batch'; did you mean 'batch_per_worker'?"),
         (f"{SINGLE}    exlude: [{{model: resnet8}}]\n", "5: unknown key 'exlude'; did you mean 'exclude'?"),
         (f"{SINGLE}'a[b': 3\n", "5: unknown key 'a[b'"),
         (
