@@ -38,14 +38,6 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # likewise in a script's 
 def pytest_configure(config: pytest.Config) -> None:
     """A table or figure that could not be made is named and passed over in real life; here it is an error."""
     config.addinivalue_line("filterwarnings", "error::analysis.execution.LostPart")
-    if not hasattr(config, "workerinput"):
-        forked.template.prepare()
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """The process that tests fork ranks from ends with them."""
-    if not hasattr(config, "workerinput"):
-        forked.template.end()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -69,6 +61,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])  # stable: each file in its own order
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forks_end() -> Iterator[None]:
+    """The process that tests fork ranks from ends with them."""
+    yield
+    forked.template.end()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ They are told who they are in torchrun's way. Real launchers start every framewo
 
 Here launchers and sweeps are the real ones; each process that they start is the shadow of a fork, and ends as that does
 (shadows/sitecustomize.py). Not for tests of the processes themselves: pid, parent and session are not the fork's. One
-template process serves all workers of a test run.
+template process serves all tests of a pytest worker.
 """
 
 from __future__ import annotations
@@ -29,53 +29,36 @@ from pathlib import Path
 from typing import IO
 from unittest import mock
 
-from filelock import FileLock
-
 HERE = Path(__file__).resolve().parent
 BIN, CHECKOUT = Path(sys.executable).parent, HERE.parent
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 ADDRESS, PREFIX = "TESTS_SHADOWS_OF", "TESTS_SHADOWS_PREFIX"  # what a shadow is told: the template's socket and Python
-FOLDER = "TESTS_TEMPLATE"  # what workers are told: the folder of the template's socket
 LONGEST_SECONDS = 600  # a guard: a case takes a few
 
 
 class Template:
-    """A process with torch loaded, for all workers of a test run: the first that needs it starts it."""
+    """A process with torch loaded, started when first needed."""
 
     def __init__(self) -> None:
-        self.address = ""
-        self.process: subprocess.Popen[bytes] | None = None  # where this worker has started it
-
-    def prepare(self) -> None:
-        """Make the folder in which workers find it. It ends with this process, which starts them."""
-        self.folder = tempfile.TemporaryDirectory()
-        os.mkfifo(f"{self.folder.name}/needed")
-        self.needed = os.open(f"{self.folder.name}/needed", os.O_RDWR)  # its stdin
-        os.environ[FOLDER] = self.folder.name
+        self.process: subprocess.Popen[bytes] | None = None
 
     def started(self) -> str:
         """The address at which it is asked for forks."""
-        if not self.address:
-            address = f"{os.environ[FOLDER]}/socket"
-            with FileLock(f"{os.environ[FOLDER]}/lock"):
-                if not os.path.exists(address):
-                    self.start(address)
-            self.address = address
+        if self.process is None:
+            self.folder = tempfile.TemporaryDirectory()
+            self.address = f"{self.folder.name}/socket"
+            path = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
+            self.process = subprocess.Popen(
+                [sys.executable, HERE / "template.py", self.address],
+                env={**os.environ, **ONE_THREAD, "PYTHONPATH": path},
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+            assert self.process.stdout and self.process.stdout.readline() == b"ready\n"
         return self.address
 
-    def start(self, address: str) -> None:
-        path = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        with open(Path(address).with_name("needed")) as needed:
-            self.process = subprocess.Popen(
-                [sys.executable, HERE / "template.py", address],
-                env={**os.environ, **ONE_THREAD, "PYTHONPATH": path},
-                stdin=needed, stdout=subprocess.PIPE, start_new_session=True,
-            )  # fmt: skip
-        assert self.process.stdout and self.process.stdout.readline() == b"ready\n"
-
     def end(self) -> None:
-        os.close(self.needed)
-        with FileLock(f"{self.folder.name}/alive"):  # which it holds as long as it lives
+        if self.process:
+            self.process.communicate()  # closes its stdin, which tells it to end
             self.folder.cleanup()
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import importlib
 import json
 import os
@@ -32,8 +31,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 KNOWN_PATH = (*sys.path, str(Path(__file__).parent / "shadows"))
 OURS = ("scaling_study", "analysis", "benchmarks")  # packages of a checkout
 LOADED = (  # by hand, since scripts import some of it on demand only
-    "torch", "torch.distributed", "torch.distributed.checkpoint.state_dict", "torch.utils.flop_counter", "torchvision",
-    "torchmetrics", "scipy.fft", "scipy.stats",
+    "torch", "torch.distributed", "torchvision", "torchmetrics", "scipy.fft", "scipy.stats",
     "scaling_study.workloads.metrics", "scaling_study.workloads.resnet_cifar10",
     "scaling_study.workloads.images", "scaling_study.worker.script", "scaling_study.parity.compare",
 )  # fmt: skip
@@ -43,9 +41,7 @@ Asked = dict[str, Any]  # program, ranks (None: one process that nobody launched
 
 
 def listen(address: str) -> None:
-    """Have each program that is asked for forked by its loader, until the test run is over."""
-    alive = Path(address).with_name("alive").open("w", encoding="utf-8")
-    fcntl.flock(alive, fcntl.LOCK_EX)
+    """Have each program that is asked for forked by its loader, until pytest is gone."""
     for name in LOADED:
         importlib.import_module(name)
     measure_peak_shortly()
@@ -59,7 +55,6 @@ def listen(address: str) -> None:
                     send(loader(needed[:-1]), {"load": needed[-1]}, [theirs.fileno()])
                 elif os.fork() == 0:
                     ours.close()
-                    alive.close()
                     load_and_serve(theirs)
             loaders[needed] = ours
         return loaders[needed]
