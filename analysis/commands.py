@@ -264,7 +264,7 @@ BETWEEN = {"min": 1, "max": quantities.MOST_WORKERS}
 RATE = "Bandwidth between hosts: 400Gbit/host or 50GB/card; 25Gbit is of a host, and its workers share it."
 PER_HOST = "Workers on a host (default: 1, or as many as the probe had)."
 MACHINE = "Take the network from machines/NAME.yaml: its `topology`."
-SHARE = "Share of a GPU that a running collective takes (default: 15%, as 20 of an H800's 132 multiprocessors)."
+SHARE = "Share of a GPU that a running collective takes (default: 15%)."  # 20 of an H800's 132 multiprocessors
 SPREAD = "Standard deviation of the hosts' lasting speeds, e.g. 3% (default: as measured in the study, else 0)."
 CHECK = "Compare predictions with the study's runs of several workers (default where it measured its network)."
 

@@ -116,4 +116,4 @@ def test_the_page_and_the_first_page_say_what_the_table_says() -> None:
     )
     assert f"tried {len(ROWS)} public training scripts, unmodified: {ran} ran here" in page
     assert f"saw {equal} of these as they print" in page and f"The other {len(ROWS) - ran} " in page
-    assert f"{equal} public" in first
+    assert f"{equal} of {len(ROWS)} public" in first
