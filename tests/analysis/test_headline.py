@@ -167,14 +167,20 @@ def test_ways_to_use_the_same_workers_are_held_against_each_other() -> None:
     assert headline.sentences(Facts(held=held)) == [f"**{memory}**"], "without a baseline it is memory that was asked"
 
 
-def test_another_command_on_two_workers_is_not_what_a_second_worker_gives() -> None:
+def test_another_command_on_two_workers_is_not_what_a_second_worker_gives(tmp_path: Path) -> None:
     """`bench --workers 1,2 A 'A --amp'`: D is 2 workers of the second command, over one of the first."""
     b = Way("script", "2 workers, command=A", 2, 1, 1.02, 0.9, 1.2)
     d = Way("script", "2 workers, command=C", 2, 1, 1.27, 1.1, 1.5, reworded=True)
-    (said,) = headline.sentences(Facts("1 worker, command=A", [b, d]))
-    assert said == "**A second worker gives 1.02x [0.90, 1.20] (script).**"
+    (both,) = headline.sentences(Facts("1 worker, command=A", [b, d]))
+    assert both == "**A second worker gives 1.02x [0.90, 1.20] (script).**"
     (alone,) = headline.sentences(Facts("1 worker, command=A", [d]))
     assert alone.startswith("**2 workers, command=C: 1.27x [1.10, 1.50] the throughput of 1 worker, command=A")
+    one = Planted("command", "script:bench", 8, keys=(("command", "a"), ("arguments", "command=A")))
+    about = {"baseline": {"framework": "command", "workers": 1, "arguments": "command=A", "batch_per_worker": 8}}
+    same = replace(one, workers=2, speed=150.0)
+    other = replace(same, keys=(("command", "c"), ("arguments", "command=C")))
+    assert said(tmp_path / "same", one, same, **about)[0].startswith("**A second worker gives 1.5")
+    assert "second worker" not in " ".join(said(tmp_path / "other", one, other, **about))
 
 
 def test_a_target_says_what_reached_it_first_and_how_the_others_did() -> None:
