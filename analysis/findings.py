@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -48,6 +48,12 @@ def about(flaw: str, title: str, text: str, severity: str, rows: Iterable[Config
     return Finding(flaw, title, text, severity, tuple(dict.fromkeys(str(row["configuration"]) for row in rows)))
 
 
+def if_any(flaw: str, title: str, text: str, severity: str, rows: Sequence[ConfigurationRow]) -> Iterator[Finding]:
+    """about() these configurations, where there are any."""
+    if rows:
+        yield about(flaw, title, text, severity, rows)
+
+
 def name_of(row: ConfigurationRow) -> str:
     """`resnet18, horovod, 2 workers, fp32, batch 32`."""
     return f"{row['model']}, {row['series']}, batch {row['batch']}"
@@ -86,6 +92,15 @@ class Evidence:
     def rows(self) -> list[Row]:
         """The configurations of which at least one repeat is ok."""
         return [row for row in self.results.rows if row["n"]]
+
+    @cached_property
+    def on_gpus(self) -> list[Row]:
+        """Those of `rows` with several workers on GPUs."""
+        return [row for row in self.rows if row["device"] == "cuda" and int(row["workers"]) > 1]
+
+    def among(self, names: Container[str]) -> list[Row]:
+        """Those of `rows` that are of these configurations."""
+        return [row for row in self.rows if row["configuration"] in names]
 
     @property
     def runs(self) -> pd.DataFrame:

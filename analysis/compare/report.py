@@ -113,7 +113,7 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
     remarks += _the_same_runs(read_a, read_b)
     remarks += doubts(pairing.pairs, from_a, from_b)
     for side, read in (("A", read_a), ("B", read_b)):
-        if busy := notes.busy(read):
+        if busy := notes.busy(read.runs):
             remarks.append(f"The machine of {side} was not quiet: {busy}.")
     judged = judge(pairing.pairs, threshold)
     judged = with_failures(judged, pairing.pairs, failed_trials(read_a.runs), failed_trials(read_b.runs))

@@ -73,6 +73,11 @@ def bounded(name: str, value: Any, low: Any, high: Any) -> dict[str, Any]:
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
+def by_configuration(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Configuration -> its rows, in the order in which they come."""
+    return {str(name): rows for name, rows in frame.groupby("configuration", sort=False)}
+
+
 def distinct(column: pd.Series[Any]) -> set[Any]:
     """The values of a column, all unknown ones as None."""
     return {None if value != value else value for value in _values(column)}

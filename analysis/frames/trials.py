@@ -174,3 +174,8 @@ def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
         if isinstance(value, str) and not value.isprintable():
             result[name] = printable(value, but="\n\t" * (name == "error"))
     return result, timed
+
+
+def began(trials: pd.DataFrame) -> pd.Series[pd.Timestamp]:
+    """The start of each of these (UTC); NaT where it is not known."""
+    return pd.to_datetime(trials.started_at, utc=True, errors="coerce", format="ISO8601")

@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from analysis.frames.configurations import known
 from analysis.show import style
@@ -110,12 +110,12 @@ def _panel(axis: Axes, _: style.Layout, panel: DotPanel, names: Sequence[Sequenc
     for place, dot in zip(places, panel.dots, strict=True):
         _draw(axis, place, dot, panel)
         style.beside(axis, place, dot.text, dot.ink)
-    axis.set_yticks(places, ["\n".join(lines) for lines in names], va="center", linespacing=1.1)
-    axis.tick_params(axis="y", length=0)
-    axis.yaxis.set_minor_locator(NullLocator())
-    axis.grid(False, axis="y")
-    axis.xaxis.set_major_locator(FixedLocator(list(panel.ticks)) if panel.ticks else MaxNLocator(4, steps=style.STEPS))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: panel.number(value)))
+    style.row_names(axis, places, ["\n".join(lines) for lines in names], va="center", linespacing=1.1)
+    style.ticked(
+        axis.xaxis,
+        FixedLocator(list(panel.ticks)) if panel.ticks else MaxNLocator(4, steps=style.STEPS),
+        panel.number,
+    )
 
 
 def _draw(axis: Axes, y: float, dot: Dot, panel: DotPanel) -> None:

@@ -158,7 +158,7 @@ def legend(results: Results) -> list[str]:
         "means too close to it to call (95 %, corrected for all rows of the study); unmarked: slower, probably slower, "
         f"untested (fewer than 3 {results.repeats_word}); ★: the row of the highest mean, if none of another row is ≈.",
     ]
-    if disturbed := busy(results):
+    if disturbed := busy(results.runs):
         lines.append(
             f"**The machine was not quiet**: {disturbed}. Their load is in these numbers; run again with --retry ok "
             "on a quiet machine."
@@ -168,14 +168,14 @@ def legend(results: Results) -> list[str]:
     return [*lines, source(results)]
 
 
-def busy(results: Results) -> str:
+def busy(trials: pd.DataFrame, what: str = "runs") -> str:
     """How long others used the machine: it is in the numbers, and no statistics on them can tell. Empty: not at all."""
-    others = results.runs.busy_elsewhere_cores.dropna()
+    others = trials.busy_elsewhere_cores.dropna()
     over = others[others > BUSY_CORES]
     if not len(over):
         return ""
     return (
-        f"during {len(over)} of {len(others)} runs other processes kept more than {BUSY_CORES} cores busy, "
+        f"during {len(over)} of {len(others)} {what} other processes kept more than {BUSY_CORES} cores busy, "
         f"{over.max():.1f} at most"
     )
 
@@ -230,6 +230,11 @@ def of_device(results: Results) -> str:
                 said.setdefault(" ".join(words(row, [key])), {})[str(row["model"])] = None
     models = {row["model"] for row in rows}
     return ", ".join(text if len(of) == len(models) else f"{text} ({', '.join(of)})" for text, of in said.items())
+
+
+def under_figure(results: Results, what: str, *further: tuple[Any, str]) -> list[str]:
+    """The sentences under a figure: `what` it shows, those `further` ones whose condition holds, and the source."""
+    return [" ".join([what, *(text for holds, text in further if holds)]), f"{source(results)}."]
 
 
 def data_names(results: Results) -> str:

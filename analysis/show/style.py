@@ -16,11 +16,12 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from analysis.frames import configurations
@@ -453,7 +454,12 @@ def name_rows(axis: Axes, names: Sequence[str], texts: Sequence[str], right: flo
     for row, text in enumerate(texts):
         beside(axis, row, text, right=right)
     axis.set_ylim(len(names) - 0.4, -0.6)
-    axis.set_yticks(range(len(names)), names)
+    row_names(axis, range(len(names)), names)
+
+
+def row_names(axis: Axes, places: Sequence[float], names: Sequence[str], **looks: Any) -> None:
+    """Names left of a panel at these heights, without ticks and grid; `looks`: of their texts."""
+    axis.set_yticks(places, names, **looks)
     axis.tick_params(axis="y", length=0)
     axis.yaxis.set_minor_locator(NullLocator())
     axis.grid(False, axis="y")
@@ -478,9 +484,14 @@ def value_axis(
     """An axis of numbers, `4,657`, with about so many ticks and none between them."""
     axis.set(**{f"{which}scale": "log" if logarithmic else "linear", f"{which}lim": limits})
     each = axis.xaxis if which == "x" else axis.yaxis
-    each.set_major_locator(_decades(limits, ticks) if logarithmic else MaxNLocator(ticks, steps=STEPS))
+    ticked(each, _decades(limits, ticks) if logarithmic else MaxNLocator(ticks, steps=STEPS))
+
+
+def ticked(each: Axis, locator: Locator, text: Callable[[float], str] = "{:,.10g}".format) -> None:
+    """Ticks of one axis where `locator` puts them and none between, with the text of their value, `4,657`."""
+    each.set_major_locator(locator)
     each.set_minor_locator(NullLocator())
-    each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    each.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
 def _decades(limits: tuple[float, float], ticks: int) -> LogLocator:
@@ -609,8 +620,15 @@ def ticks(axis: Axes, at: Sequence[float], names: Sequence[str], panel_width: fl
         middle, width = (place - low) / (high - low) * panel_width, inches(name, SMALL)
         shown[place] = name if middle - width / 2 > free + 0.06 else ""
         free = middle + width / 2 if shown[place] else free
-    axis.xaxis.set_major_locator(FixedLocator(list(shown)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda at, _: next((n for p, n in shown.items() if p == at), "")))
+    ticked(axis.xaxis, FixedLocator(list(shown)), lambda at: next((n for p, n in shown.items() if p == at), ""))
+
+
+def even_ticks(axis: Axes, at: Sequence[float], names: Sequence[str], panel_width: float) -> None:
+    """Ticks at every one of these evenly spaced places of the x axis, or every second, third ... whose names have
+    room."""
+    widest = max(inches(name, SMALL) for name in names) + 0.08
+    every = max(1, math.ceil(len(names) * widest / panel_width))
+    axis.set_xticks(at[::every], names[::every])
     axis.xaxis.set_minor_locator(NullLocator())
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import configurations as launches
+from analysis.frames import trials
 from analysis.frames.results import Results
 from scaling_study.stats.launches import fitted, logs_by_launch, variance_left
 
@@ -85,7 +86,7 @@ def _costs(results: Results) -> tuple[float, float]:
     """Seconds from the start of a launch to its first block, and of a round: medians; nan where they are not known."""
     blocks = results.details.blocks
     blocks = blocks[blocks.together.str.endswith("/0")]  # a later batch of the launch starts when this one is over
-    began = pd.to_datetime(results.trials.started_at, utc=True, errors="coerce", format="ISO8601")
+    began = trials.began(results.trials)
     seconds = began.dt.as_unit("s").astype("int64").where(began.notna())
     who = results.trials[["configuration", "repeat"]].assign(began=seconds)
     blocks = blocks.merge(who, on=["configuration", "repeat"], how="left")

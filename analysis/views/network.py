@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
 
 from analysis.frames.configurations import known
@@ -22,7 +22,6 @@ from analysis.statistics import network
 from analysis.statistics.network import Probe, probes_table
 from analysis.text import binary_size, byte_rate, duration, first_few, giga
 from analysis.views.view import Drawing, StudyTable, View
-from scaling_study.records.schema import BUSY_CORES
 from scaling_study.stats.network import COLLECTIVES, AlphaBeta, bounded
 
 STRAIGHT = 0.1  # sizes further off the line than this are said to be no line
@@ -117,12 +116,8 @@ def _failed(results: Results) -> Iterator[str]:
 
 
 def _disturbed(results: Results) -> Iterator[str]:
-    others = results.probes.busy_elsewhere_cores.dropna()
-    if len(busy := others[others > BUSY_CORES]):
-        yield (
-            f"**The machine was not quiet**: during {len(busy)} of {len(others)} probes other processes kept more than "
-            f"{BUSY_CORES} cores busy, {busy.max():.1f} at most."
-        )
+    if busy := notes.busy(results.probes, "probes"):
+        yield f"**The machine was not quiet**: {busy}."
 
 
 def _legend(sizes: pd.DataFrame) -> Iterator[str]:
@@ -246,34 +241,21 @@ def _panel(axis: Axes, lines: Sequence[FittedLine], kind: str, layout: style.Lay
     axis.set_xlim(sizes[0] / 1.8, sizes[-1] * 1.8)
     axis.set_xlabel("size")
     axis.grid(False, axis="x")
-    _size_ticks(axis, sizes, layout.panel_width)
-    axis.yaxis.set_major_locator(LogLocator(numticks=8))
-    axis.yaxis.set_minor_locator(NullLocator())
-    number_format = duration if kind == SECONDS else byte_rate
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number_format(value)))
+    style.even_ticks(axis, sizes, [binary_size(size) for size in sizes], layout.panel_width)
+    style.ticked(axis.yaxis, LogLocator(numticks=8), duration if kind == SECONDS else byte_rate)
     if kind == BUS:
         style.end_labels(axis, labels, layout.panel_height)
 
 
-def _size_ticks(axis: Axes, sizes: Sequence[int], width: float) -> None:
-    """As many of the sizes as have room for their names."""
-    widest = max(style.inches(binary_size(size), style.SMALL) for size in sizes) + 0.08
-    every = max(1, int(np.ceil(len(sizes) * widest / width)))
-    axis.set_xticks([float(size) for size in sizes[::every]], [binary_size(size) for size in sizes[::every]])
-    axis.xaxis.set_minor_locator(NullLocator())
-
-
 def _footnote(results: Results, sizes: pd.DataFrame) -> list[str]:
-    kinds = " and ".join(sorted(set(sizes.interval)))
-    lines = [
-        f"Points: mean seconds of a call's slowest rank, and the bus bandwidth that they make (nccl-tests); bars: 95 % "
-        f"interval {kinds}. Lines: seconds = latency + size / bandwidth, fitted to relative errors."
-    ]
-    if sizes.busy.any():
-        lines[0] += " Hollow, dashed: with busy cores (matrix products)."
-    if sizes.configuration.nunique() > MOST_PROBES:
-        lines[0] += f" The first {MOST_PROBES} of {sizes.configuration.nunique()} probes; tables/ has all."
-    return [*lines, f"{notes.source(results)}."]
+    kinds, probes = " and ".join(sorted(set(sizes.interval))), sizes.configuration.nunique()
+    return notes.under_figure(
+        results,
+        "Points: mean seconds of a call's slowest rank, and the bus bandwidth that they make (nccl-tests); bars: 95 % "
+        f"interval {kinds}. Lines: seconds = latency + size / bandwidth, fitted to relative errors.",
+        (sizes.busy.any(), "Hollow, dashed: with busy cores (matrix products)."),
+        (probes > MOST_PROBES, f"The first {MOST_PROBES} of {probes} probes; tables/ has all."),
+    )
 
 
 VIEW = View(

@@ -19,15 +19,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.frames.configurations import batch_words, known, over, values
 from analysis.frames.results import Results, once, without_kind
-from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows, by_configuration
 from analysis.frames.training import brackets
+from analysis.frames.trials import began
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.statistics import estimates, ranking
@@ -51,11 +51,10 @@ TARGET, WINNER, MARGIN, LAW, FIRST_LAW = "the target", "the winner", "the margin
 
 @dataclass(frozen=True)
 class Suggestion:
-    """`rule`: one of the five. `keys`: the trial keys that say what to run, with `repeats` of what was run already."""
+    """`rule`: one of the five. `sentence`: what to run, and why."""
 
     rule: str
     sentence: str
-    keys: dict[str, Any]
 
 
 def suggestions(results: Results, compared: Sequence[LawComparison | Declined]) -> list[Suggestion]:
@@ -67,19 +66,15 @@ def suggestions(results: Results, compared: Sequence[LawComparison | Declined]) 
     if not chosen and not trained and (margin := _margin(results)):
         chosen.append(margin)
     laws = [beyond for beyond in extrapolations(results) if beyond.compared.noise.errors is not None]
-    if laws:
-        counted = filter(None, (_count(law, results) for law in laws))
-        best = max(counted, key=lambda pair: pair[0], default=None)
-        return chosen + ([best[1]] if best else [])
-    missing = filter(None, (_first(comparison.family, results) for comparison in compared))
-    first = min(missing, key=lambda pair: pair[0], default=None)
-    return chosen + ([first[1]] if first else [])
+    counted = [_count(law, results) for law in laws] or [_first(one.family, results) for one in compared]
+    best = max(filter(None, counted), key=lambda pair: pair[0], default=None)
+    return chosen + ([best[1]] if best else [])
 
 
 def _targets(results: Results, aimed: pd.DataFrame) -> Iterator[Suggestion]:
     """Of each target whose soonest configuration has rivals: what tells it from the nearest. `aimed`: rows of
     trained_configurations()."""
-    trained = {str(name): ours for name, ours in results.details.trained.groupby("configuration", sort=False)}
+    trained = by_configuration(results.details.trained)
     for (model, target), group in aimed[aimed.target != ""].groupby(["model", "target"], sort=False):
         rows = [row for row in as_rows(group) if known(row["seconds_to_target"])]
         best, rivals = ([row for row in rows if row["soonest"] == verdict] for verdict in (BEST, TIED))
@@ -93,12 +88,11 @@ def _targets(results: Results, aimed: pd.DataFrame) -> Iterator[Suggestion]:
         seeds = sum(float(np.var(times.logs, ddof=1)) for times in between)
         whole, seen = sum(times.variance for times in between), min(len(times.after) for times in between)
         start = f"{model} to {target}: {first} and {second} are too close to call with {seen} seeds"
-        keys: dict[str, Any] = {"configurations": names}
         if whole - seeds > seeds:
             every = results.by_name[names[0]]["train_evaluate_every"]
             half = f" (now {every:g})" if known(every) else ""
             why = "the time between two evaluations leaves more open than the seeds do"
-            yield Suggestion(TARGET, f"{start}: {why}. Halve `evaluate_every` of `train:`{half}.", keys)
+            yield Suggestion(TARGET, f"{start}: {why}. Halve `evaluate_every` of `train:`{half}.")
             continue
         gap = abs(math.log(float(pair[0]["seconds_to_target"]) / float(pair[1]["seconds_to_target"])))
         count = _count_apart(gap, math.sqrt(whole / 2))
@@ -108,7 +102,6 @@ def _targets(results: Results, aimed: pd.DataFrame) -> Iterator[Suggestion]:
                 TARGET,
                 f"{start}; {count} of each would tell them apart, if means and spread stay (`seeds` of "
                 f"`train:`{_takes(results, names, count - seen)}).",
-                keys | {"repeats": count},
             )
 
 
@@ -130,13 +123,12 @@ def _winner(results: Results, model: str) -> Suggestion | None:
     gap = 100 * (float(best["samples_per_second"]) / float(other["samples_per_second"]) - 1)
     had = " and ".join(map(str, sorted({int(best["n"]), int(other["n"])})))
     first, second = (f"{row['series']}, {batch_words(row)}" for row in (best, other))
-    names = [str(best["configuration"]), str(other["configuration"])]
-    takes = _takes(results, names, count - min(int(best["n"]), int(other["n"])))
+    more = count - min(int(best["n"]), int(other["n"]))
+    takes = _takes(results, (best["configuration"], other["configuration"]), more)
     return Suggestion(
         WINNER,
         f"{model}: {first} and {second} differ by {gap:.1f} %, which {had} {results.repeats_word} do not resolve; "
         f"{count} of each would, if means and spread stay (`max_launches: {count}`{takes}).",
-        {"configurations": names, "repeats": count},
     )
 
 
@@ -150,17 +142,13 @@ def _takes(results: Results, names: Collection[str], more: int) -> str:
 def _launch_seconds(results: Results) -> pd.Series[float]:
     """Configuration -> seconds of a launch: from its start to the next one's, shared by all that it measures, the
     median over the repeats."""
-    trials = results.runs[["configuration", "repeat"]].assign(began=_started(results.runs))
-    starts = _started(results.trials).dropna().drop_duplicates().sort_values()
+    trials = results.runs[["configuration", "repeat"]].assign(began=began(results.runs))
+    starts = began(results.trials).dropna().drop_duplicates().sort_values()
     took = dict(zip(starts, starts.diff().shift(-1).dt.total_seconds(), strict=True))
     trials = trials.dropna(subset="began")
     share = trials.began.map(took) / trials.groupby("began").began.transform("size")
     made: pd.Series[float] = share.groupby(trials.configuration).median()
     return made
-
-
-def _started(trials: pd.DataFrame) -> pd.Series[Any]:
-    return pd.to_datetime(trials.started_at, utc=True, errors="coerce", format="ISO8601")
 
 
 def repeats_apart(a: ConfigurationRow, b: ConfigurationRow) -> int | None:
@@ -179,7 +167,7 @@ def _count_apart(gap: float, spread: float) -> int | None:
     from scipy.special import stdtrit
 
     count = FEWEST_REPEATS
-    while gap == 0 or float(stdtrit(2 * count - 2, 0.975)) * spread * math.sqrt(2 / count) >= gap:
+    while float(stdtrit(2 * count - 2, 0.975)) * spread * math.sqrt(2 / count) >= gap:
         count = max(count + 1, int(1.1 * count))
         if gap == 0 or count > 1_000_000:
             return None
@@ -202,7 +190,6 @@ def _margin(results: Results) -> Suggestion | None:
         f"{len(wide)} of {len(asked)} intervals are wider than ±{100 * target:.2g} %; {count} "
         f"{results.repeats_word} would reach it, if the spread stays (`max_launches: {count}`"
         f"{_takes(results, names, count - had)}).",
-        {"configurations": sorted(names), "repeats": count},
     )
 
 
@@ -228,33 +215,24 @@ def _count(extrapolation: Extrapolation, results: Results) -> tuple[float, Sugge
         f"{family.name}: {chosen[best]} workers. Of all counts not run it would narrow the margin at "
         f"{target} workers most: from ±{196 * math.sqrt(doubt):.0f} % to about ±{196 * after:.0f} %."
     )
-    keys = _to_run(family, chosen[best])
-    return math.sqrt(doubt) - after, Suggestion(LAW, sentence, keys)
+    return math.sqrt(doubt) - after, Suggestion(LAW, sentence)
 
 
-def _first(family: Family, results: Results) -> tuple[int, Suggestion] | None:
-    """(how many counts are missing, the next one) for a family without a law; None where this machine has no room for
-    as many counts as a law takes."""
+def _first(family: Family, results: Results) -> tuple[float, Suggestion] | None:
+    """(the more the fewer counts are missing, the next one) for a family without a law; None where this machine has no
+    room for as many counts as a law takes."""
     seen, room = {int(workers) for workers in family.workers}, host_room(family.about, results.study.machine)
     missing = FEWEST_COUNTS - len(seen)
     if missing <= 0 or (room is not None and room < FEWEST_COUNTS):
         return None
     powers = [1 << power for power in range(FEWEST_COUNTS)]
-    free = [count for count in (*powers, *range(1, powers[-1])) if count not in seen and count <= (room or count)]
-    if not free:
-        return None
-    count, more = free[0], f"; {missing - 1} more would still be missing" if missing > 1 else ""
+    free = (count for count in (*powers, *range(1, powers[-1])) if count not in seen and count <= (room or count))
+    count, more = next(free), f"; {missing - 1} more would still be missing" if missing > 1 else ""
     measured = f"{len(seen)} worker count{'s were' if len(seen) > 1 else ' was'} measured"
     sentence = (
         f"{family.name}: {count} worker{'s' * (count != 1)}. {measured}, and a scaling law takes {FEWEST_COUNTS}{more}."
     )
-    return missing, Suggestion(FIRST_LAW, sentence, _to_run(family, count))
-
-
-def _to_run(family: Family, workers: int) -> dict[str, Any]:
-    about = family.about
-    batch = "global_batch" if family.strong else "batch_per_worker"
-    return {key: about[key] for key in ("framework", "model", "allreduce", batch)} | {"workers": workers}
+    return -missing, Suggestion(FIRST_LAW, sentence)
 
 
 def listing(results: Results) -> Listing | None:
