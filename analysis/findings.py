@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -46,12 +46,6 @@ class Finding:
 def about(flaw: str, title: str, text: str, severity: str, rows: Iterable[ConfigurationRow]) -> Finding:
     """A finding about these configurations."""
     return Finding(flaw, title, text, severity, tuple(dict.fromkeys(str(row["configuration"]) for row in rows)))
-
-
-def if_any(flaw: str, title: str, text: str, severity: str, rows: Sequence[ConfigurationRow]) -> Iterator[Finding]:
-    """about() these configurations, where there are any."""
-    if rows:
-        yield about(flaw, title, text, severity, rows)
 
 
 def name_of(row: ConfigurationRow) -> str:

@@ -41,7 +41,7 @@ from analysis.frames.rows import ConfigurationRow
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.text import file_name, percent
-from analysis.views import steps
+from analysis.views import pipelines, steps
 from analysis.views.steps import (
     AVERAGING,
     COMMUNICATION,
@@ -53,7 +53,6 @@ from analysis.views.steps import (
     Fixed,
     MeanStep,
     MeasuredSteps,
-    Neighbours,
     Vector,
 )
 from analysis.views.view import Drawing, Gap, StudyTable, View
@@ -140,7 +139,7 @@ def attributions(results: Results) -> list[Attribution]:
     every = steps.steps(results)
     compared = [row for row in results.rows if known(row["efficiency"]) and row["baseline"] != row["configuration"]]
     both = [(every.get(str(row["configuration"])), every.get(str(row["baseline"]))) for row in compared]
-    neighbours = Neighbours((ours, base) for ours, base in both if ours and base and int(ours.row["workers"]) > 1)
+    nearby = steps.slower_in((ours, base) for ours, base in both if ours and base and int(ours.row["workers"]) > 1)
     lines = steps.lines(results)
     attributed = []
     for row, (ours, base) in zip(compared, both, strict=True):
@@ -152,9 +151,10 @@ def attributions(results: Results) -> list[Attribution]:
             why = f"{whose} were not measured"
             attributed.append(Attribution(row, row["baseline"], efficiency, (all_of_it,), None, why))
             continue
-        clean = steps.clean(row) or steps.cut(row)
+        clean = steps.clean(row) or pipelines.is_cut(row)
         batches = (_at_once(row), _at_once(other))
-        slower, line = None if clean else neighbours.slower(row), lines.get(str(row["baseline"]))
+        slower = None if clean else nearby.get(values_of(row, steps.SURROUNDINGS))
+        line = lines.get(str(row["baseline"]))
         evidence = LossEvidence(row, slower, line, batches, steps.communicates_in(other))
         attributed.append(attribute(ours, base, evidence))
     return attributed
@@ -234,7 +234,7 @@ def _possible(ours: MeasuredSteps, base: MeasuredSteps, evidence: LossEvidence) 
     can |= {INPUT} if ours.exposed[DATA] else set()
     can |= {EXPOSED} if several and ours.exposed[COMMUNICATION] else set()
     can |= {part for part, phase in ((FOUND, MATCHMAKING), (AVERAGED, AVERAGING)) if ours.exposed[phase]}
-    apart = steps.cut(ours.row) or steps.one_process(ours.row) or of_peers(str(ours.row["framework"]))
+    apart = pipelines.is_cut(ours.row) or steps.one_process(ours.row) or of_peers(str(ours.row["framework"]))
     can |= {STRAGGLERS} if several and not apart else set()
     return can | ({BUBBLE} if ours.idle is not None else set())
 

@@ -12,20 +12,22 @@ from statistics import median
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from analysis import findings
 from analysis.findings import DOUBT, NOTE, Evidence, Finding, count, grouped
 from analysis.frames import configurations as launches
 from analysis.frames.results import Results, once
-from analysis.frames.rows import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow, by_configuration
+from analysis.frames.trials import began
 from analysis.show import notes, style
 from analysis.show.style import EndLabel
 from analysis.statistics import noise_levels
 from analysis.statistics.noise_levels import Levels
-from analysis.text import file_name, three_digits, two_figure_percentage
+from analysis.text import three_digits, two_figure_percentage
 from analysis.views.view import Drawing, Gap, View
 from scaling_study.datasets import SCENES
 from scaling_study.records.schema import BUSY_CORES
@@ -61,7 +63,6 @@ class Floor:
     spread: float
     low: float
     high: float
-    repeats: int
     configurations: int
     sentinel: bool  # of the sentinel alone, else pooled
 
@@ -81,7 +82,6 @@ class Drift:
     trials: int
     configurations: int
     blocks: int
-    hours: float
 
     @property
     def found(self) -> bool:
@@ -138,7 +138,7 @@ def table(results: Results) -> pd.DataFrame:
     its configuration, less 1; `launch` that it shared, and whether it is of the `sentinel`.
     """
     runs = Evidence(results).runs
-    runs = runs.assign(began=_began(runs), launch=[together(str(name or "")) for name in runs.launch.fillna("")])
+    runs = runs.assign(began=began(runs), launch=[together(str(name or "")) for name in runs.launch.fillna("")])
     good = (runs.status == "ok") & runs.samples_per_second.notna() & runs.began.notna()
     runs = runs[good & runs.configuration.isin(results.configurations.configuration)]
     runs = runs.astype({"configuration": object}).sort_values(["began", "repeat"], kind="stable", ignore_index=True)
@@ -150,10 +150,6 @@ def table(results: Results) -> pd.DataFrame:
         place=np.arange(len(runs)) / max(1, len(runs) - 1),
         sentinel=runs.configuration == (results.study.sentinel or ""),
     )
-
-
-def _began(runs: pd.DataFrame) -> pd.Series[pd.Timestamp]:
-    return pd.to_datetime(runs.started_at, utc=True, errors="coerce", format="ISO8601")
 
 
 def floor(runs: pd.DataFrame) -> Floor | None:
@@ -172,7 +168,7 @@ def floor(runs: pd.DataFrame) -> Floor | None:
         return None
     squares = float((np.log1p(ours.relative.to_numpy(float)) ** 2).sum())
     low, high = (math.sqrt(squares / float(chdtri(freedom, tail))) for tail in (0.025, 0.975))
-    return Floor(math.sqrt(squares / freedom), low, high, len(ours), configurations, single)
+    return Floor(math.sqrt(squares / freedom), low, high, configurations, single)
 
 
 def drift(runs: pd.DataFrame) -> Drift | None:
@@ -185,7 +181,7 @@ def drift(runs: pd.DataFrame) -> Drift | None:
     series = [relative[at] for at in indices]
     total = _slope([place[at] for at in indices], series)
     p = trend(series, [block[at] for at in indices])
-    return Drift(total, p, len(runs), len(series), int(block[-1]) + 1, float(runs.hours.max()))
+    return Drift(total, p, len(runs), len(series), int(block[-1]) + 1)
 
 
 def drift_in_launches(results: Results) -> LaunchDrift | None:
@@ -257,37 +253,28 @@ MOST_THROTTLED = 0.01  # of the timed window
 
 def disturbances(evidence: Evidence) -> Iterator[Finding]:
     runs = evidence.runs
-    others = runs.busy_elsewhere_cores
-    disturbed = runs[others > BUSY_CORES]
-    if len(disturbed):
+    if busy := notes.busy(runs):
+        disturbed = evidence.among({*runs[runs.busy_elsewhere_cores > BUSY_CORES].configuration})
+        text = f"D{busy[1:]}, and were measured too. Quiet the machine, and run them again: --retry ok."
+        yield findings.about("busy", "The machine was not quiet", text, DOUBT, disturbed)
+    if uses := [(row, use) for row in evidence.rows for use in evidence.fact(row, "gpus_in_use") if use]:
         text = (
-            f"During {len(disturbed)} of {others.notna().sum()} runs other processes kept more than {BUSY_CORES} cores "
-            f"busy, {others.max():.1f} at most, and were measured too. Quiet the machine, and run them again: "
-            "--retry ok."
+            f"Before {count(len(uses), 'run')} began, others used a GPU of theirs: {uses[0][1][0]}. End what runs "
+            "there, or name other GPUs in CUDA_VISIBLE_DEVICES, and run them again: --retry ok."
         )
-        yield findings.about("busy", "The machine was not quiet", text, DOUBT, _rows_of(disturbed, evidence))
-    shared = {row["configuration"]: evidence.fact(row, "gpus_in_use") for row in evidence.rows}
-    if in_use := {name: uses for name, uses in shared.items() if any(uses)}:
-        first = next(use for uses in in_use.values() for each in uses for use in each)
-        number = sum(map(bool, itertools.chain(*in_use.values())))
-        text = (
-            f"Before {findings.count(number, 'run')} began, others used a GPU of theirs: {first}. End what runs there, "
-            "or name other GPUs in CUDA_VISIBLE_DEVICES, and run them again: --retry ok."
-        )
-        rows = [row for row in evidence.rows if row["configuration"] in in_use]
-        yield findings.about("gpus in use", "A GPU that others used", text, DOUBT, rows)
-    on_gpus = [row for row in evidence.rows if row["device"] == "cuda" and int(row["workers"]) > 1]
-    if in_turns := [row for row in on_gpus if row["warm"] is True]:
+        yield findings.about("gpus in use", "A GPU that others used", text, DOUBT, [row for row, _ in uses])
+    if in_turns := [row for row in evidence.on_gpus if row["warm"] is True]:
         text = f"{UNTESTED[0].upper()}{UNTESTED[1:]}. Quote no figure of it before some agree with `interleave: false`."
         yield findings.about("untested rounds", "Interleaved over several GPUs", text, DOUBT, in_turns)
     throttled = runs[runs.throttled_seconds > MOST_THROTTLED * runs.steps * runs.step_seconds_mean]
     if len(throttled):
         text = (
-            f"In {findings.count(len(throttled), 'run')} a CPU quota stopped processes for more than "
-            f"{MOST_THROTTLED:.0%} of the window, for {throttled.throttled_seconds.max():.1f} s at most. Give the "
-            "container, slice or job as many cores as there are workers, and run them again: --retry ok."
+            f"In {count(len(throttled), 'run')} a CPU quota stopped processes for more than {MOST_THROTTLED:.0%} of "
+            f"the window, for {throttled.throttled_seconds.max():.1f} s at most. Give the container, slice or job as "
+            "many cores as there are workers, and run them again: --retry ok."
         )
-        yield findings.about("throttled", "A CPU quota was in the numbers", text, DOUBT, _rows_of(throttled, evidence))
+        stopped = evidence.among({*throttled.configuration})
+        yield findings.about("throttled", "A CPU quota was in the numbers", text, DOUBT, stopped)
     yield from _apart(evidence)
     if evidence.results.synthetic:
         rows = [row for row in evidence.rows if "synthetic" in str(row["data_source"])]
@@ -298,18 +285,12 @@ def disturbances(evidence: Evidence) -> Iterator[Finding]:
         yield findings.about("synthetic", "Synthetic data", text, NOTE, rows)
 
 
-def _rows_of(runs: pd.DataFrame, evidence: Evidence) -> list[ConfigurationRow]:
-    """The configurations of some runs."""
-    names = set(runs.configuration)
-    return [row for row in evidence.rows if row["configuration"] in names]
-
-
 def _apart(evidence: Evidence) -> Iterator[Finding]:
     """Compared configurations whose repeats were not interleaved: the last of one began before the first of another."""
     runs = evidence.runs[evidence.runs.status == "ok"]
-    at = _began(runs)
-    began = (at - at.min()).dt.total_seconds().groupby(runs.configuration)
-    spans = {str(name): (min(own), max(own)) for name, own in began if len(own) > 1}
+    at = began(runs)
+    seconds_of = (at - at.min()).dt.total_seconds().groupby(runs.configuration)
+    spans = {str(name): (min(own), max(own)) for name, own in seconds_of if len(own) > 1}
     groups = grouped(evidence.rows, lambda row: (row["model"], row["batch"])).values()
     compared = [*evidence.pairs, *((ours[0], row) for ours in groups for row in ours[1:])]
     apart = []
@@ -320,7 +301,7 @@ def _apart(evidence: Evidence) -> Iterator[Finding]:
     if apart:
         seconds, row, other = max(apart, key=lambda pair: pair[0])
         text = (
-            f"{findings.count(len(apart), 'comparison')} of configurations that were not interleaved, up to "
+            f"{count(len(apart), 'comparison')} of configurations that were not interleaved, up to "
             f"{seconds / 60:.0f} minutes apart ({findings.named([row, other])}): a machine that changed in between is "
             "in the ratio. Measure them together: --retry ok."
         )
@@ -354,17 +335,13 @@ class RepeatSpread:
         return float(self.repeats.p99.median())
 
 
-def draw_distributions(results: Results) -> dict[str, Figure]:
-    """`distributions-<model>`, for each model with timed steps, at the batch size that most of its series have."""
-    figures = {}
-    for model in results.models:
-        rows = sorted((row for row in results.rows_of(model) if row["n"]), key=lambda row: row["series_order"])
-        sizes = [int(row["batch"]) for row in rows]
-        batch = max(sizes, key=lambda size: (sizes.count(size), size), default=0)
-        every = [made for row in rows if row["batch"] == batch and (made := spread(results, row))]
-        if every:
-            figures[f"distributions-{file_name(model)}"] = _figure(model, batch, every, len(rows), results)
-    return figures
+def draw_distributions(results: Results, model: str) -> Figure | None:
+    """The figure of one model, at the batch size that most of its series have; None where no steps were timed."""
+    rows = sorted((row for row in results.rows_of(model) if row["n"]), key=lambda row: row["series_order"])
+    sizes = [int(row["batch"]) for row in rows]
+    batch = max(sizes, key=lambda size: (sizes.count(size), size), default=0)
+    every = [made for row in rows if row["batch"] == batch and (made := spread(results, row))]
+    return _figure(model, batch, every, len(rows), results) if every else None
 
 
 def spread(results: Results, row: ConfigurationRow) -> RepeatSpread | None:
@@ -380,8 +357,7 @@ def spread(results: Results, row: ConfigurationRow) -> RepeatSpread | None:
 @once
 def _steps(results: Results) -> dict[str, pd.DataFrame]:
     """Configuration -> what is known of its steps, a row a repeat."""
-    every = results.details.steps.sort_values("repeat", kind="stable")
-    return {str(name): rows for name, rows in every.groupby("configuration", sort=False)}
+    return by_configuration(results.details.steps.sort_values("repeat", kind="stable"))
 
 
 def _figure(model: str, batch: int, every: Sequence[RepeatSpread], of: int, results: Results) -> Figure:
@@ -409,14 +385,16 @@ def _figure(model: str, batch: int, every: Sequence[RepeatSpread], of: int, resu
     axis.axvline(0.0, color=style.GREY, linewidth=0.8, zorder=1)
     axis.set_xlim(low, high)
     axis.set_ylim(len(shown) - 0.45, -0.55)
-    axis.set_yticks(range(len(names)), names)
-    axis.tick_params(axis="y", length=0)
-    axis.yaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.3g} %" if value else "median"))
+    style.row_names(axis, range(len(names)), names)
+    _relative_ticks(axis.xaxis, 5, "median")
     axis.set_xlabel("step time relative to the median")
-    axis.grid(False, axis="y")
     return sheet.figure
+
+
+def _relative_ticks(each: Axis, most: int, middle: str) -> None:
+    """Ticks in per cent beside the `middle`."""
+    locator = MaxNLocator(nbins=most, steps=[1, 2, 5, 10])
+    style.ticked(each, locator, lambda value: f"{100 * value:+.3g} %" if value else middle)
 
 
 def _bounds(shown: Sequence[RepeatSpread]) -> tuple[float, float]:
@@ -478,15 +456,15 @@ def _footnote(
         "Thin: 5 to 95 %; thick: 25 to 75 %; black tick: the median. Grey: a tick at the 99th percentile, a dot at the "
         "slowest step. 1 in 100: how much slower the slowest hundredth is, at least."
     )
-    far = any((one.repeats.most > _bounds(shown)[1]).any() for one in shown)
-    further = (
-        (far, " Triangles: beyond the axis."),
-        (bool(shared), style.all_of(shared)),
-        (any(len(one.repeats) > MOST_REPEATS for one in shown), f" The first {MOST_REPEATS} repeats."),
-        (len(every) > len(shown), f" The first {len(shown)} of {len(every)} series."),
-        (of > len(every), " Other batch sizes: samples.npz."),
+    return notes.under_figure(
+        results,
+        what,
+        (any((one.repeats.most > _bounds(shown)[1]).any() for one in shown), "Triangles: beyond the axis."),
+        (shared, style.all_of(shared).strip()),
+        (any(len(one.repeats) > MOST_REPEATS for one in shown), f"The first {MOST_REPEATS} repeats."),
+        (len(every) > len(shown), f"The first {len(shown)} of {len(every)} series."),
+        (of > len(every), "Other batch sizes: samples.npz."),
     )
-    return [what + "".join(text for holds, text in further if holds), f"{notes.source(results)}."]
 
 
 def machine(results: Results) -> list[str]:
@@ -612,8 +590,7 @@ def draw_drift(results: Results) -> dict[str, Figure]:
     style.name_y(axis, "relative to the mean", layout)
     axis.set_xlabel(f"{unit} since the first run began")
     axis.grid(False, axis="x")
-    axis.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.3g} %" if value else "0"))
+    _relative_ticks(axis.yaxis, 6, "0")
     style.end_labels(axis, labels, layout.panel_height)
     return {"drift": sheet.figure}
 
@@ -621,7 +598,7 @@ def draw_drift(results: Results) -> dict[str, Figure]:
 VIEW = View(
     "How steady was the machine?",
     figures=(
-        Drawing("distributions", draw_distributions, several=True),
+        Drawing.of_models("distributions", draw_distributions),
         Drawing(
             "drift",
             draw_drift,

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from analysis import findings
 from analysis.findings import DOUBT, Evidence, Finding, grouped
@@ -470,14 +470,13 @@ def _figure(panels: Sequence[TimelinePanel], title: str, results: Results) -> Fi
 
 
 def _footnote(panels: Sequence[TimelinePanel], shown: Sequence[TimelinePanel], results: Results) -> list[str]:
-    what = "One instrumented step of the first repeat, the median one by makespan; numbers are micro-batches."
-    if len(shown) > 1:
-        what += " All on one scale of time."
-    if any(panel.replicas > 1 for panel in shown):
-        what += " Of several replicas, the first."
-    if len(panels) > len(shown):
-        what += f" The first {len(shown)} of {len(panels)}; each has a figure of its own."
-    return [what, f"{notes.source(results)}."]
+    return notes.under_figure(
+        results,
+        "One instrumented step of the first repeat, the median one by makespan; numbers are micro-batches.",
+        (len(shown) > 1, "All on one scale of time."),
+        (any(panel.replicas > 1 for panel in shown), "Of several replicas, the first."),
+        (len(panels) > len(shown), f"The first {len(shown)} of {len(panels)}; each has a figure of its own."),
+    )
 
 
 def _panel(axis: Axes, panel: TimelinePanel, milliseconds: float) -> None:
@@ -511,12 +510,8 @@ def _panel(axis: Axes, panel: TimelinePanel, milliseconds: float) -> None:
                 zorder=4,
             )
     axis.set_ylim(panel.rows, 0)
-    axis.set_yticks(list(places.values()), _labels(panel))
-    axis.yaxis.set_minor_locator(NullLocator())
-    axis.tick_params(axis="y", length=0)
-    axis.xaxis.set_major_locator(MaxNLocator(8))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axis.grid(False, axis="y")
+    style.row_names(axis, list(places.values()), _labels(panel))
+    style.ticked(axis.xaxis, MaxNLocator(8))
     axis.spines["left"].set_visible(False)
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator
 
 from analysis import findings
-from analysis.findings import DOUBT, Evidence, Finding
+from analysis.findings import DOUBT, Evidence, Finding, grouped
 from analysis.frames.configurations import KEYS, SPREADING_KEYS, known, values_of
 from analysis.frames.measured import of_peers, samples_of_step
 from analysis.frames.results import Results, once
@@ -26,7 +26,7 @@ from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
 from analysis.text import flop_rate, giga, number, percent, three_digits
 from analysis.views.memory import families, stage_of
-from analysis.views.steps import cut
+from analysis.views.pipelines import is_cut
 from analysis.views.view import Drawing, Gap, StudyTable, View
 from scaling_study.models import IMAGE_KEYS, MODELS
 
@@ -97,6 +97,11 @@ class Utilisation:
     def share(self) -> float | None:
         """Share of the measured peak."""
         return _ratio(self.flops_per_second, self.peak_flops_per_second)
+
+    @property
+    def exceeds(self) -> bool:
+        """True where training reached more than the measured peak."""
+        return (self.share or 0.0) > 1
 
     @property
     def sheet_share(self) -> float | None:
@@ -187,7 +192,7 @@ def _bytes(row: Row) -> float | None:
     kinds = values_of(row, uses)
     gathers = stage_of(row) == 3 and int(row["workers"]) > 1  # what passes through memory is more than its shard
     several = (known(row["accumulation"]) and int(row["accumulation"]) > 1) or of_peers(str(row["framework"]))
-    if cut(row) or gathers or several or not all(known(value) for value in kinds):
+    if is_cut(row) or gathers or several or not all(known(value) for value in kinds):
         return None
     moved = float(np.dot([float(value) for value in kinds], list(uses.values())))
     return moved if moved > 0 else None
@@ -240,7 +245,7 @@ def table(results: Results) -> Listing | None:
             f"the sparse one. Representative: at least {percent(REPRESENTATIVE)} of the measured peak; below, computing"
             " takes longer than in a tuned run, so that communication looks cheaper than it is."
         )
-    if too_fast := sum(used.share is not None and used.share > 1.0 for used in counted):
+    if too_fast := sum(used.exceeds for used in counted):
         lines.append(
             f"**{too_fast} above their peak**: the microbenchmark did not reach what training does, or the model needs "
             "fewer FLOPs than were counted. Their utilisation is not meaningful."
@@ -260,7 +265,7 @@ def _cells(used: Utilisation, results: Results, on_gpus: bool) -> dict[str, str]
         "batch": batch,
         "GFLOP/s": giga(used.flops_per_second or 0.0),
         "peak": "not measured" if peak is None else giga(peak),
-        "utilisation": "above its peak" if (used.share or 0.0) > 1 else percent(used.share),
+        "utilisation": "above its peak" if used.exceeds else percent(used.share),
         **({"data sheet": sheet, "representative": said} if on_gpus else {}),
         "FLOP/byte": "not counted" if used.intensity is None else about + number(used.intensity),
         "roof": "" if roof is None else giga(roof) + " (memory)" * used.under_memory,
@@ -287,17 +292,15 @@ def compute_is_slow(evidence: Evidence) -> Iterator[Finding]:
     alone = [used for used in utilisations(evidence.results) if int(used.row["workers"]) == 1]
     by_name = {str(used.row["configuration"]): used for used in alone}
     alike = {values_of(used.row, SHARED): used for used in alone}
-    several = [row for row in evidence.rows if int(row["workers"]) > 1 and row["device"] == "cuda"]
-    slow: dict[str, tuple[Utilisation, list[Row]]] = {}
-    for row in several:
-        one = by_name.get(str(row["baseline"])) or alike.get(values_of(row, SHARED))
-        if one is not None and one.representative is False and not row["oversubscribed"]:
-            slow.setdefault(str(one.row["configuration"]), (one, []))[1].append(row)
-    for one, rows in slow.values():
+    fit = [row for row in evidence.on_gpus if not row["oversubscribed"]]
+    pairs = [(row, by_name.get(str(row["baseline"])) or alike.get(values_of(row, SHARED))) for row in fit]
+    slow = [(row, one) for row, one in pairs if one is not None and one.representative is False]
+    for ours in grouped(slow, lambda pair: str(pair[1].row["configuration"])).values():
+        one, rows = ours[0][1], [row for row, _ in ours]
         text = (
             f"One worker of {findings.name_of(one.row)} computes at {percent(one.share)} of its GPU's measured peak, "
             f"below {percent(REPRESENTATIVE)}. Communication hides behind slow compute, so these scale better than a "
-            f"tuned run would: {findings.named(rows, several)}. {switches(one.row, evidence.results)}"
+            f"tuned run would: {findings.named(rows, evidence.on_gpus)}. {switches(one.row, evidence.results)}"
         )
         yield findings.about("slow-compute", "Scaling of slow compute", text, DOUBT, rows)
 
@@ -331,15 +334,15 @@ def draw(results: Results) -> Figure | None:
         return None
     look = style.series_looks(results.configurations)
     labels = {model: _labels(panel) for model, panel in panels.items()}
-    footnote = (
+    hollow = any(look[str(used.row["series"])].hollow for used in every)
+    footnote = notes.under_figure(
+        results,
         "Lines: the fastest matrix product and the fastest copy that any run of the study measured on such a device. "
         "Model FLOPs: 3 x forward. Intensity: by the bytes that operators read and wrote, or an estimate of them. "
-        "A point for each configuration."
+        "A point for each configuration.",
+        (any(used.exceeds for used in every), "Points above the roof: training exceeded the microbenchmark."),
+        (hollow, "Hollow and grey: not comparable."),
     )
-    if any((used.share or 0.0) > 1.0 for used in every):
-        footnote += " Points above the roof: training exceeded the microbenchmark."
-    if any(look[str(used.row["series"])].hollow for used in every):
-        footnote += " Hollow and grey: not comparable."
     return style.figure_of(
         f"Roofline: {results.study.name}",
         [
@@ -352,7 +355,7 @@ def draw(results: Results) -> Figure | None:
             )
             for model, panel in panels.items()
         ],
-        [footnote, f"{notes.source(results)}."],
+        footnote,
         panel_width=2.6,
         panel_height=max(2.2, (max(map(len, labels.values())) + 1) * 1.3 * style.GAP),
         left=style.left_of(["100 TFLOP/s"]),
@@ -400,11 +403,8 @@ def _panel(axis: Axes, layout: style.Layout, panel: Sequence[Utilisation], look:
     bottom, top = flops.min() / 3, 2 * max(peak.max(), flops.max())
     axis.set_xlim(low, high)
     axis.set_ylim(bottom, top)
-    for each, decades in ((axis.xaxis, high / low), (axis.yaxis, top / bottom)):
-        each.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < FEW_DECADES else (1,), numticks=7))
-        each.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(value)))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: flop_rate(value)))
+    for each, decades, text in ((axis.xaxis, high / low, three_digits), (axis.yaxis, top / bottom, flop_rate)):
+        style.ticked(each, LogLocator(subs=(1, 2, 5) if decades < FEW_DECADES else (1,), numticks=7), text)
     style.end_labels(axis, [ends[name] for name in _labels(panel)], layout.panel_height)
 
 

@@ -10,16 +10,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator
 
+from analysis.findings import grouped
 from analysis.frames.configurations import known
 from analysis.frames.results import Results, once, unit
+from analysis.frames.rows import bounded
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import SPEEDS, EndLabel, SeriesLook
 from analysis.statistics.knee import FARTHEST, SHARE, Extrapolation, Knee, Returned, extrapolations, knee, returns
 from analysis.statistics.scaling_laws import Family, LawComparison, comparisons
-from analysis.text import file_name
 from analysis.views.view import Drawing, StudyTable, View
 
 FAMILY = ("model", "family", "framework", "allreduce", "batch_per_worker", "global_batch")
@@ -27,6 +28,7 @@ FITTED = ("law", "best", "not_told_apart", "held_out_error", "held_out_largest",
 RETURN = ("before", "after", "returned", "returned_low", "returned_high", "knee", "knee_low", "knee_high")
 MOST_FAMILIES = 60  # whose knee is looked for: a bootstrap each
 MOST_DECLINED = 6  # sentences; the rest are counted
+LIMIT = f"scaling limit at {100 * SHARE:.0f} %"
 
 
 @once
@@ -66,21 +68,11 @@ def returns_table(results: Results) -> pd.DataFrame:
     found = {id(beyond.compared): turn for beyond, turn in knees(results)}
     rows = []
     for comparison in comparisons(results):
-        turn = found.get(id(comparison))
-        about = _keys(comparison.family)
-        if turn is not None:
-            about |= {"knee": turn.workers, "knee_low": turn.low, "knee_high": turn.high}
-        rows += [
-            about
-            | {
-                "before": step.before,
-                "after": step.after,
-                "returned": step.share,
-                "returned_low": step.low,
-                "returned_high": step.high,
-            }
-            for step in returns(comparison.family)
-        ]
+        turn, about = found.get(id(comparison)), _keys(comparison.family)
+        about |= bounded("knee", turn.workers, turn.low, turn.high) if turn else {}
+        for step in returns(comparison.family):
+            returned = bounded("returned", step.share, step.low, step.high)
+            rows.append(about | {"before": step.before, "after": step.after} | returned)
     return pd.DataFrame(rows, columns=[*FAMILY, *RETURN], dtype=object)
 
 
@@ -133,7 +125,8 @@ def returns_listing(results: Results) -> Listing | None:
     for comparison in comparisons(results):
         steps, turn = returns(comparison.family), found.get(id(comparison))
         if steps or turn:
-            rows.append((comparison.family.name, "; ".join(map(_step, steps)), turn.text if turn else "no law"))
+            returned, limit = "; ".join(map(_step, steps)), turn.text if turn else "no law"
+            rows.append({"family": comparison.family.name, "marginal efficiency": returned, LIMIT: limit})
     if not rows:
         return None
     lines = [
@@ -143,8 +136,7 @@ def returns_listing(results: Results) -> Listing | None:
         *ended(results),
         *declined(results),
     ]
-    header = ("family", "marginal efficiency", f"scaling limit at {100 * SHARE:.0f} %")
-    return notes.listing(results, "Marginal efficiency of workers", header, rows, lines)
+    return notes.study_listing(results, "Marginal efficiency of workers", rows, lines)
 
 
 def ended(results: Results) -> list[str]:
@@ -161,13 +153,10 @@ def ended(results: Results) -> list[str]:
 
 def declined(results: Results) -> list[str]:
     """The reasons why families have no law, a sentence each, with the first family that has it."""
-    series_of: dict[str, list[str]] = {}
-    for comparison in comparisons(results):
-        if comparison.why:
-            series_of.setdefault(comparison.why, []).append(comparison.family.name)
+    without = grouped((one for one in comparisons(results) if one.why), lambda one: one.why)
     lines = [
-        f"No scaling law of {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {why}."
-        for why, names in series_of.items()
+        f"No scaling law of {ours[0].family.name}{f' and {len(ours) - 1} more' if len(ours) > 1 else ''}: {why}."
+        for why, ours in without.items()
     ]
     more = len(lines) - MOST_DECLINED
     return lines[:MOST_DECLINED] + ([f"{more} more reasons: see scaling-laws.csv."] if more > 0 else [])
@@ -183,17 +172,11 @@ POINTS = 60
 IDEAL = "ideal"
 
 
-def draw(results: Results) -> dict[str, Figure]:
-    """`scaling-law-<model>`, for each model with a law."""
-    figures = {}
-    for model in results.models:
-        ours = [(beyond, turn) for beyond, turn in knees(results) if beyond.compared.family.model == model]
-        if ours:
-            figures[f"scaling-law-{file_name(model)}"] = _figure(model, ours, results)
-    return figures
-
-
-def _figure(model: str, every: Sequence[tuple[Extrapolation, Knee]], results: Results) -> Figure:
+def draw(results: Results, model: str) -> Figure | None:
+    """The figure of one model; None of one without a law."""
+    every = [(beyond, turn) for beyond, turn in knees(results) if beyond.compared.family.model == model]
+    if not every:
+        return None
     shown = every[:MOST_PANELS]
     most = max(float(beyond.compared.family.rates.max()) for beyond, _ in shown)
     return style.figure_of(
@@ -208,7 +191,7 @@ def _figure(model: str, every: Sequence[tuple[Extrapolation, Knee]], results: Re
             )
             for beyond, turn in shown
         ],
-        _footnote(shown, every, results),
+        _footnote(shown, len(every), results),
         panel_width=2.1,
         panel_height=2.1,
         left=style.left_of([f"{10 * most:,.0f}"]),
@@ -239,39 +222,27 @@ def _panel(axis: Axes, layout: style.Layout, beyond: Extrapolation, turn: Knee) 
     axis.set_yscale("log")
     axis.set_xlim(counts.min() / 1.15, along[-1] * 1.15)
     axis.set_ylim(rates.min() / 1.5, max(alone * along[-1], rates.max()) * 1.3)
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=7))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    for each in (axis.xaxis, axis.yaxis):
-        each.set_minor_locator(NullLocator())
+    style.ticked(axis.yaxis, LogLocator(subs=(1, 2, 5), numticks=7))
     axis.grid(False, axis="x")
-    _ticks(axis, along[-1], layout.panel_width)
+    powers = [2**power for power in range(int(along[-1]).bit_length())]
+    style.even_ticks(axis, powers, [f"{count:,}" for count in powers], layout.panel_width)
     ends = [EndLabel(along[-1], float(law[-1]), beyond.compared.best.law.name, blue)]
     ends.append(EndLabel(along[-1], float(alone * along[-1]), IDEAL, style.GREY))
     style.end_labels(axis, ends, layout.panel_height)
 
 
-def _ticks(axis: Axes, most: float, width: float) -> None:
-    """Powers of two, as many as have room."""
-    counts = [2**power for power in range(int(most).bit_length())]
-    widest = max(style.inches(f"{count:,}", style.SMALL) for count in counts) + 0.08
-    every = max(1, int(np.ceil(len(counts) * widest / width)))
-    axis.set_xticks(counts[::every], [f"{count:,}" for count in counts[::every]])
-
-
-def _footnote(
-    shown: Sequence[tuple[Extrapolation, Knee]], every: Sequence[tuple[Extrapolation, Knee]], results: Results
-) -> list[str]:
+def _footnote(shown: Sequence[tuple[Extrapolation, Knee]], families: int, results: Results) -> list[str]:
     compared = [beyond.compared for beyond, _ in shown]
-    bounded = any(known(row["interval_low"]) for one in compared for row in one.family.rows)
-    bars = ", with 95 % interval between repeats" if bounded else ""
-    what = f"Points: measured{bars}. Line: the law with the smallest held-out error. Dashed: linear."
-    if any(one.noise.errors is not None for one in compared):
-        what += " Band: 95 %, over all laws that are too close to call."
-    if any(_limit_shown(beyond, turn) for beyond, turn in shown):
-        what += f" Dotted: the scaling limit, beyond which the marginal efficiency is below {100 * SHARE:.0f} %."
-    if len(every) > len(shown):
-        what += f" The first {len(shown)} of {len(every)} families."
-    return [what, f"{notes.source(results)}."]
+    with_bars = any(known(row["interval_low"]) for one in compared for row in one.family.rows)
+    bars = ", with 95 % interval between repeats" if with_bars else ""
+    limit = f"Dotted: the scaling limit, beyond which the marginal efficiency is below {100 * SHARE:.0f} %."
+    return notes.under_figure(
+        results,
+        f"Points: measured{bars}. Line: the law with the smallest held-out error. Dashed: linear.",
+        (any(one.noise.errors is not None for one in compared), "Band: 95 %, over all laws that are too close to call."),
+        (any(_limit_shown(beyond, turn) for beyond, turn in shown), limit),
+        (families > len(shown), f"The first {len(shown)} of {families} families."),
+    )
 
 
 RETURNS = View(
@@ -281,5 +252,5 @@ RETURNS = View(
 LAWS = View(
     "Which law does throughput follow as workers are added?",
     (StudyTable("scaling-laws", laws_listing, laws_table, section="next"),),
-    (Drawing("scaling-law", draw, several=True, section="next"),),
+    (Drawing.of_models("scaling-law", draw, section="next"),),
 )

@@ -20,7 +20,6 @@ from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import dots, notes, style
 from analysis.show.layout import Table
 from analysis.show.style import DASHES, RATIO, EndLabel, Failure, SeriesLook
-from analysis.text import file_name
 from analysis.views.throughput import published_layout
 from analysis.views.view import Drawing, Gap, ModelTable, View
 
@@ -302,12 +301,6 @@ def _failures(lines: list[SpeedupLine], logarithmic: bool) -> list[Failure]:
     ]
 
 
-def draw_all(results: Results) -> dict[str, Figure]:
-    """`speedup-<model>`, for each model with one."""
-    figures = {f"speedup-{file_name(model)}": draw(results, model) for model in results.models}
-    return {name: figure for name, figure in figures.items() if figure is not None}
-
-
 VIEW = View(
     "How much faster are several workers than one?",
     (
@@ -322,10 +315,9 @@ VIEW = View(
         ),
     ),
     figures=(
-        Drawing(
+        Drawing.of_models(
             "speedup",
-            draw_all,
-            several=True,
+            draw,
             gap=Gap("No speed-up figure", "no configuration of more than one worker has a speed-up"),
         ),
     ),

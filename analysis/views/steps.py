@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.findings import grouped
 from analysis.frames.configurations import BATCH_KEYS, KEYS, values, values_of
 from analysis.frames.details import PHASE_COLUMNS
 from analysis.frames.measured import PHASES, of_peers, samples_of_step
 from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow
 from analysis.statistics.bubble import RANK, idle_seconds
-from analysis.views import pipelines
+from analysis.views.pipelines import is_cut, shape_of
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.stats.network import Point, fit
 from scaling_study.study import defaults
@@ -115,12 +115,6 @@ def communicates_in(row: ConfigurationRow) -> frozenset[int]:
     return frozenset(phases | ({FORWARD} if gathers or synced else set()) | ({FORWARD, BACKWARD} if inside else set()))
 
 
-def cut(row: ConfigurationRow) -> bool:
-    """True where its workers hold stages of one model, so that forward and backward are a stage's computing alone."""
-    table = FRAMEWORKS.get(str(row["framework"]))
-    return table is not None and table.cuts_model
-
-
 def one_process(row: ConfigurationRow) -> bool:
     """True where one process drives several workers: its phases are those of all of them, waiting included."""
     table = FRAMEWORKS.get(str(row["framework"]))
@@ -151,7 +145,7 @@ def steps(results: Results) -> dict[str, MeasuredSteps]:
             if not (np.nansum(numbers[at, 2:], axis=1) > 0).all():
                 continue  # phases that say nothing
             repeat = np.searchsorted(seen, repeats[at])
-            pipeline = Waited(waited[at], ranked[at], row["configuration"] in shared) if cut(row) else None
+            pipeline = Waited(waited[at], ranked[at], row["configuration"] in shared) if is_cut(row) else None
             steps_of[str(row["configuration"])] = _steps(row, numbers[at], repeat, pipeline)
     return steps_of
 
@@ -197,7 +191,7 @@ def _idle(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], wait
     places = (UNATTRIBUTED, *needs_all)
     if waited.timed:
         return apart(phases, waited.seconds, [(at,) for at in places])
-    pipeline = waited.rank // (int(row["workers"]) // pipelines.shape_of(row).replicas)
+    pipeline = waited.rank // (int(row["workers"]) // shape_of(row).replicas)
     longer = beyond_shortest(phases[:, needs_all].sum(axis=1), repeat, pipeline)
     return apart(phases, phases[:, UNATTRIBUTED] + longer, [(at,) for at in places])
 
@@ -206,7 +200,7 @@ def _lags(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], whol
     """(repeats,) the slowest rank's seconds in phases that wait for nobody, less the mean's, over the step."""
     # Stages are not alike: that is the cut, and no straggler. A slower peer gives fewer samples; the wait for the batch
     # that it is in is others' matchmaking or averaging.
-    if cut(row) or int(row["workers"]) == 1 or of_peers(str(row["framework"])):
+    if is_cut(row) or int(row["workers"]) == 1 or of_peers(str(row["framework"])):
         return np.zeros(len(whole))
     alone = [phase for phase in (DATA, *COMPUTING, OPTIMIZER) if phase not in communicates_in(row)]
     own = phases[:, alone].sum(axis=1)
@@ -293,7 +287,7 @@ SURROUNDINGS = (
 
 def clean(row: Row) -> bool:
     """True where its forward only computes."""
-    return not (cut(row) or one_process(row) or FORWARD in communicates_in(row))
+    return not (is_cut(row) or one_process(row) or FORWARD in communicates_in(row))
 
 
 def slower(ours: MeanStep, base: MeanStep) -> float | None:
@@ -302,24 +296,16 @@ def slower(ours: MeanStep, base: MeanStep) -> float | None:
     return after / before if before > 0 and after > 0 else None
 
 
-class Neighbours:
-    """How much slower forward became where nothing hides in it: what a framework that communicates in it borrows."""
-
-    def __init__(self, pairs: Iterable[tuple[MeasuredSteps, MeasuredSteps]]) -> None:
-        """`pairs`: configurations of several workers and their baselines."""
-        self._known: defaultdict[tuple[Any, ...], list[float]] = defaultdict(list)
-        for ours, base in pairs:
-            if clean(ours.row) and clean(base.row) and (factor := slower(ours.mean(), base.mean())):
-                self._known[_surroundings(ours.row)].append(factor)
-
-    def slower(self, row: Row) -> float | None:
-        """The geometric mean of what they show; None where there are none."""
-        neighbours = self._known.get(_surroundings(row), [])
-        return math.exp(sum(map(math.log, neighbours)) / len(neighbours)) if neighbours else None
-
-
-def _surroundings(row: Row) -> tuple[Any, ...]:
-    return values_of(row, SURROUNDINGS)
+def slower_in(pairs: Iterable[tuple[MeasuredSteps, MeasuredSteps]]) -> dict[tuple[Any, ...], float]:
+    """Values of SURROUNDINGS -> how many times as long forward takes there where it only computes, as a geometric mean:
+    what a framework that communicates in it borrows. `pairs`: configurations of several workers and their baselines."""
+    known = [
+        (values_of(ours.row, SURROUNDINGS), factor)
+        for ours, base in pairs
+        if clean(ours.row) and clean(base.row) and (factor := slower(ours.mean(), base.mean()))
+    ]
+    alike = grouped(known, lambda pair: pair[0])
+    return {where: math.exp(sum(math.log(each) for _, each in of) / len(of)) for where, of in alike.items()}
 
 
 @dataclass(frozen=True)
@@ -340,15 +326,10 @@ class Fixed:
 def lines(results: Results) -> dict[str, Fixed]:
     """Configuration -> what is fixed of its computing, for all that were measured with several batch sizes."""
     alike = tuple(key for key in KEYS if key not in BATCH_KEYS)
-    families: defaultdict[tuple[Any, ...], list[MeasuredSteps]] = defaultdict(list)
-    for timed in steps(results).values():
-        if clean(timed.row) and not of_peers(str(timed.row["framework"])):  # whose round has many batches
-            families[values_of(timed.row, alike)].append(timed)
-    fixed: dict[str, Fixed] = {}
-    for family in families.values():
-        if line := _line(family):
-            fixed |= {str(timed.row["configuration"]): line for timed in family}
-    return fixed
+    of_steps = [one for one in steps(results).values() if not of_peers(str(one.row["framework"])) and clean(one.row)]
+    families = grouped(of_steps, lambda one: values_of(one.row, alike)).values()  # a round of peers has many batches
+    found = ((family, _line(family)) for family in families)
+    return {str(one.row["configuration"]): line for family, line in found if line for one in family}
 
 
 def _line(family: Sequence[MeasuredSteps]) -> Fixed | None:

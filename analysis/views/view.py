@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -20,7 +20,7 @@ from analysis.show.layout import Listing, Table
 from analysis.text import file_name
 
 Section = Literal["trust", "tables", "figures", "why", "next", "published", ""]  # of the page; "": not on it
-Figures = Mapping[str, Figure] | Figure | None
+Figures = Mapping[str, Figure | None] | Figure | None
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,15 @@ class Drawing:
     gap: Gap | None = None
     rank: int = 0
     overview: str = ""
+
+    @classmethod
+    def of_models(cls, name: str, draw: Callable[[Results, str], Figure | None], **about: Any) -> Drawing:
+        """Figures <name>-<model>, one for each model; `draw` returns None where there is nothing to show of one."""
+
+        def each(results: Results) -> Figures:
+            return {f"{name}-{file_name(model)}": draw(results, model) for model in results.models}
+
+        return cls(name, each, several=True, **about)
 
     @property
     def beginnings(self) -> tuple[str, ...]:
