@@ -232,9 +232,14 @@ def of_device(results: Results) -> str:
     return ", ".join(text if len(of) == len(models) else f"{text} ({', '.join(of)})" for text, of in said.items())
 
 
+def holding(*said: tuple[Any, str]) -> list[str]:
+    """The sentences whose condition holds."""
+    return [sentence for holds, sentence in said if holds]
+
+
 def under_figure(results: Results, what: str, *further: tuple[Any, str]) -> list[str]:
     """The sentences under a figure: `what` it shows, those `further` ones whose condition holds, and the source."""
-    return [" ".join([what, *(text for holds, text in further if holds)]), f"{source(results)}."]
+    return [" ".join([what, *holding(*further)]), f"{source(results)}."]
 
 
 def data_names(results: Results) -> str:

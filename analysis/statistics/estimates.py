@@ -13,7 +13,7 @@ from scipy import optimize, special, stats
 
 from analysis.frames import configurations
 from analysis.frames.results import Results, once
-from analysis.frames.rows import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow, bounded
 from scaling_study.stats.intervals import welch_satterthwaite
 
 
@@ -51,6 +51,11 @@ class LogEstimate:
 
     def __truediv__(self, other: LogEstimate) -> LogEstimate:
         return self * other**-1
+
+
+def columns_of(name: str, estimate: LogEstimate | None) -> dict[str, Any]:
+    """`name`, `name_low` and `name_high` -> the value and its 95 % interval; None of what is not known."""
+    return bounded(name, *((estimate.value, *estimate.bounds()) if estimate else (None, None, None)))
 
 
 def exactly(value: float) -> LogEstimate:

@@ -26,7 +26,6 @@ import pandas as pd
 from analysis.frames.configurations import batch_words, known, over, values
 from analysis.frames.results import Results, once, without_kind
 from analysis.frames.rows import ConfigurationRow, as_rows, by_configuration
-from analysis.frames.training import brackets
 from analysis.frames.trials import began
 from analysis.show import notes
 from analysis.show.layout import Listing
@@ -41,7 +40,7 @@ from analysis.statistics.scaling_laws import (
     host_room,
 )
 from analysis.text import roughly
-from analysis.views.target import BEST, TIED, Times, trained_configurations
+from analysis.views.target import BEST, TIED, times_of, trained_configurations
 from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
@@ -83,8 +82,7 @@ def _targets(results: Results, aimed: pd.DataFrame) -> Iterator[Suggestion]:
         pair = best[0], min(rivals, key=lambda row: float(row["seconds_to_target"]))
         names = [str(row["configuration"]) for row in pair]
         first, second = (f"{without_kind(str(row['series']))}, global batch {row['global_batch']}" for row in pair)
-        bounds = (brackets(trained[name], "seconds") for name in names)
-        between = [Times(after.tolist(), by.tolist()) for after, by in bounds]
+        between = [times_of(trained[name]) for name in names]
         seeds = sum(float(np.var(times.logs, ddof=1)) for times in between)
         whole, seen = sum(times.variance for times in between), min(len(times.after) for times in between)
         start = f"{model} to {target}: {first} and {second} are too close to call with {seen} seeds"

@@ -12,11 +12,11 @@ import pandas as pd
 from analysis.findings import grouped
 from analysis.frames.configurations import KEYS, known, own_algorithm, same, values_of
 from analysis.frames.results import Results, once, without_kind
-from analysis.frames.rows import ConfigurationRow, as_rows, bounded
+from analysis.frames.rows import ConfigurationRow, as_rows, by_configuration
 from analysis.frames.training import METRICS, brackets
 from analysis.show import notes
 from analysis.show.layout import Listing
-from analysis.statistics.estimates import CensoredMean, censored_mean, exactly, of_censored, of_values
+from analysis.statistics.estimates import CensoredMean, censored_mean, columns_of, exactly, of_censored, of_values
 from analysis.text import with_interval
 from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_needed
@@ -60,15 +60,14 @@ def table(results: Results) -> pd.DataFrame:
     (fewer than 3 seeds say anything). `seeds_needed`: by the spread of those that both reached, for an interval of the
     margin; none of what is identical.
     """
-    trained = results.details.trained
-    of = {str(name): rows.set_index("seed") for name, rows in trained.groupby("configuration", sort=False)}
-    pairs = [(row, reference) for group in _groups(results, set(of)) for row, reference in _against(group, results)]
+    seeds = {name: rows.set_index("seed") for name, rows in by_configuration(results.details.trained).items()}
+    pairs = [pair for group in _groups(results, set(seeds)) for pair in _against(group, results)]
     curves = _curves(results)
     rows = []
-    for row, reference in pairs:
-        ours, theirs = str(row["configuration"]), str(reference["configuration"])
+    for pair in pairs:
+        ours, theirs = (str(row["configuration"]) for row in pair)
         identical = _identical(curves.get(ours, {}), curves.get(theirs, {}))
-        rows.append(_pair(row, reference, of[ours], of[theirs], len(pairs), identical))
+        rows.append(_pair(*pair, seeds[ours], seeds[theirs], len(pairs), identical))
     return pd.DataFrame(rows)
 
 
@@ -118,8 +117,6 @@ def _pair(
         ((both.train_seconds / both.steps) / (both[f"train_seconds{OTHER}"] / both[f"steps{OTHER}"])).to_list()
     )
     ratio = exactly(1.0) if identical else of_censored(mean)
-    seconds = None if ratio is None else ratio * each
-    ratios = {"steps": ratio, "seconds": seconds, "step_seconds": each}
     return {
         "model": row["model"],
         "global_batch": row["global_batch"],
@@ -131,11 +128,9 @@ def _pair(
         "seeds": len(both),
         "both_reached": len(known),
         "one_reached": int((reached == 1).sum()),
-        **{
-            key: value
-            for unit, of in ratios.items()
-            for key, value in bounded(f"{unit}_ratio", *((of.value, *of.bounds()) if of else (None,) * 3)).items()
-        },
+        **columns_of("steps_ratio", ratio),
+        **columns_of("seconds_ratio", None if ratio is None else ratio * each),
+        **columns_of("step_seconds_ratio", each),
         "verdict": IDENTICAL if identical else verdict(mean, wide),
         "seeds_needed": repeats_needed(known, MARGIN - 1) if len(known) > 1 and not identical else None,
     }

@@ -15,16 +15,17 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from scipy import stats
 
+from analysis.findings import grouped
 from analysis.frames import configurations
 from analysis.frames.configurations import known, own_algorithm, values_of
 from analysis.frames.results import Results, once
-from analysis.frames.rows import bounded
+from analysis.frames.rows import bounded, by_configuration
 from analysis.frames.training import METRICS, SHOWN, brackets
 from analysis.show import dots, notes, style
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
 from analysis.statistics.estimates import censored_mean, log_bounds
-from analysis.text import bracketed, file_name, megabytes, number, with_interval
+from analysis.text import bracketed, megabytes, number, with_interval
 from analysis.views import cost
 from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
@@ -49,11 +50,10 @@ def trained_configurations(results: Results) -> pd.DataFrame:
     bounds that decide it (bounds_of_times). The cheapest has the least money where every one of these has a price, else
     the fewest worker-hours.
     """
-    trained, prices = results.details.trained, cost.prices(results)
-    rows = []
-    for name, ours in trained.groupby("configuration", sort=False):
-        if row := results.by_name.get(str(name)):
-            price, _ = prices.get(str(name), (None, ""))
+    prices, rows = cost.prices(results), list[dict[str, Any]]()
+    for name, ours in by_configuration(results.details.trained).items():
+        if row := results.by_name.get(name):
+            price, _ = prices.get(name, (None, ""))
             rows.append({key: row[key] for key in ABOUT} | _of(ours, row, price))
     _judge(rows, results)
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*ABOUT, "target"])
@@ -61,18 +61,17 @@ def trained_configurations(results: Results) -> pd.DataFrame:
 
 def _judge(rows: list[dict[str, Any]], results: Results) -> None:
     """Enter what is the soonest and the cheapest, and the corrected bounds by which the others are judged."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["target"]:
-            groups.setdefault(_task(row, results), []).append(row)
-    trained = {str(name): ours for name, ours in results.details.trained.groupby("configuration", sort=False)}
+    groups = grouped((row for row in rows if row["target"]), lambda row: _task(row, results)).values()
+    trained = by_configuration(results.details.trained)
     for verdict in SAID:
         times = [
             {
-                row["configuration"]: _times(trained[row["configuration"]], row, verdict == "cheapest" and group)
+                row["configuration"]: times_of(
+                    trained[row["configuration"]], _cost_of_second(row, group) if verdict == "cheapest" else 1.0
+                )
                 for row in group
             }
-            for group in groups.values()
+            for group in groups
         ]
         verdicts, ends = verdicts_of_times(times), bounds_of_times(times)
         for row in rows:
@@ -85,12 +84,14 @@ def _task(row: Mapping[Any, Any], results: Results) -> tuple[str, ...]:
     return (*map(str, values_of(of, SAME_TASK)), own_algorithm(of))
 
 
-def _times(ours: pd.DataFrame, row: dict[str, Any], priced_among: list[dict[str, Any]] | bool) -> Times:
-    """Seconds; or worker-hours, times their price where all of `priced_among` have one."""
-    factor = 1.0
-    if isinstance(priced_among, list):
-        prices = [other["price_per_worker_hour"] for other in priced_among]
-        factor = row["workers"] / 3600 * (1.0 if None in prices else row["price_per_worker_hour"])
+def _cost_of_second(row: dict[str, Any], group: list[dict[str, Any]]) -> float:
+    """In worker-hours, times their price where all of the group have one."""
+    priced = all(other["price_per_worker_hour"] is not None for other in group)
+    return float(row["workers"] / 3600 * (row["price_per_worker_hour"] if priced else 1.0))
+
+
+def times_of(ours: pd.DataFrame, factor: float = 1.0) -> Times:
+    """Seconds to the target of one configuration's trainings, times `factor`."""
     after, by = (factor * bound for bound in brackets(ours, "seconds"))
     return Times(after.tolist(), by.tolist())
 
@@ -107,7 +108,7 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None) -> dict[str, Any]:
     steps = estimates.of_censored(censored_mean(after.to_list(), by.to_list()))
     for unit, total in UNITS.items():  # seeds share the steps of their evaluations, and not their seconds
         found = steps and steps * estimates.of_values((ours[total] / ours.steps).to_list())
-        columns |= bounded(f"{unit}_to_target", *((found.value, *found.bounds()) if found else (None,) * 3))
+        columns |= estimates.columns_of(f"{unit}_to_target", found)
     for name, bound in (("met", by), ("before", after)):
         columns[f"{name}_steps"] = float(stats.gmean(bound[reached])) if reached.any() else None
     seconds = (columns[f"seconds_to_target{end}"] for end in ("", "_low", "_high"))
@@ -345,18 +346,20 @@ def _lines(results: Results, rows: pd.DataFrame, targeted: bool) -> list[str]:
         "Test: the model at the end of each training, on the published test set, once; mean over the seeds [95 %].",
         f"Learning rates: {_rates(results)}.",
     ]
-    if inputs := _unlike_inputs(results):
-        lines.append(
+    inputs, diverged, resumed = _unlike_inputs(results), rows.diverged.sum(), rows.resumed.sum()
+    of_some = notes.holding(
+        (
+            inputs,
             f"Inputs ({', '.join(inputs)}) augment images each in its own way: losses, metrics and steps are not "
-            "compared from one input to another, and who is soonest and cheapest is asked for each by itself."
-        )
-    if rows.diverged.any():
-        lines.append(f"{rows.diverged.sum():,} training(s) diverged: their loss became no number.")
-    if rows.resumed.any():
-        lines.append(
-            f"{rows.resumed.sum():,} resumption(s) from a checkpoint; {rows.lost_steps.sum():,} steps were made twice."
-        )
-    return [*_compared(results, rows), *lines, notes.source(results)]
+            "compared from one input to another, and who is soonest and cheapest is asked for each by itself.",
+        ),
+        (diverged, f"{diverged:,} training(s) diverged: their loss became no number."),
+        (
+            resumed,
+            f"{resumed:,} resumption(s) from a checkpoint; {rows.lost_steps.sum():,} steps were made twice.",
+        ),
+    )
+    return [*_compared(results, rows), *lines, *of_some, notes.source(results)]
 
 
 def _compared(results: Results, rows: pd.DataFrame) -> list[str]:
@@ -457,16 +460,17 @@ def resources_listing(results: Results) -> Listing | None:
 # training, and the result on the test set.
 
 
-def draw(results: Results) -> dict[str, Figure]:
-    """`target-<model>` of what was trained."""
+def _trained(results: Results, model: str) -> pd.DataFrame:
+    """trained_configurations() of one model."""
     rows = trained_configurations(results)
-    return {
-        f"target-{file_name(str(model))}": _rows(results, str(model), ours)
-        for model, ours in rows.groupby("model", sort=False)
-    }
+    return rows[rows.model == model]
 
 
-def _rows(results: Results, model: str, rows: pd.DataFrame) -> Figure:
+def draw(results: Results, model: str) -> Figure | None:
+    """The figure of one model; None of one that was not trained to a result."""
+    rows = _trained(results, model)
+    if rows.empty:
+        return None
     aimed, free = rows[rows.target != ""], rows[rows.target == ""]
     targets = list(dict.fromkeys(aimed.target))
     tested = [name for name in SHOWN if free[f"test_{name}"].notna().any()][:1]
@@ -519,15 +523,9 @@ LOGARITHMIC_FROM = 5  # last evaluations, the latest over the earliest; losses, 
 OTHERS = "#dcdcdc"
 
 
-def draw_curves(results: Results) -> dict[str, Figure]:
-    """`curves-<model>` of what was trained and evaluated."""
-    rows = trained_configurations(results)
-    made = {str(model): _curves(results, str(model), ours) for model, ours in rows.groupby("model", sort=False)}
-    return {f"curves-{file_name(model)}": figure for model, figure in made.items() if figure is not None}
-
-
-def _curves(results: Results, model: str, rows: pd.DataFrame) -> Figure | None:
-    evaluations = results.details.evaluations
+def draw_curves(results: Results, model: str) -> Figure | None:
+    """The figure of one model; None of one without evaluations."""
+    rows, evaluations = _trained(results, model), results.details.evaluations
     evaluations = evaluations[evaluations.configuration.isin(rows.configuration) & (evaluations.seconds > 0)]
     texts = sorted(set(rows.target[rows.target != ""]))
     targets = [Target.parse(text) for text in texts if text.partition("=")[0] in DIRECTIONS]
@@ -536,18 +534,21 @@ def _curves(results: Results, model: str, rows: pd.DataFrame) -> Figure | None:
         return None
     metric = targets[0].metric if targets else there[0]
     lines = {
-        str(name): [seed[["seconds", metric]].to_numpy(float) for _, seed in ours.groupby("repeat")]
-        for name, ours in evaluations.groupby("configuration", sort=False)
+        name: [seed[["seconds", metric]].to_numpy(float) for _, seed in ours.groupby("repeat")]
+        for name, ours in by_configuration(evaluations).items()
     }
     ended = rows[rows.configuration.isin(list(lines))].sort_values("train_seconds", kind="stable").to_dict("records")
     names, shared = style.told_apart(notes.named_with_batch(results, ended))
     count, axes = min(len(ended), MOST_PANELS), _axes(lines, metric, targets)
     columns = 2 if count == 4 else min(count, 3)
     word, on = metric.replace("_", " "), "the samples trained on" if metric == "train_loss" else "validation data"
-    what = f"A panel for each configuration, a line for each seed: {word} on {on}.{style.all_of(shared)}"
-    what += " Grey: all others." * (len(lines) > 1)
-    what += f" Dashed: the target, {', '.join(texts)}." * bool(targets)
-    what += f" The first {count} of {len(ended)} configurations to end." * (len(ended) > count)
+    footnote = notes.under_figure(
+        results,
+        f"A panel for each configuration, a line for each seed: {word} on {on}.{style.all_of(shared)}",
+        (len(lines) > 1, "Grey: all others."),
+        (targets, f"Dashed: the target, {', '.join(texts)}."),
+        (len(ended) > count, f"The first {count} of {len(ended)} configurations to end."),
+    )
     return style.figure_of(
         f"{model}: {word} against seconds of training: {results.study.name}",
         [
@@ -558,7 +559,7 @@ def _curves(results: Results, model: str, rows: pd.DataFrame) -> Figure | None:
             )
             for place in range(count)
         ],
-        [what, f"{notes.source(results)}."],
+        footnote,
         columns,
         panel_width=1.45,
         panel_height=1.1,
@@ -611,5 +612,5 @@ VIEW = View(
         StudyTable("target", listing, trained_configurations),
         StudyTable("training", resources_listing, resources_table),
     ),
-    (Drawing("target", draw, several=True, rank=1), Drawing("curves", draw_curves, several=True, rank=1)),
+    (Drawing.of_models("target", draw, rank=1), Drawing.of_models("curves", draw_curves, rank=1)),
 )

@@ -125,17 +125,18 @@ def verdicts_listing(results: Results) -> Listing | None:
         ours = [row for row in results.rows_of(model) if row["configuration"] in standings]
         for row in sorted(ours, key=lambda row: (row["batch"], -row["samples_per_second"])):
             standing = standings[row["configuration"]]
-            name, _ = notes.series_and_batch(row, results)
-            beside = ("", "")
-            if standing.verdict != ranking.BEST:
-                own = configurations.over(row, results.by_name[standing.beside])
-                beside = (
-                    with_interval(own.mean, own.low, own.high, "{:.2f}".format),
-                    ranking.corrected(standing.low, standing.high),
-                )
-            batch = configurations.batch_words(row).removeprefix("global ").removeprefix("batch ")
-            said = ranking.in_words(standing, results.counted(row["n"]))
-            rows.append((name, batch, throughput_text(row), *beside, said))
+            behind = standing.verdict != ranking.BEST
+            own = configurations.over(row, results.by_name[standing.beside]) if behind else None
+            rows.append(
+                {
+                    "configuration": notes.series_and_batch(row, results)[0],
+                    "batch": configurations.batch_words(row).removeprefix("global ").removeprefix("batch "),
+                    "samples/s": throughput_text(row),
+                    "ratio [95 %]": with_interval(own.mean, own.low, own.high, "{:.2f}".format) if own else "",
+                    "[among its row]": ranking.corrected(standing.low, standing.high) if behind else "",
+                    "verdict": ranking.in_words(standing, results.counted(row["n"])),
+                }
+            )
     if not rows:
         return None
     lines = [
@@ -145,8 +146,7 @@ def verdicts_listing(results: Results) -> Listing | None:
         "call: it holds 1; in brackets how much faster it could be. Probably slower: more than "
         f"{100 * ranking.NEAR:.0f} % behind, and it holds 1, but no such gain.",
     ]
-    header = ("configuration", "batch", "samples/s", "ratio [95 %]", "[among its row]", "verdict")
-    return notes.listing(results, "Beside the highest mean of each row", header, rows, lines)
+    return notes.study_listing(results, "Beside the highest mean of each row", rows, lines)
 
 
 # Throughput against batch size: a panel for each model, a line for each worker count and allreduce precision. With one
@@ -193,15 +193,16 @@ def draw(results: Results) -> Figure | None:
     arranged = measured or planned
     panels = arranged[:MOST_PANELS]
     most = max(panel.rows.series.nunique() for panel in panels)
-    what = f"Of {most} lines, the fastest and the slowest are named; tables/ has all." if most > MOST_LABELS else ""
-    if len(arranged) > len(panels):
-        what = f"The first {len(panels)} of {len(arranged)} panels; tables/ has all. {what}".rstrip()
-    if measured and (lost := [panel.title for panel in planned if not panel.measured]):
-        what = f"Nothing was measured of {'; '.join(lost)} (tables/ has the reasons). {what}".rstrip()
+    lost = [panel.title for panel in planned if not panel.measured] if measured else []
+    left_out = notes.holding(
+        (lost, f"Nothing was measured of {'; '.join(lost)} (tables/ has the reasons)."),
+        (len(arranged) > len(panels), f"The first {len(panels)} of {len(arranged)} panels; tables/ has all."),
+        (most > MOST_LABELS, f"Of {most} lines, the fastest and the slowest are named; tables/ has all."),
+    )
     footnote = style.footnote(
         results,
         every,
-        what,
+        " ".join(left_out),
         MEAN,
         style.between(results),
         "dashes show the single repeats",
