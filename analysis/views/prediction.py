@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from analysis.findings import grouped
 from analysis.frames.configurations import same
 from analysis.frames.results import Results
-from analysis.frames.rows import bounded as with_bounds
 from analysis.frames.study import workers_text
 from analysis.prediction import predict
 from analysis.prediction.network import Link, ModelledNetwork
@@ -26,8 +25,8 @@ from analysis.show.layout import Listing
 from analysis.show.style import EndLabel, SeriesLook
 from analysis.statistics import batch_size
 from analysis.statistics.batch_size import BatchRecipe, Curve, recipes
-from analysis.statistics.estimates import LogEstimate, between, exactly
-from analysis.text import file_name, number
+from analysis.statistics.estimates import LogEstimate, between, columns_of, exactly
+from analysis.text import bracketed, file_name, number
 from analysis.views import batch_efficiency
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
@@ -100,13 +99,10 @@ def _speed(prediction: Prediction) -> LogEstimate:
 
 
 def _measured(recipe: BatchRecipe, prediction: Prediction, batch: int) -> LogEstimate | None:
-    if batch not in recipe.samples:
-        return None
-    for one in recipe.trained:
-        same_way = one.row["framework"] == prediction.target.row["framework"]
-        if same_way and one.row["workers"] == prediction.workers and one.batch == batch:
-            return recipe.samples[batch] / one.speed
-    return None
+    way = prediction.target.row["framework"], prediction.workers, batch
+    alike = (one for one in recipe.trained if (one.row["framework"], one.row["workers"], one.batch) == way)
+    trained = next(alike, None)
+    return recipe.samples[batch] / trained.speed if trained and batch in recipe.samples else None
 
 
 BRACKETS = "Brackets: 95 %"  # where the table shows them; the terminal's does not (analysis/commands.py)
@@ -150,58 +146,58 @@ def sentences(forecast: Forecast) -> Iterator[str]:
     predictions = forecast.predictions
     targets = list({id(prediction.target): prediction.target for prediction in predictions}.values())
     yield from networks(predictions)
-    fused: dict[str, set[str]] = {}
-    for target in targets:
-        fused.setdefault(fusion_text(target.fusion), set()).add(str(target.row["framework"]))
-    for text, names in fused.items():
-        yield f"{text}: {', '.join(sorted(names))}."
+    for text, ours in grouped(targets, lambda target: fusion_text(target.fusion)).items():
+        yield f"{text}: {', '.join(sorted({str(target.row['framework']) for target in ours}))}."
     split = [target for target in targets if target.fusion.kind == MESH]
-    if split:
-        yield "Split over workers (tensor, context, stages): more workers are more of these groups, of the same size."
-    yield (
-        "Weak scaling: the batch per worker is constant. Exposed: what communication adds to a step; waiting: for the "
-        "slowest worker; on the wire: seconds of a step with a collective in flight."
-    )
-    if any(target.alone.repeats >= FEWEST_REPEATS for target in targets):
-        yield f"{BRACKETS}{INTERVALS}"
-    if few := dict.fromkeys(target.label for target in targets if target.alone.repeats < FEWEST_REPEATS):
-        yield f"No interval with fewer than {FEWEST_REPEATS} repeats of one worker: {'; '.join(few)}."
-    if guessed := dict.fromkeys(each.label for each in targets if not each.alone.noted and each not in split):
-        yield (
+    few = dict.fromkeys(target.label for target in targets if target.alone.repeats < FEWEST_REPEATS)
+    guessed = dict.fromkeys(each.label for each in targets if not each.alone.noted and each not in split)
+    pairs = f", by {forecast.crowding_pairs} pair(s) of runs in this study" if forecast.crowding_pairs else ""
+    taken = max((one.network.gpu_share for one in predictions), default=0.0)
+    yield from notes.holding(
+        (
+            split,
+            "Split over workers (tensor, context, stages): more workers are more of these groups, of the same size.",
+        ),
+        (
+            True,
+            "Weak scaling: the batch per worker is constant. Exposed: what communication adds to a step; waiting: for "
+            "the slowest worker; on the wire: seconds of a step with a collective in flight.",
+        ),
+        (any(target.alone.repeats >= FEWEST_REPEATS for target in targets), f"{BRACKETS}{INTERVALS}"),
+        (few, f"No interval with fewer than {FEWEST_REPEATS} repeats of one worker: {'; '.join(few)}."),
+        (
+            guessed,
             "**Gradient arrival times were not recorded** (older records): assumed evenly spread over backward. "
-            f"{'; '.join(guessed)}."
-        )
-    yield (
-        "Stragglers: steps of different workers vary independently, as one worker's did from step to step (normal)."
-        if forecast.straggle
-        else "Stragglers are left out: every worker takes the mean step."
-    )
-    if forecast.straggle:
-        yield hosts_text(forecast)
-    if forecast.crowding != 1.0:
-        where = f", by {forecast.crowding_pairs} pair(s) of runs in this study" if forecast.crowding_pairs else ""
-        yield f"Workers that share a host compute {forecast.crowding:.2f} x as long as one alone{where}."
-    if any(one.target.row["device"] == "cpu" and not one.network.busy for one in predictions):
-        yield (
+            f"{'; '.join(guessed)}.",
+        ),
+        (not forecast.straggle, "Stragglers are left out: every worker takes the mean step."),
+        (
+            forecast.straggle,
+            "Stragglers: steps of different workers vary independently, as one worker's did from step to step (normal).",
+        ),
+        (forecast.straggle, hosts_text(forecast)),
+        (
+            forecast.crowding != 1.0,
+            f"Workers that share a host compute {forecast.crowding:.2f} x as long as one alone{pairs}.",
+        ),
+        (
+            any(one.target.row["device"] == "cpu" and not one.network.busy for one in predictions),
             "Communication is assumed to use no computing cores. On a CPU it does: a network probe in the study "
-            "measures how much."
-        )
-    if taken := max((one.network.gpu_share for one in predictions), default=0.0):
-        yield (
+            "measures how much.",
+        ),
+        (
+            taken,
             f"While a collective runs it takes {100 * taken:.0f} % of each GPU's computing (--gpu-share; default: 20 "
-            "of an H800's 132 multiprocessors that DeepSeek-V3 keeps for it, arXiv 2412.19437)."
-        )
-    by_algorithm: dict[str, list[Checked]] = {}
-    for check in forecast.checked:
-        by_algorithm.setdefault(check.prediction.algorithm, []).append(check)
-    if by_algorithm:
+            "of an H800's 132 multiprocessors that DeepSeek-V3 keeps for it, arXiv 2412.19437).",
+        ),
+    )
+    if by_algorithm := grouped(forecast.checked, lambda check: check.prediction.algorithm):
         lines = [f"{name.replace('_', ' and ')}: {predict.summary(ours)}" for name, ours in by_algorithm.items()]
         yield (
             f"Against measurements of this study: {'; '.join(lines)}. No prediction uses the run that it is compared "
             "with. Noise: half of the 95 % interval of the measured speed-up over one worker."
         )
-    for sentence in forecast.wrong:
-        yield f"Not predicted: {sentence}."
+    yield from (f"Not predicted: {sentence}." for sentence in forecast.wrong)
 
 
 def hosts_text(forecast: Forecast) -> str:
@@ -214,14 +210,13 @@ def hosts_text(forecast: Forecast) -> str:
 
 def networks(predictions: Sequence[Prediction]) -> list[str]:
     """`Network: given. Between workers 5 us and 25 Gbit/s.`, with whose it is where there are several."""
-    whose: dict[str, dict[str, None]] = {}
-    for prediction in predictions:
-        text = f"{prediction.network.source}. {network_text(prediction.network)}"
-        whose.setdefault(text, {})[str(prediction.target.row["framework"])] = None
-    several = len(whose) > 1
-    return [
-        f"Network of {', '.join(names)}: {text}." if several else f"Network: {text}." for text, names in whose.items()
-    ]
+    by_text = grouped(predictions, lambda one: f"{one.network.source}. {network_text(one.network)}")
+    several = len(by_text) > 1
+    whose = {
+        text: ", ".join(dict.fromkeys(str(one.target.row["framework"]) for one in ours))
+        for text, ours in by_text.items()
+    }
+    return [f"Network of {names}: {text}." if several else f"Network: {text}." for text, names in whose.items()]
 
 
 def fusion_text(fusion: Fusion) -> str:
@@ -260,10 +255,8 @@ def link_text(link: Link) -> str:
 
 def bounded(bounds: Bounds, unit: float = 1.0, sign: str = "") -> str:
     """`4,657 [4,500, 4,800]`."""
-    text = f"{number(unit * bounds.mean)}{sign}"
-    if bounds.low is None or bounds.high is None:
-        return text
-    return f"{text} [{number(unit * bounds.low)}, {number(unit * bounds.high)}]"
+    interval = bracketed(bounds.low, bounds.high, lambda end: number(unit * end))
+    return f"{number(unit * bounds.mean)}{sign}{interval}"
 
 
 METHOD = (
@@ -308,20 +301,15 @@ def to_target_table(expected: Sequence[Expected], results: Results) -> pd.DataFr
                 "workers": one.prediction.workers,
                 "global_batch": one.batch,
                 "inside": one.inside,
-                **_numbers("samples", one.samples),
-                **_numbers("seconds", one.seconds),
-                **_numbers("measured_seconds", one.measured),
-                **_numbers("error", one.error, less=1.0),
+                **columns_of("samples", one.samples),
+                **columns_of("seconds", one.seconds),
+                **columns_of("measured_seconds", one.measured),
+                **{name: value and value - 1 for name, value in columns_of("error", one.error).items()},
                 "worker_hours": one.hours,
             }
             for one in expected
         ]
     )
-
-
-def _numbers(name: str, estimate: LogEstimate | None, less: float = 0.0) -> dict[str, Any]:
-    values = (None, None, None) if estimate is None else (estimate.value, *estimate.bounds())
-    return with_bounds(name, *(None if value is None else value - less for value in values))
 
 
 def _text(estimate: LogEstimate) -> str:
@@ -336,11 +324,12 @@ def _error(error: LogEstimate) -> str:
 
 def _best(expected: Sequence[Expected], results: Results) -> Iterator[str]:
     """A sentence for each configuration, recipe and algorithm: the best of the worker counts that were asked for."""
-    groups: dict[tuple[str, str, str, str], list[Expected]] = {}
-    for one in expected:
-        way = one.prediction.target.label, one.prediction.allreduce, one.prediction.algorithm
-        groups.setdefault((batch_efficiency.name(one.recipe, results), *way), []).append(one)
-    for (recipe, label, allreduce, algorithm), ours in groups.items():
+
+    def way(one: Expected) -> tuple[str, str, str, str]:
+        made = one.prediction
+        return batch_efficiency.name(one.recipe, results), made.target.label, made.allreduce, made.algorithm
+
+    for (recipe, label, allreduce, algorithm), ours in grouped(expected, way).items():
         if len(ours) > 1:
             soonest = min(ours, key=lambda one: one.seconds.value)
             cheapest = min(ours, key=lambda one: one.hours)
@@ -371,21 +360,22 @@ def forecast_figures(forecast: Forecast, results: Results) -> dict[str, Figure]:
 
 
 def _figure(model: str, predictions: Sequence[Prediction], checked: Sequence[Checked], results: Results) -> Figure:
-    every: dict[str, list[Prediction]] = {}
-    for prediction in predictions:
-        every.setdefault(f"{prediction.target.label}, {prediction.allreduce}", []).append(prediction)
+    every = grouped(predictions, lambda one: f"{one.target.label}, {one.allreduce}")
     shown = list(every.items())[:MOST_COLUMNS]
     algorithms = list(dict.fromkeys(prediction.algorithm for prediction in predictions))
     colours = dict(zip(algorithms, style.style_colours(len(algorithms)), strict=True))
     words = [name.replace("_", " and ") for name in algorithms]
-    what = "Weak scaling. Exposed: the time that communication adds to a step."
-    if any(prediction.efficiency.low is not None for prediction in predictions):
-        what += " Bars: 95 %, from the repeats of one worker and the fit of the network; not the model's own error."
     measured = {id(one.prediction) for one in checked if one.as_shown}
-    if any(id(prediction) in measured for _, column in shown for prediction in column):
-        what += " Diamonds: measured."
-    if len(every) > len(shown):
-        what += f" The first {len(shown)} of {len(every)} combinations; tables/ has all."
+    what, source = notes.under_figure(
+        results,
+        "Weak scaling. Exposed: the time that communication adds to a step.",
+        (
+            any(prediction.efficiency.low is not None for prediction in predictions),
+            "Bars: 95 %, from the repeats of one worker and the fit of the network; not the model's own error.",
+        ),
+        (any(id(prediction) in measured for _, column in shown for prediction in column), "Diamonds: measured."),
+        (len(every) > len(shown), f"The first {len(shown)} of {len(every)} combinations; tables/ has all."),
+    )
     return style.figure_of(
         f"Predicted efficiency of {model}: {results.study.name}",
         [
@@ -399,7 +389,7 @@ def _figure(model: str, predictions: Sequence[Prediction], checked: Sequence[Che
             for title, column in shown
             for name in (EFFICIENCY, EXPOSED)
         ],
-        [what, *networks(predictions), f"{notes.source(results)}."],
+        [what, *networks(predictions), source],
         2,
         panel_width=2.1,
         panel_height=1.9,

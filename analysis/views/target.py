@@ -288,8 +288,12 @@ def _reached(row: Mapping[Any, Any], priced: bool, tied: Collection[str]) -> dic
 
 def _whole(row: Mapping[Any, Any]) -> dict[str, str]:
     """The columns of a training without a target."""
-    steps = f"{row['steps']:,.0f}" if known(row["steps"]) else ""
+    steps = _whole_number(row["steps"])
     return {"seeds": str(row["seeds"]), "steps": steps, "seconds": interval(row, "train_seconds")}
+
+
+def _whole_number(value: float) -> str:
+    return f"{value:,.0f}" if known(value) else ""
 
 
 def _verdict(row: Mapping[Any, Any], verdict: str, tied: bool) -> dict[str, str]:
@@ -426,22 +430,20 @@ def resources_listing(results: Results) -> Listing | None:
     made = rows.to_dict("records")
     metrics = [name for name in SHOWN if rows[f"test_{name}"].notna().any()]
     on_gpus = bool(rows.gpu_utilization_percent.notna().any())
-    cells = []
-    for row, name in zip(made, notes.signed_names(results, made), strict=True):
-        gpus = f"{row['gpu_utilization_percent']:.0f}" if known(row["gpu_utilization_percent"]) else ""
-        cells.append(
-            {
-                "configuration": name,
-                "seeds": str(row["seeds"]),
-                "seconds": interval(row, "train_seconds"),
-                "samples/s": f"{row['samples_per_second']:,.0f}",
-                "cores busy": f"{row['cores_busy']:.2f}" if known(row["cores_busy"]) else "",
-                **({"GPUs busy (%)": gpus} if on_gpus else {}),
-                "memory (MB a worker)": megabytes(row["peak_memory_bytes"]),
-                "best step": f"{row['best_step']:,.0f} of {row['steps']:,.0f}" if known(row["best_step"]) else "",
-                **_tested(row, metrics),
-            }
-        )
+    cells = [
+        {
+            "configuration": name,
+            "seeds": str(row["seeds"]),
+            "seconds": interval(row, "train_seconds"),
+            "samples/s": f"{row['samples_per_second']:,.0f}",
+            "cores busy": f"{row['cores_busy']:.2f}" if known(row["cores_busy"]) else "",
+            **({"GPUs busy (%)": _whole_number(row["gpu_utilization_percent"])} if on_gpus else {}),
+            "memory (MB a worker)": megabytes(row["peak_memory_bytes"]),
+            "best step": f"{row['best_step']:,.0f} of {row['steps']:,.0f}" if known(row["best_step"]) else "",
+            **_tested(row, metrics),
+        }
+        for row, name in zip(made, notes.signed_names(results, made), strict=True)
+    ]
     lines = (
         *_compared(results, rows),
         "Means over the seeds [95 %], of seconds geometric. Seconds: of training steps alone; samples a second: all "
@@ -481,15 +483,15 @@ def draw(results: Results, model: str) -> Figure | None:
     if len(free):
         panels.append(_panel(results, free, "train_seconds", "seconds of the whole training"))
         panels += [_panel(results, free, f"test_{name}", f"test {name.replace('_', ' ')}") for name in tested]
-    what = ["Seconds of training steps alone: geometric mean over the seeds; bars: 95 % interval (log-normal)."]
-    if len(aimed):
-        what.append("A seed reached the target at some time between two evaluations; the interval covers both.")
-        what += ["Crosses: no mean, for the reason at the right."] * bool(aimed.seconds_to_target.isna().any())
-    if tested:
-        what.append("Test: the model at the end of each training, on the test set, once; mean over the seeds.")
+    what, source = notes.under_figure(
+        results,
+        "Seconds of training steps alone: geometric mean over the seeds; bars: 95 % interval (log-normal).",
+        (targets, "A seed reached the target at some time between two evaluations; the interval covers both."),
+        (aimed.seconds_to_target.isna().any(), "Crosses: no mean, for the reason at the right."),
+        (tested, "Test: the model at the end of each training, on the test set, once; mean over the seeds."),
+    )
     title = f"{model}: seconds to {', '.join(targets)}" if targets else f"{model}, trained to a result"
-    footnote = [" ".join(what), *_compared(results, rows), f"{notes.source(results)}."]
-    return dots.figure(f"{title}: {results.study.name}", panels, footnote)
+    return dots.figure(f"{title}: {results.study.name}", panels, [what, *_compared(results, rows), source])
 
 
 def _panel(results: Results, rows: pd.DataFrame, key: str, x: str) -> dots.DotPanel:
