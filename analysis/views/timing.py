@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -59,8 +59,7 @@ def timing_flaws(evidence: Evidence) -> Iterator[Finding]:
         )
         yield findings.about("F2", "Too few repeats", text, DOUBT, few)
     notes = evidence.results.details.notes
-    lost = set(notes[notes.note == NOT_FINITE].configuration)
-    if rows := [row for row in evidence.rows if row["configuration"] in lost]:
+    if rows := evidence.among({*notes[notes.note == NOT_FINITE].configuration}):
         text = (
             f"The loss is not finite, and arithmetic on such numbers may take another time: {findings.named(rows)}. "
             "Lower the learning rate, and run these again."
@@ -77,7 +76,7 @@ def unequal_launches(evidence: Evidence) -> Iterator[Finding]:
         return
     each = ", ".join(map(str, sorted(rounds, reverse=True)))
     short = ours[ours.together.isin(rounds.index[rounds < rounds.max()])]
-    rows = [row for row in evidence.rows if row["configuration"] in set(short.configuration)]
+    rows = evidence.among({*short.configuration})
     text = (
         f"The interleaved launches had {each} blocks of each configuration. Each launch counts once in a mean and its "
         "interval; the shorter ones vary more, which the interval between launches includes."
@@ -97,13 +96,12 @@ def _trends(evidence: Evidence) -> Iterator[Finding]:
         (False, "F1", "Steps that still become faster", "Something still warms up: raise warmup_steps"),
         (True, "slowing", "Steps that become slower", "A clock that throttles, or memory that fills, is in the mean"),
     ):
-        moved = [
+        changes = [
             (row, float(np.expm1(logs.mean())))
             for (row, logs), p in zip(tested, corrected, strict=True)
             if p <= FALSE_ALARMS and (logs.mean() > 0) == rises
         ]
-        moved = [(row, change) for row, change in moved if abs(change) > evidence.results.study.target_interval]
-        if moved:
+        if moved := [pair for pair in changes if abs(pair[1]) > evidence.results.study.target_interval]:
             rows, most = [row for row, _ in moved], max((change for _, change in moved), key=abs)
             text = (
                 f"From the first third of the timed steps to the last, steps become {'slower' if rises else 'faster'} "
@@ -172,7 +170,7 @@ def share(evidence: Evidence, row: Row) -> float | None:
 def _loader_bound(evidence: Evidence) -> Iterator[Finding]:
     shares = ((str(row["configuration"]), share(evidence, row)) for row in evidence.rows)
     slow = {name: at for name, at in shares if at is not None and at > MOST + 1e-9}
-    bound = [row for row in evidence.rows if row["configuration"] in slow]
+    bound = evidence.among(slow)
     held = [(row, base) for row, base in evidence.pairs if base["configuration"] in slow]
     for pairs in grouped(held, lambda pair: str(pair[1]["configuration"])).values():
         base = pairs[0][1]
@@ -300,14 +298,9 @@ def mixed_versions(evidence: Evidence) -> Iterator[Finding]:
     """Libraries, models of the user's own and commits that differ between the trials of a study; libraries of one
     framework only are its own."""
     facts = [fact for row in evidence.rows for fact in evidence.facts.get(str(row["configuration"]), ())]
-    versions: dict[str, Counter[str]] = {}
-    for fact in facts:
-        for word in filter(None, str(fact["versions"] or "").split(", ")):
-            name, _, version = word.partition(" ")
-            versions.setdefault(name, Counter())[version] += 1
-    several = {name: counts for name, counts in versions.items() if len(counts) > 1 and name != OURS}
-    if several:
-        each = "; ".join(f"{name} {_counted(counts)}" for name, counts in sorted(several.items()))
+    words = (word for fact in facts for word in filter(None, str(fact["versions"] or "").split(", ")))
+    versions = (word.partition(" ")[::2] for word in words)
+    if each := _unlike((name, version) for name, version in versions if name != OURS):
         text = (
             f"The trials did not all have the same libraries, and a difference may be theirs: {each}. Run the older "
             "ones again: --retry ok."
@@ -319,11 +312,7 @@ def mixed_versions(evidence: Evidence) -> Iterator[Finding]:
             "Run the older ones again: --retry ok."
         )
         yield findings.about("script", "A script that changed between launches", text, DOUBT, edited)
-    models: dict[str, Counter[str]] = {}
-    for model, _, code in (str(fact["model_code"]).rpartition(" ") for fact in facts if fact["model_code"]):
-        models.setdefault(model, Counter())[code] += 1
-    if several := {model: codes for model, codes in models.items() if len(codes) > 1}:
-        each = "; ".join(f"{model} {_counted(codes)}" for model, codes in sorted(several.items()))
+    if each := _unlike(str(fact["model_code"]).rpartition(" ")[::2] for fact in facts if fact["model_code"]):
         text = (
             f"The code of a model was edited between trials, and a difference may be the edit's: {each}. Run the older "
             "ones again: --retry ok."
@@ -339,6 +328,13 @@ def mixed_versions(evidence: Evidence) -> Iterator[Finding]:
     if unknown := {commit: count for commit, count in commits.items() if commit.startswith(NO_COMMIT)}:
         text = f"The program's commit is {_counted(Counter(unknown))}: which code was measured cannot be looked up."
         yield Finding("commit-unknown", "An unknown program", text, NOTE)
+
+
+def _unlike(pairs: Iterable[tuple[str, str]]) -> str:
+    """`torch 2.4.1 (30 trials), 2.5.0 (6 trials); ...` of (name, value) of each trial; those that all have alike are
+    left out."""
+    counts = {name: Counter(value for _, value in ours) for name, ours in grouped(pairs, lambda pair: pair[0]).items()}
+    return "; ".join(f"{name} {_counted(values)}" for name, values in sorted(counts.items()) if len(values) > 1)
 
 
 def _counted(counts: Counter[str]) -> str:

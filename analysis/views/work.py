@@ -43,8 +43,7 @@ def _miscounted(evidence: Evidence) -> Iterator[Finding]:
     wrong = seen[seen.samples_seen != seen.steps * seen.global_batch]
     if wrong.empty:
         return
-    names, first = set(wrong.configuration), wrong.iloc[0]
-    rows = [row for row in evidence.rows if row["configuration"] in names]
+    first, rows = wrong.iloc[0], evidence.among({*wrong.configuration})
     text = (
         f"{findings.count(len(wrong), 'trial')} did not see steps x global batch samples: {first.trial} saw "
         f"{first.samples_seen:,} in {first.steps:,} steps of {first.global_batch:,} ({findings.named(rows)}). Compare "
@@ -203,12 +202,9 @@ TRAINED = "Scale the rate with the batch, or hold the global batch."
 
 
 def unequal_steps(evidence: Evidence) -> Iterator[Finding]:
-    rates: dict[str, float] = {}
-    for row in evidence.rows:
-        seen = set(evidence.fact(row, "learning_rate"))
-        if len(seen) == 1:
-            rates[row["configuration"]] = seen.pop()
-    rows = [row for row in evidence.rows if row["configuration"] in rates]
+    seen = {row["configuration"]: set(evidence.fact(row, "learning_rate")) for row in evidence.rows}
+    rates = {name: of.pop() for name, of in seen.items() if len(of) == 1}
+    rows = evidence.among(rates)
     trained = _trained(evidence, rows)
     yield from _with_workers(evidence, rows, rates)
     yield from _other_rates(trained, rates)
@@ -330,14 +326,10 @@ def superlinear_speedups(evidence: Evidence) -> Iterator[Finding]:
     alike = [(row, base) for row, base in evidence.pairs if not unlike_work(row, base)]  # the others are said to be so
     grown = [(row, base) for row, base in alike if int(row["workers"]) > int(base["workers"])]
     sure = [(row, base) for row, base in grown if min(row["n"], base["n"]) >= FEWEST_REPEATS]
-    above: list[tuple[float, Row, float]] = []  # how far, which, its lower bound
-    for row, base in sure:
-        low = over(row, base, simultaneous(len(sure))).low
-        if low is not None and low > ideal(row, base):
-            above.append((low / ideal(row, base), row, low))
-    if above:
-        _, worst, low = max(above, key=lambda case: case[0])
-        rows = [row for _, row, _ in above]
+    lows = [(row, over(row, base, simultaneous(len(sure))).low or 0.0, ideal(row, base)) for row, base in sure]
+    if above := [(row, low, most) for row, low, most in lows if low > most]:
+        worst, low, _ = max(above, key=lambda case: case[1] / case[2])
+        rows = [row for row, *_ in above]
         text = (
             f"Faster than the number of workers allows, beyond all noise: {findings.named(rows)}; most, "
             f"{worst['speedup']:.2f} x on {worst['workers']} workers, at least {low:.2f} x. Look for unequal work, "
