@@ -325,21 +325,27 @@ def _legend(pipelines: pd.DataFrame) -> Iterator[str]:
         for row in as_rows(pipelines.drop_duplicates(["schedule", "theory_formula", "theory_why"]))
     ]
     yield f"Theory, with p workers, v stages each, m micro-batches: {'; '.join(formulas)}."
-    if pipelines.computing.notna().any():
-        yield (
+    yield from notes.holding(
+        (
+            pipelines.computing.notna().any(),
             "Computing: the seconds that all workers compute for a sample, over those of one process. Above 1, "
             "micro-batches are less efficient than the whole batch, or workers contend (memory, caches, clock). "
-            "Speed-up = workers x (1 - bubble) / computing, without the input and the optimiser's step."
-        )
-    if pipelines.cap.notna().any():
-        yield (
+            "Speed-up = workers x (1 - bubble) / computing, without the input and the optimiser's step.",
+        ),
+        (
+            pipelines.cap.notna().any(),
             "Cap of the cut: upper bound of this schedule's speed-up with these shares of the time s (gpipe: "
-            "m / (1 + (m-1) max s); any schedule: 1 / max s), of the number of workers (F16)."
-        )
-    if (pipelines.virtual_stages > 1).any():
-        yield "Activations: by worker, all its stages together; worker 0 first."
-    if (pipelines.schedule == NAIVE).any():
-        yield "Naive: the whole batch goes from stage to stage, so one worker computes at a time."
+            "m / (1 + (m-1) max s); any schedule: 1 / max s), of the number of workers (F16).",
+        ),
+        (
+            (pipelines.virtual_stages > 1).any(),
+            "Activations: by worker, all its stages together; worker 0 first.",
+        ),
+        (
+            (pipelines.schedule == NAIVE).any(),
+            "Naive: the whole batch goes from stage to stage, so one worker computes at a time.",
+        ),
+    )
 
 
 # The limit of a pipeline's cut. F16: shares of 24, 21, 48 and 6.5 % cap every schedule at 2.08 x. Nobody said so.

@@ -231,6 +231,7 @@ def table(results: Results) -> Listing | None:
         return None
     on_gpus = any(str(used.row["device"]) == "cuda" for used in counted)
     rows = [_cells(used, results, on_gpus) for used in counted]
+    too_fast, missing = sum(used.exceeds for used in counted), len(every) - len(counted)
     lines = [
         "GFLOP/s of one worker: 3 x the forward FLOPs of a sample (matrix products, convolutions, attention; two a "
         "multiply-add) x its samples a second. Peak: the fastest matrix product in this precision that any run of the "
@@ -238,20 +239,21 @@ def table(results: Results) -> Listing | None:
         "Intensity: model FLOPs of a step over the bytes that its operators read and wrote, as if no cache kept any; "
         "with ~: over an estimate of them. Roof: the lower of peak and intensity x the measured bandwidth of memory; "
         "the peak alone where more was reached, since caches then kept what was counted.",
+        *notes.holding(
+            (
+                on_gpus,
+                "Data sheet: share of the dense peak by the device's maker (analysis/published/data_sheets.csv), never "
+                f"of the sparse one. Representative: at least {percent(REPRESENTATIVE)} of the measured peak; below, "
+                "computing takes longer than in a tuned run, so that communication looks cheaper than it is.",
+            ),
+            (
+                too_fast,
+                f"**{too_fast} above their peak**: the microbenchmark did not reach what training does, or the model "
+                "needs fewer FLOPs than were counted. Their utilisation is not meaningful.",
+            ),
+            (missing, f"{missing} configurations are left out: {NOT_COUNTED}."),
+        ),
     ]
-    if on_gpus:
-        lines.append(
-            "Data sheet: share of the dense peak by the device's maker (analysis/published/data_sheets.csv), never of "
-            f"the sparse one. Representative: at least {percent(REPRESENTATIVE)} of the measured peak; below, computing"
-            " takes longer than in a tuned run, so that communication looks cheaper than it is."
-        )
-    if too_fast := sum(used.exceeds for used in counted):
-        lines.append(
-            f"**{too_fast} above their peak**: the microbenchmark did not reach what training does, or the model needs "
-            "fewer FLOPs than were counted. Their utilisation is not meaningful."
-        )
-    if missing := len(every) - len(counted):
-        lines.append(f"{missing} configurations are left out: {NOT_COUNTED}.")
     return notes.study_listing(results, "Model FLOP/s and utilisation", rows, lines, signs=True)
 
 

@@ -188,11 +188,12 @@ def _rows(results: Results, data: pd.DataFrame) -> tuple[dots.DotPanel, str]:
     names, shared = style.told_apart(configurations.told_by_batch(shown))
     made = [_dot(name, row) for name, row in zip(names, shown, strict=True)]
     ideal = {int(row["workers"]) / alone: "--" for row in shown if known(row["speedup"])} | {1.0: "-"}
-    left_out = " Orange: one worker." if any(dot.colour == ONE_WORKER for dot in made) else ""
-    if len(every) > len(shown):
-        left_out += f" The first {len(shown)} of {len(every)} rows; tables/ has all."
+    further = notes.holding(
+        (any(dot.colour == ONE_WORKER for dot in made), " Orange: one worker."),
+        (len(every) > len(shown), f" The first {len(shown)} of {len(every)} rows; tables/ has all."),
+    )
     x, limits = f"speed-up over {results.study.baseline_text}", dots.from_zero(made, *ideal)
-    return dots.DotPanel(", ".join(shared), x, made, limits, ideal), left_out
+    return dots.DotPanel(", ".join(shared), x, made, limits, ideal), "".join(further)
 
 
 def _place(row: ConfigurationRow) -> float:

@@ -100,8 +100,7 @@ def _lines(results: Results) -> Iterator[str]:
     )
     each = {arm.configuration: arm for pair in arms.pairs(results) for arm in (pair.ours, pair.theirs)}
     yield from notes.how_it_differs(results.among(each))
-    for arm in each.values():
-        yield _choice(arm)
+    yield from map(_choice, each.values())
     yield _budget(results, list(each.values()))
     yield notes.source(results)
 
