@@ -61,6 +61,11 @@ def with_interval(
     return "" if pd.isna(value) else form(value) + bracketed(low, high, form, ends)
 
 
+def estimate_of(row: Mapping[Any, Any], name: str, form: Callable[[Any], str] = number) -> str:
+    """`412 [398, 427]` of the columns `name`, `name_low` and `name_high` of a row; of an unknown value ""."""
+    return with_interval(row[name], row[f"{name}_low"], row[f"{name}_high"], form)
+
+
 def bracketed(low: Any, high: Any, form: Callable[[Any], str] = number, ends: tuple[str, str] = ("?", "?")) -> str:
     """` [398, 427]`, with `ends` in place of what is not known; "" where neither is."""
     if pd.isna(low) and pd.isna(high):

@@ -17,7 +17,7 @@ from analysis.frames.training import METRICS, brackets
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.statistics.estimates import CensoredMean, censored_mean, columns_of, exactly, of_censored, of_values
-from analysis.text import with_interval
+from analysis.text import estimate_of
 from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_needed
 
@@ -47,6 +47,7 @@ RECIPE = (
     *(key for key in KEYS if key.startswith("train_") and key not in WAYS),
 )
 OTHER = "_of_reference"
+OF_RATIO = "{:.2f}".format
 
 
 @once
@@ -163,10 +164,10 @@ def listing(results: Results) -> Listing | None:
             "configuration": name,
             "against": without_kind(str(row["reference_series"])),
             "seeds": f"{row['both_reached']}{f' + {one}' if (one := row['one_reached']) else ''} of {row['seeds']}",
-            "steps": _ratio(row, "steps"),
+            "steps": estimate_of(row, "steps_ratio", OF_RATIO),
             "steps are": _verdict_text(row, len(of_pairs)),
-            "seconds a step": _ratio(row, "step_seconds"),
-            "seconds": _ratio(row, "seconds"),
+            "seconds a step": estimate_of(row, "step_seconds_ratio", OF_RATIO),
+            "seconds": estimate_of(row, "seconds_ratio", OF_RATIO),
             "seeds needed": _needed(row),
         }
         for row, name in zip(of_pairs, notes.named_with_batch(results, of_pairs), strict=True)
@@ -191,11 +192,6 @@ def _needed(row: Mapping[Any, Any]) -> str:
         return ""
     wide = not (known(low) and known(high)) or high / low > MARGIN**2
     return "limited by evaluate_every" if wide and needed <= row["both_reached"] else f"{needed:.0f}"
-
-
-def _ratio(row: Mapping[Any, Any], unit: str) -> str:
-    mean, low, high = (row[f"{unit}_ratio{bound}"] for bound in ("", "_low", "_high"))
-    return with_interval(mean, low, high, "{:.2f}".format)
 
 
 LEGEND = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from analysis.show import dots, notes, style
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
 from analysis.statistics.estimates import censored_mean, log_bounds
-from analysis.text import bracketed, megabytes, number, with_interval
+from analysis.text import bracketed, estimate_of, megabytes, number
 from analysis.views import cost
 from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
@@ -155,6 +155,7 @@ SAID = {  # verdict -> how it is called in a table; the best LOWEST where others
     "cheapest": {BEST: "cheapest", SLOWER: "dearer"},
 }
 LOWEST = "lowest mean"
+OF_METRIC = "{:.3f}".format
 
 
 @dataclass(frozen=True)
@@ -280,8 +281,8 @@ def _reached(row: Mapping[Any, Any], priced: bool, tied: Collection[str]) -> dic
         "met at step": _met(row),
         **{unit: _to_target(row, unit) for unit in UNITS},
         **_verdict(row, "soonest", "soonest" in tied),
-        "worker-hours": interval(row, "worker_hours_to_target"),
-        **({"money": interval(row, "money_to_target")} if priced else {}),
+        "worker-hours": estimate_of(row, "worker_hours_to_target"),
+        **({"money": estimate_of(row, "money_to_target")} if priced else {}),
         **_verdict(row, "cheapest", "cheapest" in tied),
     }
 
@@ -289,7 +290,7 @@ def _reached(row: Mapping[Any, Any], priced: bool, tied: Collection[str]) -> dic
 def _whole(row: Mapping[Any, Any]) -> dict[str, str]:
     """The columns of a training without a target."""
     steps = _whole_number(row["steps"])
-    return {"seeds": str(row["seeds"]), "steps": steps, "seconds": interval(row, "train_seconds")}
+    return {"seeds": str(row["seeds"]), "steps": steps, "seconds": estimate_of(row, "train_seconds")}
 
 
 def _whole_number(value: float) -> str:
@@ -306,7 +307,7 @@ def _verdict(row: Mapping[Any, Any], verdict: str, tied: bool) -> dict[str, str]
 
 
 def _tested(row: Mapping[Any, Any], metrics: Sequence[str]) -> dict[str, str]:
-    return {f"test {metric.replace('_', ' ')}": interval(row, f"test_{metric}", 3) for metric in metrics}
+    return {f"test {metric.replace('_', ' ')}": estimate_of(row, f"test_{metric}", OF_METRIC) for metric in metrics}
 
 
 def _met(row: Mapping[Any, Any]) -> str:
@@ -320,16 +321,10 @@ def _to_target(row: Mapping[Any, Any], unit: str) -> str:
     if not row["target"]:
         return ""
     if known(row[f"{unit}_to_target"]):
-        return interval(row, f"{unit}_to_target")
+        return estimate_of(row, f"{unit}_to_target")
     if not row["reached"]:
         return "not reached"
     return "at the first evaluation" if row["reached"] == row["seeds"] and not row["before_steps"] else "too few"
-
-
-def interval(row: Mapping[Any, Any], key: str, places: int | None = None) -> str:
-    """`412 [398, 427]`; empty where it is not known."""
-    form: Callable[[Any], str] = number if places is None else f"{{:.{places}f}}".format
-    return with_interval(row[key], row[f"{key}_low"], row[f"{key}_high"], form)
 
 
 def _lines(results: Results, rows: pd.DataFrame, targeted: bool) -> list[str]:
@@ -434,7 +429,7 @@ def resources_listing(results: Results) -> Listing | None:
         {
             "configuration": name,
             "seeds": str(row["seeds"]),
-            "seconds": interval(row, "train_seconds"),
+            "seconds": estimate_of(row, "train_seconds"),
             "samples/s": f"{row['samples_per_second']:,.0f}",
             "cores busy": f"{row['cores_busy']:.2f}" if known(row["cores_busy"]) else "",
             **({"GPUs busy (%)": _whole_number(row["gpu_utilization_percent"])} if on_gpus else {}),
@@ -508,7 +503,7 @@ def _dot(results: Results, row: Mapping[Any, Any], key: str, name: str) -> dots.
     named = f"{name} {configurations.sign(results.by_name[row['configuration']])}".rstrip()
     if not known(row[key]):
         return dots.Dot(named, _to_target(row, "seconds") or "not known", None, marker=dots.CROSS)
-    text = interval(row, key, 3 if key.startswith("test_") else None)
+    text = estimate_of(row, key, OF_METRIC if key.startswith("test_") else number)
     if key == "seconds_to_target" and row["reached"] < row["seeds"]:
         text += f", {row['reached']} of {row['seeds']} reached it"
     colour = style.style_colours(1)[0]

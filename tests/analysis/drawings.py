@@ -200,10 +200,10 @@ def drawn(name: str) -> Figures:
         return Figures(results.read(Path(folder)))
 
 
-def drawn_by(draw: Callable[[Results], T], read: Results) -> T:
-    """What one module of analysis.views.figures draws of a study."""
+def drawn_by(draw: Callable[..., T], *asked: Any) -> T:
+    """What one view draws of a study, or of one of its models."""
     with style.applied():
-        return draw(read)
+        return draw(*asked)
 
 
 def ticks_out_of_view(figure: Figure) -> set[Text]:

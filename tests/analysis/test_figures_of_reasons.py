@@ -31,11 +31,11 @@ def planted(name: str) -> tuple[Results, dict[str, Figure]]:
     """One of STUDIES and its figures, drawn once for all tests."""
     with tempfile.TemporaryDirectory() as folder:
         read = results.read(plant_reasons(Path(folder), name))
-        made = drawn_by(attribution.draw, read) | drawn_by(bottleneck.draw, read) | drawn_by(scaling.draw, read)
-        for title, module in (("roofline", roofline), ("frontier", memory), ("pareto", cost)):
-            if (figure := drawn_by(module.draw, read)) is not None:
-                made[title] = figure
-        return read, made
+        made = drawn_by(attribution.draw, read) | drawn_by(bottleneck.draw, read)
+        made |= {f"scaling-law-{model}": drawn_by(scaling.draw, read, model) for model in read.models}
+        made |= {"roofline": drawn_by(roofline.draw, read), "frontier": drawn_by(memory.draw, read)}
+        made |= {"pareto": drawn_by(cost.draw, read)}
+        return read, {name: figure for name, figure in made.items() if figure is not None}
 
 
 def bars(axis: Axes) -> list[Rectangle]:

@@ -29,18 +29,12 @@ def folder(tmp_path: Path) -> Path:
     return plant(tmp_path / "planted", [Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=180.0)])
 
 
-def listed(read: Results) -> network_module.Listing:
-    made = network_module.listing(read)
-    assert made is not None
-    return made
+def noted(read: Results) -> str:
+    return " ".join(network_module.listing(read).notes)
 
 
 def fits(folder: Path) -> Mapping[network.Key, Any]:
-    return lines_of(results.read(folder))
-
-
-def lines_of(read: Results) -> dict[network.Key, Any]:
-    return {key: line for probe in network.probes(read) for key, line in probe.fits.items()}
+    return {key: line for probe in network.probes(results.read(folder)) for key, line in probe.fits.items()}
 
 
 # --- fit ---
@@ -80,7 +74,7 @@ def test_a_kink_is_said_in_the_table(folder: Path, offset: float) -> None:
     plant_probe(folder, noise=0.01, offset=offset)
     made = fits(folder)["allreduce", False]
     kinked = made.misfit > network_module.STRAIGHT and made.worst_bytes in (1 << 16, 1 << 18)
-    assert kinked == bool(offset) == ("**No straight line**" in " ".join(listed(results.read(folder)).notes))
+    assert kinked == bool(offset) == ("**No straight line**" in noted(results.read(folder)))
 
 
 @pytest.mark.slow
@@ -95,11 +89,8 @@ def test_several_probes_have_to_be_told_apart(folder: Path) -> None:
 
 def test_no_probe_has_no_fit(folder: Path) -> None:
     read = results.read(folder)
-    assert lines_of(read) == {} and network_module.listing(read) is None and network_module.brief(read) is None
-    assert network.probes_table(read).empty
-
-
-# --- table ---
+    assert network_module.listing(read) is None and network_module.brief(read) is None
+    assert network.probes(read) == [] and network.probes_table(read).empty
 
 
 def test_three_repeats_have_an_interval_between_them(folder: Path) -> None:
@@ -132,7 +123,7 @@ def test_a_probe_is_nobodys_competitor(folder: Path, draw_only: Callable[..., No
 def test_a_failed_probe_is_visible_with_its_cause(folder: Path) -> None:
     plant_probe(folder, status="failed", reason="rank 1: allreduce of 1024 bytes gave a wrong result")
     read = results.read(folder)
-    assert "failed: rank 1: allreduce of 1024 bytes gave a wrong result" in " ".join(listed(read).notes)
+    assert "failed: rank 1: allreduce of 1024 bytes gave a wrong result" in noted(read)
     assert "network" not in Figures(read)
 
 
@@ -145,9 +136,9 @@ def test_what_is_not_in_the_study_any_more_is_not_shown(folder: Path) -> None:
 def test_a_machine_that_was_not_quiet_is_said(folder: Path) -> None:
     plant_probe(folder, others_cores=1.0)
     read = results.read(folder)
-    assert "**The machine was not quiet**: during 1 of 1 probes" in " ".join(listed(read).notes)
+    assert "**The machine was not quiet**: during 1 of 1 probes" in noted(read)
     short = network_module.brief(read)
-    assert short and short.rows[0][0] == "torch.distributed (Gloo), 2 workers, allreduce, idle"
+    assert short.rows[0][0] == "torch.distributed (Gloo), 2 workers, allreduce, idle"
     assert [note[:2] for note in short.notes] == ["**"]
 
 
@@ -156,7 +147,7 @@ def test_a_record_that_is_not_whole_is_left_out_by_name(folder: Path, broken: di
     configuration = plant_probe(folder, broken=broken)
     with pytest.warns(SkippedRecord, match=configuration):
         read = results.read(folder)
-    assert lines_of(read) == {} and len(read.configurations) == 2
+    assert network.probes(read) == [] and len(read.configurations) == 2
 
 
 # --- figure ---
@@ -168,9 +159,8 @@ def test_a_point_for_each_size_and_a_line_that_fits_them(folder: Path) -> None:
     figure = Figures(results.read(folder))["network"]
     panels = figure.axes
     assert len(panels) == 2 * 4 and all(axis.get_xscale() == axis.get_yscale() == "log" for axis in panels)
-    assert [axis.get_title(loc="left") for axis in panels[::2]] == [
-        "allreduce", "broadcast", "reduce-scatter", "all-gather",
-    ]  # fmt: skip
+    collectives = ["allreduce", "broadcast", "reduce-scatter", "all-gather"]
+    assert [axis.get_title(loc="left") for axis in panels[::2]] == collectives
     lines = [line for line in panels[0].lines if len(line.get_xdata()) == 100]
     assert [line.get_linestyle() for line in lines] == ["-", "--"]  # idle, busy
     for line, factor in zip(lines, (1.0, BUSY), strict=True):

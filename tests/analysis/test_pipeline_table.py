@@ -1,39 +1,43 @@
-"""The table of pipelines: what was planted comes back, beside theory and replay, and a bad cut is said loudly."""
+"""Pipelines: what was planted comes back in the table, beside theory and replay, a bad cut is said loudly, and the
+picture of a step has a box for each event, a row for each stage, and grey for what nobody used."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from drawings import Figures, shown
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
 from planted import Planted
 from planted_pipelines import Pipeline, plant_pipelines
 
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.show import layout
-from analysis.views import pipelines as pipeline
-from analysis.views import pipelines as table
-from analysis.views import steps
+from analysis.views import figures, pipelines, steps
 
 SINGLE = Planted("single", "transformer_lm", 16, speed=80.0, tokens=35)
 GPIPE = Pipeline("gpipe", p=2, m=4)
 PUBLISHED = Pipeline("gpipe", p=4, m=7, batch=21, shares=(0.2412, 0.2111, 0.4824, 0.0653))
 
 
-def read(folder: Path, *pipelines: Pipeline, others: tuple[Planted, ...] = (SINGLE,), **about: Any) -> Results:
-    return results.read(plant_pipelines(folder, pipelines, others, **({"baseline": {"framework": "single"}} | about)))
+def read(folder: Path, *planted: Pipeline, others: tuple[Planted, ...] = (SINGLE,), **about: Any) -> Results:
+    return results.read(plant_pipelines(folder, planted, others, **({"baseline": {"framework": "single"}} | about)))
 
 
 def only(made: Results) -> pd.Series:
-    (row,) = [row for _, row in table.pipelines_table(made).iterrows()]
+    (row,) = [row for _, row in pipelines.pipelines_table(made).iterrows()]
     return row
 
 
 def said(made: Results) -> str:
-    found = pipeline.listing(made)
+    found = pipelines.listing(made)
     assert found
     return layout.markdown(found)
 
@@ -67,7 +71,7 @@ def test_the_bubble_falls_into_its_parts(tmp_path: Path, schedule: str) -> None:
 
 def test_a_cut_that_caps_every_schedule_is_said_loudly(tmp_path: Path) -> None:
     made = read(tmp_path, PUBLISHED, replace(PUBLISHED, schedule="1f1b"))
-    rows = table.pipelines_table(made).set_index("schedule")
+    rows = pipelines.pipelines_table(made).set_index("schedule")
     assert rows.most_speedup["gpipe"] == pytest.approx(2.07, abs=0.01)
     assert rows.cap["gpipe"] == pytest.approx(1.8, abs=0.01)
     text = said(made)
@@ -86,7 +90,7 @@ def test_of_virtual_stages_the_worker_counts(tmp_path: Path) -> None:
 def test_frameworks_with_one_order_have_it_filled_in(tmp_path: Path) -> None:
     naive = Pipeline(None, p=4, m=1, framework="naive_model_parallel")
     pipe = Pipeline(None, p=2, m=4, framework="fairscale_pipe")
-    made = table.pipelines_table(read(tmp_path, naive, pipe)).set_index("framework")
+    made = pipelines.pipelines_table(read(tmp_path, naive, pipe)).set_index("framework")
     assert list(made.loc["naive_model_parallel"][["schedule", "stages", "virtual_stages", "micro_batches"]]) == [
         "naive", 4, 1, 1,
     ]  # fmt: skip
@@ -97,7 +101,7 @@ def test_frameworks_with_one_order_have_it_filled_in(tmp_path: Path) -> None:
 
 def test_what_was_not_measured_keeps_its_row(tmp_path: Path) -> None:
     made = read(tmp_path, GPIPE, replace(GPIPE, m=8, status="oom", speed=None))
-    found = pipeline.listing(made)
+    found = pipelines.listing(made)
     assert found and len(found.rows) == 2
     lost = dict(zip(found.header, next(row for row in found.rows if "oom" in row), strict=True))
     assert lost["theory"] == "11.1 %", "it would have been"
@@ -145,8 +149,8 @@ def test_computing_is_of_one_process_for_the_same_samples(tmp_path: Path) -> Non
 def test_parts_of_matrices_are_no_replicas(keys: dict[str, Any], words: str) -> None:
     known = {"framework": "torch_pipeline", "schedule": "1f1b", "stages": 2, "virtual_stages": 1, "micro_batches": 4}
     row: Any = {**known, "shard_group": None, "stage_cut": "even", **keys}
-    assert pipeline.shape_words(row) == words
-    assert pipeline.shape_of(row).replicas == (keys["replicas"] or 2)
+    assert pipelines.shape_words(row) == words
+    assert pipelines.shape_of(row).replicas == (keys["replicas"] or 2)
 
 
 @pytest.mark.parametrize("key", ["tensor_parallel", "shard_group"])
@@ -155,3 +159,72 @@ def test_stages_that_several_workers_hold_together_communicate_while_they_comput
     row: Any = {"framework": "torch_pipeline", "workers": 4, **none}
     assert steps.communicates_in(row) == set()
     assert steps.communicates_in({**row, key: 2}) == {steps.FORWARD, steps.BACKWARD}
+
+
+# --- the picture of a step ---
+
+
+def drawn(folder: Path, *planted: Pipeline) -> dict[str, Any]:
+    return pipelines.draw(read(folder, *planted, others=()))
+
+
+def boxes(axis: Axes, colour: str) -> list[Rectangle]:
+    return [p for p in axis.patches if isinstance(p, Rectangle) and to_hex(p.get_facecolor()) == colour]
+
+
+def rows(axis: Axes) -> list[str]:
+    return [label.get_text() for label in axis.get_yticklabels()]
+
+
+def test_a_box_for_each_event_at_its_time_in_its_row_and_grey_is_the_bubble(tmp_path: Path) -> None:
+    (figure,) = drawn(tmp_path, GPIPE).values()
+    (axis,) = figure.axes
+    assert rows(axis) == ["stage 0", "stage 1"]
+    forward, backward = (boxes(axis, pipelines.COLOURS[kind]) for kind in ("forward", "backward"))
+    assert len(forward) == len(backward) == 2 * 4
+    # 60 ms of work a stage-pair: a forward of one micro-batch on half of the model is 7.5 ms, a backward 15.
+    assert sorted(box.get_x() for box in forward) == pytest.approx([0, 7.5, 7.5, 15, 15, 22.5, 22.5, 30])
+    assert {round(box.get_width(), 6) for box in forward} == {7.5}
+    assert {round(box.get_width(), 6) for box in backward} == {15}
+    assert len({round(box.get_y()) for box in forward}) == 2, "a row a stage"
+    assert [t.get_text() for t in axis.texts if t.get_text().isdigit()].count("3") == 2 * 2
+    idle, busy = (sum(box.get_width() for box in boxes(axis, colour)) for colour in (pipelines.IDLE, "#ffffff"))
+    assert 1 - busy / idle == pytest.approx(1 / 5)
+
+
+def test_the_title_has_schedule_micro_batches_and_both_bubbles(tmp_path: Path) -> None:
+    made = drawn(tmp_path, GPIPE, Pipeline("zbv_zero_bubble", p=2, m=2, v=1, steps=1))
+    whole = shown(made["timeline-transformer_lm-gpipe-p2-m4"])
+    assert "transformer_lm, gpipe, m = 4, 2 stages: bubble 20 % (theory 20 %)" in whole
+    assert "(no theory)" in shown(made["timeline-transformer_lm-zbv_zero_bubble-p2-m2"])
+
+
+def test_stages_of_one_worker_stand_together_and_share_its_idle_time(tmp_path: Path) -> None:
+    (figure,) = drawn(tmp_path, Pipeline("looped_bfs", p=2, m=4, v=2)).values()
+    (axis,) = figure.axes
+    assert rows(axis) == ["worker 0: stage 0", "worker 0: stage 2", "worker 1: stage 1", "worker 1: stage 3"]
+    assert len(boxes(axis, pipelines.IDLE)) == 2
+
+
+@pytest.mark.slow
+def test_schedules_of_a_model_stand_below_each_other_on_one_scale(tmp_path: Path) -> None:
+    made = drawn(tmp_path, GPIPE, Pipeline("1f1b", p=2, m=8), Pipeline("gpipe", p=4, m=8))
+    each = {f"timeline-transformer_lm-{shape}" for shape in ("gpipe-p2-m4", "1f1b-p2-m8", "gpipe-p4-m8")}
+    assert set(made) == each | {"timelines-transformer_lm"}
+    axes = made["timelines-transformer_lm"].axes
+    assert len({axis.get_xlim() for axis in axes}) == 1
+    assert sorted(len(rows(axis)) for axis in axes) == [2, 2, 4]
+    heights = [axis.get_position().height / len(rows(axis)) for axis in axes]
+    assert heights == pytest.approx([heights[0]] * 3, rel=0.1), "rows are equally high"
+    assert "All on one scale of time" in shown(made["timelines-transformer_lm"])
+
+
+@pytest.mark.slow
+def test_without_a_timeline_there_is_no_figure(tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    plain = read(tmp_path / "plain", replace(GPIPE, steps=0))
+    assert pipelines.draw(plain) == {} and "timeline" not in Figures(plain)
+    draw_only("timeline")
+    one = read(tmp_path / "one", replace(GPIPE, steps=1, repeats=1), others=())
+    made = figures.paths(figures.write(one, tmp_path / "figures"))
+    named = {f"timeline-transformer_lm-gpipe-p2-m4.{ending}" for ending in ("png", "svg")}
+    assert {path.name for path in made if "timeline" in path.name} == named

@@ -48,7 +48,7 @@ def test_the_figure_is_against_the_median_and_steps_beyond_its_axis_are_marks_at
     assert not untidy(made) and "1 in 100" in shown(made)
     wild = read.details.steps.assign(most_seconds=1e3, p99_seconds=1e2)
     far = replace(read, details=replace(read.details, steps=wild))
-    made = drawn_by(noise.draw_distributions, far)["distributions-resnet18"]
+    made = drawn_by(noise.draw_distributions, far, "resnet18")
     (axis,) = made.axes
     assert axis.get_xlim()[1] <= 1.0
     assert any(line.get_marker() == ">" and len(line.get_xdata()) for line in axis.lines)

@@ -213,7 +213,7 @@ def test_the_bounds_that_decide_stand_beside_the_verdict(tmp_path: Path) -> None
 def test_seconds_to_the_target_are_dots_and_what_never_reached_it_a_cross(tmp_path: Path) -> None:
     made = plant_trained(tmp_path, [ONE, SLOW_DDP, replace(MPI, steps=[None, None, None])])
     rows = target.trained_configurations(made).sort_values("seconds_to_target")
-    (figure,) = drawn_by(target.draw, made).values()
+    figure = drawn_by(target.draw, made, "resnet8")
     (axis,) = figure.axes
     assert dots_of(axis) == pytest.approx(list(rows.seconds_to_target.dropna())) and len(dots_of(axis)) == 2
     *_, (last, said) = rows_of(axis).items()
@@ -223,14 +223,14 @@ def test_seconds_to_the_target_are_dots_and_what_never_reached_it_a_cross(tmp_pa
 
 def test_without_a_target_it_is_the_whole_training_and_its_result(tmp_path: Path) -> None:
     free = [replace(one, of=replace(one.of, keys=(("train_target", None),)), says={"target": ""}) for one in (ONE, DDP)]
-    figure = drawn_by(target.draw, plant_trained(tmp_path, free))["target-resnet8"]
+    figure = drawn_by(target.draw, plant_trained(tmp_path, free), "resnet8")
     assert [axis.get_xlabel() for axis in figure.axes] == ["seconds of the whole training", "test accuracy"]
     assert "trained to a result" in shown(figure) and not untidy(figure)
 
 
 def test_each_configuration_has_a_panel_of_its_seeds_on_the_same_axes(tmp_path: Path) -> None:
     made = plant_trained(tmp_path, [ONE, DDP, MPI])
-    figure = drawn_by(target.draw_curves, made)["curves-resnet8"]
+    figure = drawn_by(target.draw_curves, made, "resnet8")
     assert len(figure.axes) == 3 and not untidy(figure)
     assert len({(axis.get_xlim(), axis.get_ylim()) for axis in figure.axes}) == 1
     for axis in figure.axes:
