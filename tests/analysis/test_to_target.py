@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from drawings import dots_of, drawn_by, rows_of, shown, untidy
 from planted import Planted
@@ -26,8 +27,13 @@ SLOW_DDP = replace(DDP, step_seconds=0.07)
 MPI = TrainedIn(Planted("mpi_allreduce", "resnet8", 64, 2, "fp32"), [2000, None, None], step_seconds=0.07, price=0.5)
 
 
+def judged(folder: Path, *trained: TrainedIn) -> pd.DataFrame:
+    """Framework -> its row of the table of targets."""
+    return target.trained_configurations(plant_trained(folder, trained)).set_index("framework")
+
+
 def test_cost_is_in_worker_hours_and_in_money(tmp_path: Path) -> None:
-    rows = target.trained_configurations(plant_trained(tmp_path, [ONE, SLOW_DDP])).set_index("framework")
+    rows = judged(tmp_path, ONE, SLOW_DDP)
     mean = rows.seconds_to_target["single"]
     assert mean == pytest.approx(math.prod((97.5, 102.5, 92.5)) ** (1 / 3), rel=2e-3)  # between two evaluations
     assert rows.worker_hours_to_target["single"] == pytest.approx(mean / 3600)
@@ -39,24 +45,20 @@ def test_cost_is_in_worker_hours_and_in_money(tmp_path: Path) -> None:
 
 
 def test_a_dear_worker_makes_the_fewest_worker_hours_not_the_cheapest(tmp_path: Path) -> None:
-    rows = target.trained_configurations(plant_trained(tmp_path, [replace(ONE, price=2.0), SLOW_DDP])).set_index(
-        "framework"
-    )
-    assert dict(rows.cheapest) == {"single": SLOWER, "torch_ddp": BEST}
-    unpriced = target.trained_configurations(
-        plant_trained(tmp_path / "b", [replace(ONE, price=None), SLOW_DDP])
-    ).set_index("framework")
+    priced = judged(tmp_path / "a", replace(ONE, price=2.0), SLOW_DDP)
+    assert dict(priced.cheapest) == {"single": SLOWER, "torch_ddp": BEST}
+    unpriced = judged(tmp_path / "b", replace(ONE, price=None), SLOW_DDP)
     assert dict(unpriced.cheapest) == {"single": BEST, "torch_ddp": SLOWER}
     assert unpriced.money_to_target.isna()["single"]
 
 
-def test_what_never_reached_the_target_is_slower_or_not_resolved_and_never_dropped(tmp_path: Path) -> None:
-    early = replace(MPI, stopped=500)  # it might have been the soonest
-    late = replace(MPI, stopped=3_000)
-    for one, verdict in ((early, NOT_RESOLVED), (late, SLOWER)):
-        made = plant_trained(tmp_path / verdict, [ONE, DDP, one])
-        rows = target.trained_configurations(made).set_index("framework")
-        assert rows.soonest["mpi_allreduce"] == verdict and rows.reached["mpi_allreduce"] == 1
+@pytest.mark.parametrize(("stopped", "verdict"), [(500, NOT_RESOLVED), (3_000, SLOWER)])
+def test_what_never_reached_the_target_is_slower_or_not_resolved_and_never_dropped(
+    tmp_path: Path, stopped: int, verdict: str
+) -> None:
+    """What was stopped early might have been the soonest."""
+    rows = judged(tmp_path, ONE, DDP, replace(MPI, stopped=stopped))
+    assert rows.soonest["mpi_allreduce"] == verdict and rows.reached["mpi_allreduce"] == 1
 
 
 def test_inputs_are_judged_each_by_itself_and_the_table_says_so(tmp_path: Path) -> None:
@@ -102,16 +104,13 @@ def test_no_more_seeds_are_asked_for_where_evaluations_are_too_far_apart(
 
 
 def test_trainings_that_logged_the_same_to_the_last_digit_need_no_statistics(tmp_path: Path) -> None:
-    same = [replace(ONE, train_loss=1.5), replace(DDP, train_loss=1.5)]
-    (row,) = same_training.table(plant_trained(tmp_path / "same", same)).to_dict("records")
+    one, other = replace(ONE, train_loss=1.5), replace(DDP, train_loss=1.5)
+    (row,) = same_training.table(plant_trained(tmp_path / "same", [one, other])).to_dict("records")
     assert (row["verdict"], row["steps_ratio"], row["steps_ratio_low"]) == (same_training.IDENTICAL, 1.0, 1.0)
     assert row["seeds_needed"] is None and row["seconds_ratio"] == pytest.approx(0.6)
-    digit = [same[0], replace(DDP, train_loss=1.5 + 1e-15)]
-    (row,) = same_training.table(plant_trained(tmp_path / "digit", digit)).to_dict("records")
-    assert row["verdict"] == same_training.EQUAL
-    longer = [same[0], replace(same[1], steps=[1000, 1050, 951])]
-    (row,) = same_training.table(plant_trained(tmp_path / "longer", longer)).to_dict("records")
-    assert row["verdict"] == same_training.EQUAL
+    for name, apart in (("a digit", {"train_loss": 1.5 + 1e-15}), ("a step", {"steps": [1000, 1050, 951]})):
+        (verdict,) = same_training.table(plant_trained(tmp_path / name, [one, replace(other, **apart)])).verdict
+        assert verdict == same_training.EQUAL
 
 
 def test_pairs_are_of_one_recipe_and_global_batch(tmp_path: Path) -> None:
@@ -200,7 +199,7 @@ def test_the_bounds_that_decide_stand_beside_the_verdict(tmp_path: Path) -> None
     bounds = target.bounds_of_times([{"a": quick, "b": slow, "c": near}])
     assert 1 < bounds["b"][0] < 2 < bounds["b"][1] and bounds["c"][0] < 1 < bounds["c"][1]
     assert "d" not in target.bounds_of_times([{"a": quick, "d": exact(5.0)}])
-    rows = target.trained_configurations(plant_trained(tmp_path, [ONE, SLOW_DDP])).set_index("framework")
+    rows = judged(tmp_path, ONE, SLOW_DDP)
     low, high = rows.soonest_low["single"], rows.soonest_high["single"]
     assert 1 < low < 1 / 0.7 < high
     text = markdown(target.listing(plant_trained(tmp_path / "text", [ONE, SLOW_DDP])))

@@ -28,8 +28,13 @@ KNOWN = {"forward_flops_per_sample": 1e9, "peak_flops_per_second": 2e12, "peak_b
          "memory": MEMORY}  # fmt: skip
 
 
+def read(folder: Path, *planted: Planted, **report: Any) -> results.Results:
+    """These, with what is KNOWN of each, but for what is said here."""
+    return results.read(plant_phased(folder, [Phased(one, STEP, report=KNOWN | report) for one in planted]))
+
+
 def test_a_step_is_three_forwards(tmp_path: Path) -> None:
-    made = utilisations(results.read(plant_phased(tmp_path, [Phased(ONE, STEP, report=KNOWN)])))[0]
+    (made,) = utilisations(read(tmp_path, ONE))
     assert made.flops_per_second == pytest.approx(3e9 * 320)  # 32 samples in 0.1 s
     assert made.share == pytest.approx(0.48)
     moved = 5 * 50_000 + 4 * 4_000 + 2 * 4_000 + 2 * 8_000
@@ -39,24 +44,19 @@ def test_a_step_is_three_forwards(tmp_path: Path) -> None:
 
 def test_bytes_that_were_counted_take_the_place_of_the_estimate(tmp_path: Path) -> None:
     """The roof of memory holds, until more is reached than it allows: then what was counted did not pass memory."""
-    counted = KNOWN | {"peak_bytes_per_second": 1e10, "moved_bytes": 8 * 10**8}
-    several = (("accumulation", 4),)  # of which no estimate is made
-    planted = [Phased(replace(ONE, keys=several), STEP, report=counted)]
-    read = results.read(plant_phased(tmp_path, planted))
-    (made,) = utilisations(read)
+    several = replace(ONE, keys=(("accumulation", 4),))  # of which no estimate is made
+    study = read(tmp_path, several, peak_bytes_per_second=1e10, moved_bytes=8 * 10**8)
+    (made,) = utilisations(study)
     assert made.counted and made.intensity == pytest.approx(3e9 * 32 / 8e8)
     assert made.under_memory and made.roof == pytest.approx(120 * 1e10)
     assert made.roof_share == pytest.approx(3e9 * 320 / 1.2e12) == pytest.approx(8e8 / 0.1 / 1e10)
-    said = roofline.table(read)
-    assert said and said.rows[0][-2:] == ("120", "1,200 (memory)")
-    cached = Phased(ONE, STEP, report=counted | {"moved_bytes": 2 * 10**9})
-    (beyond,) = utilisations(results.read(plant_phased(tmp_path / "cached", [cached])))
+    assert roofline.table(study).rows[0][-2:] == ("120", "1,200 (memory)")
+    (beyond,) = utilisations(read(tmp_path / "cached", ONE, peak_bytes_per_second=1e10, moved_bytes=2 * 10**9))
     assert not beyond.under_memory and beyond.roof == 2e12 and beyond.roof_share == beyond.share
 
 
 def test_a_compiler_may_fuse_what_lies_between_operators(tmp_path: Path) -> None:
-    fused = Phased(replace(ONE, keys=(("compile", True),)), STEP, report=KNOWN)
-    (made,) = utilisations(results.read(plant_phased(tmp_path, [fused])))
+    (made,) = utilisations(read(tmp_path, replace(ONE, keys=(("compile", True),))))
     assert made.moved_bytes == 2 * 50_000 + 4 * 4_000 + 2 * 4_000 + 2 * 8_000
 
 
@@ -68,34 +68,25 @@ def test_the_highest_peak_of_a_device_is_its_roof(tmp_path: Path) -> None:
 
 
 def test_older_records_have_none(tmp_path: Path) -> None:
-    read = results.read(plant(tmp_path, [ONE]))
-    made = utilisations(read)[0]
+    study = results.read(plant(tmp_path, [ONE]))
+    (made,) = utilisations(study)
     assert made.share is None and made.roof is None and made.roof_share is None
     assert made.why == f"{roofline.NOT_COUNTED} and {roofline.NOT_MEASURED}"
-    assert roofline.table(read) is None
-    assert drawn_by(roofline.draw, read) is None
+    assert roofline.table(study) is None and drawn_by(roofline.draw, study) is None
 
 
 @pytest.mark.parametrize(("peak", "share"), [(0.0, None), (-1.0, None), (1e11, 9.6)])
 def test_what_is_no_peak_is_none_and_more_than_the_peak_is_pointed_out(
     tmp_path: Path, peak: float, share: float | None
 ) -> None:
-    report = KNOWN | {"peak_flops_per_second": peak}
-    read = results.read(plant_phased(tmp_path, [Phased(ONE, STEP, report=report)]))
-    assert utilisations(read)[0].share == (share and pytest.approx(share))
-    said = roofline.table(read)
-    assert said and any("1 above their peak" in note for note in said.notes) == bool(share)
+    study = read(tmp_path, ONE, peak_flops_per_second=peak)
+    assert utilisations(study)[0].share == (share and pytest.approx(share))
+    assert any("1 above their peak" in note for note in roofline.table(study).notes) == bool(share)
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [(("accumulation", 4),), (("zero_stage", 3),)],
-)
-def test_bytes_that_were_not_all_counted_make_no_intensity(
-    tmp_path: Path, keys: tuple[tuple[str, object], ...]
-) -> None:
-    sharded = Planted("torch_fsdp2", workers=2, allreduce="fp32", keys=keys)
-    made = utilisations(results.read(plant_phased(tmp_path, [Phased(sharded, STEP, report=KNOWN)])))[0]
+@pytest.mark.parametrize("key", [("accumulation", 4), ("zero_stage", 3)])
+def test_bytes_that_were_not_all_counted_make_no_intensity(tmp_path: Path, key: tuple[str, int]) -> None:
+    (made,) = utilisations(read(tmp_path, Planted("torch_fsdp2", workers=2, allreduce="fp32", keys=(key,))))
     assert made.intensity is None and made.share is not None
 
 
@@ -149,16 +140,14 @@ def found(read: results.Results) -> list[Finding]:
 
 
 def test_scaling_of_slow_compute_is_doubted_with_what_to_switch_on(tmp_path: Path) -> None:
-    read = scaled(tmp_path / "slow", 0.29, tf32=True)
-    (doubt,) = found(read)
-    (two,) = [row["configuration"] for row in read.rows if row["framework"] == "torch_ddp"]
+    slow, fast = scaled(tmp_path / "slow", 0.29, tf32=True), scaled(tmp_path / "fast", 0.31)
+    (doubt,) = found(slow)
+    (two,) = [row["configuration"] for row in slow.rows if row["framework"] == "torch_ddp"]
     assert doubt.configurations == (two,) and "29 % of its GPU's measured peak" in doubt.text
     switched = ("`precision: bf16`", "`compile: true`", "`memory_format: channels_last`", "a larger batch")
     assert doubt.text.endswith(f"Switch on: {'; '.join(switched)}.")
-    listed = roofline.table(read)
-    assert listed is not None
+    listed = roofline.table(slow)
     cells = dict(zip(listed.header, listed.rows[0], strict=True))
     assert (cells["utilisation"], cells["representative"]) == ("29 %", "no")
     assert cells["data sheet"] == "0.2 %", "0.96 of 494.5 TFLOP/s, as its fp32 is TF32"
-    assert not found(scaled(tmp_path / "fast", 0.31))
-    assert {used.representative for used in utilisations(scaled(tmp_path / "again", 0.31))} == {True}
+    assert not found(fast) and {used.representative for used in utilisations(fast)} == {True}
