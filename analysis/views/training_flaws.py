@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from analysis import findings
-from analysis.findings import DOUBT, WRONG, Evidence, Finding, Row
+from analysis.findings import DOUBT, WRONG, Evidence, Finding, grouped
 from analysis.views.view import View
 from scaling_study.errors import printable
 from scaling_study.records.maps import RIGHT
@@ -25,12 +25,10 @@ CHANCE = 0.01  # of published texts some passages recur: 2 of WikiText-2's 6,127
 def training_flaws(evidence: Evidence) -> Iterator[Finding]:
     """Each flaw once, with all configurations that have it."""
     for flaw, title, severity, look, remedy in LOOKS:
-        rows_of: dict[str, list[Row]] = {}
-        for row in evidence.rows:
-            for ranks in evidence.fact(row, "training"):
-                if ranks and (text := printable(look(ranks))):
-                    rows_of.setdefault(text, []).append(row)
-        for text, rows in rows_of.items():
+        runs = [(row, ranks) for row in evidence.rows for ranks in evidence.fact(row, "training") if ranks]
+        seen = ((text, row) for row, ranks in runs if (text := printable(look(ranks))))
+        for text, ours in grouped(seen, lambda pair: pair[0]).items():
+            rows = [row for _, row in ours]
             yield findings.about(flaw, title, f"{text} ({findings.named(rows)}). {remedy}", severity, rows)
 
 
@@ -64,11 +62,16 @@ def _another_map(ranks: Ranks) -> str:
     return f"The activation maps shown are of {channels} channels and of the {shown} class"
 
 
+def _shared(rank: TrainingReport, a: str, b: str) -> int:
+    """Samples that are in both of these sets."""
+    return max(rank.in_both.get(f"{a}/{b}", 0), rank.in_both.get(f"{b}/{a}", 0))
+
+
 def _selected_on_test(ranks: Ranks) -> str:
     for rank in ranks:
         if rank.selected_on == TEST:
             return "The test set selects the model: its accuracy there is the best of many tries, and no test"
-        if shared := max((rank.in_both.get(key, 0) for key in _both(rank.selected_on, TEST)), default=0):
+        if shared := _shared(rank, rank.selected_on, TEST):
             return f"{shared:,} samples of the test set are in the {rank.selected_on} set, which selects the model"
     return ""
 
@@ -79,7 +82,7 @@ def _joined(ranks: Ranks) -> str:
         foreign = any(s != TEST and s in trained and count for s, count in rank.splits.get(TEST, {}).items())
         if foreign or rank.splits.get("train", {}).get(TEST):
             return "Train and test set were joined and split anew: no figure here compares with a published one"
-        if shared := max((rank.in_both.get(key, 0) for key in _both("train", TEST)), default=0):
+        if shared := _shared(rank, "train", TEST):
             return f"{shared:,} samples of the test set are trained on"
     return ""
 
@@ -87,8 +90,7 @@ def _joined(ranks: Ranks) -> str:
 def _validated_on_training(ranks: Ranks) -> str:
     for rank in ranks:
         size = sum(rank.splits.get(rank.selected_on, {}).values())
-        shared = max((rank.in_both.get(key, 0) for key in _both("train", rank.selected_on)), default=0)
-        if shared > CHANCE * size:
+        if (shared := _shared(rank, "train", rank.selected_on)) > CHANCE * size:
             return f"{shared:,} of the {size:,} samples of the {rank.selected_on} set are trained on"
     return ""
 
@@ -138,10 +140,6 @@ LOOKS: tuple[tuple[str, str, str, Callable[[Ranks], str], str], ...] = (
     ("F25", "Every epoch in the same order", DOUBT, _one_order, "Tell the sampler the epoch (set_epoch)."),
     ("F27", "Validation of a part", WRONG, _unreduced, "Reduce over the ranks, and count each sample once."),
 )
-
-
-def _both(a: str, b: str) -> tuple[str, str]:
-    return f"{a}/{b}", f"{b}/{a}"
 
 
 VIEW = View("Does a training learn what it claims?", detectors=(training_flaws,))
