@@ -233,7 +233,7 @@ def of_device(results: Results) -> str:
 
 
 def holding(*said: tuple[Any, str]) -> list[str]:
-    """The sentences whose condition holds."""
+    """The texts whose condition holds."""
     return [sentence for holds, sentence in said if holds]
 
 

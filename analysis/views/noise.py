@@ -275,7 +275,6 @@ def disturbances(evidence: Evidence) -> Iterator[Finding]:
         )
         stopped = evidence.among({*throttled.configuration})
         yield findings.about("throttled", "A CPU quota was in the numbers", text, DOUBT, stopped)
-    yield from _apart(evidence)
     if evidence.results.synthetic:
         rows = [row for row in evidence.rows if "synthetic" in str(row["data_source"])]
         who = findings.named(rows, evidence.rows)
@@ -285,7 +284,7 @@ def disturbances(evidence: Evidence) -> Iterator[Finding]:
         yield findings.about("synthetic", "Synthetic data", text, NOTE, rows)
 
 
-def _apart(evidence: Evidence) -> Iterator[Finding]:
+def not_interleaved(evidence: Evidence) -> Iterator[Finding]:
     """Compared configurations whose repeats were not interleaved: the last of one began before the first of another."""
     runs = evidence.runs[evidence.runs.status == "ok"]
     at = began(runs)
@@ -607,4 +606,4 @@ VIEW = View(
         ),
     ),
 )
-DOUBTS = View("Was the machine quiet?", detectors=(noise_and_drift, disturbances))
+DOUBTS = View("Was the machine quiet?", detectors=(noise_and_drift, disturbances, not_interleaved))

@@ -64,25 +64,25 @@ def shape_of(row: Row) -> Shape:
 def shape_words(row: Row, cut: bool = False) -> str:
     """`interleaved_1f1b, m = 8, 2 workers x 2 stages, 2 replicas`, with `cut` where the model is cut."""
     schedule, p, v, m, copies = shape_of(row)
-    name = schedule or str(row["framework"])
-    parts = [f"{name} ({row['framework']})" if OWN_SCHEDULE.get(str(row["framework"]), NAIVE) != NAIVE else name]
-    parts += [f"m = {m}"] if schedule != NAIVE else []
-    parts += [f"{p} workers × {v} stages" if v > 1 else f"{p} stages"]
-    parts += [f"matrices over {width}"] if (width := int(row["workers"]) // p // copies) > 1 else []
-    parts += [f"{copies} replicas"] if copies > 1 else []
-    parts += [f"shards over {int(row['shard_group'])}"] if known(row["shard_group"]) else []
-    parts += [f"cut {row['stage_cut']}"] if cut and known(row["stage_cut"]) else []
+    name, width = schedule or str(row["framework"]), int(row["workers"]) // p // copies
+    own = OWN_SCHEDULE.get(str(row["framework"]), NAIVE) != NAIVE
+    parts = notes.holding(
+        (True, f"{name} ({row['framework']})" if own else name),
+        (schedule != NAIVE, f"m = {m}"),
+        (True, f"{p} workers × {v} stages" if v > 1 else f"{p} stages"),
+        (width > 1, f"matrices over {width}"),
+        (copies > 1, f"{copies} replicas"),
+        (known(row["shard_group"]), f"shards over {row['shard_group']}"),
+        (cut and known(row["stage_cut"]), f"cut {row['stage_cut']}"),
+    )
     return ", ".join(parts)
 
 
 def file_name(row: Row) -> str:
     """`transformer_lm-1f1b-p2-m8`; of two configurations that have no more to tell them apart, both have the same."""
     schedule, p, v, m, copies = shape_of(row)
-    parts = [str(row["model"]), schedule or str(row["framework"]), f"p{p}"]
-    parts += [f"v{v}"] if v > 1 else []
-    parts += [f"m{m}"] if schedule != NAIVE else []
-    parts += [f"r{copies}"] if copies > 1 else []
-    return cleaned("-".join(parts))
+    parts = notes.holding((v > 1, f"v{v}"), (schedule != NAIVE, f"m{m}"), (copies > 1, f"r{copies}"))
+    return cleaned("-".join([str(row["model"]), schedule or str(row["framework"]), f"p{p}", *parts]))
 
 
 # One row a pipeline: its speed, its bubble beside theory and replay, what its cut allows, what each stage holds.

@@ -48,8 +48,6 @@ NOT_FINITE = "the loss is not finite"
 
 
 def timing_flaws(evidence: Evidence) -> Iterator[Finding]:
-    yield from _warm_up(evidence)
-    yield from _trends(evidence)
     few = [row for row in evidence.rows if row["n"] < FEWEST_REPEATS]
     if few:
         text = (
@@ -84,7 +82,7 @@ def unequal_launches(evidence: Evidence) -> Iterator[Finding]:
     yield findings.about("short-launch", "Launches of unequal length", text, NOTE, rows)
 
 
-def _trends(evidence: Evidence) -> Iterator[Finding]:
+def trends_of_steps(evidence: Evidence) -> Iterator[Finding]:
     """Configurations whose steps became faster, or slower, by more than the study's target, beyond chance."""
     runs = evidence.runs[(evidence.runs.status == "ok") & evidence.runs.step_trend.notna()]
     trends = {str(name): np.log1p(own.to_numpy(float)) for name, own in runs.groupby("configuration").step_trend}
@@ -121,7 +119,7 @@ def _p_value(logs: Any) -> float:
     return float(2 * stdtr(len(logs) - 1, -abs(logs.mean()) / error))
 
 
-def _warm_up(evidence: Evidence) -> Iterator[Finding]:
+def warm_ups(evidence: Evidence) -> Iterator[Finding]:
     cold = [row for row in evidence.rows if 0 in evidence.fact(row, "warmup_steps")]
     if cold:
         who = findings.named(cold, evidence.rows)
@@ -150,11 +148,6 @@ def _warm_up(evidence: Evidence) -> Iterator[Finding]:
 MOST = 0.1  # of a step spent waiting for its batch; a hair more is still that
 
 
-def loader_limits(evidence: Evidence) -> Iterator[Finding]:
-    yield from _loader_bound(evidence)
-    yield from _unlike_cores(evidence)
-
-
 def share(evidence: Evidence, row: Row) -> float | None:
     """The share of time that went into getting batches, in instrumented steps or trainings to a result. None: not
     known."""
@@ -167,7 +160,7 @@ def share(evidence: Evidence, row: Row) -> float | None:
     return fmean(known) if known else None
 
 
-def _loader_bound(evidence: Evidence) -> Iterator[Finding]:
+def loader_limits(evidence: Evidence) -> Iterator[Finding]:
     shares = ((str(row["configuration"]), share(evidence, row)) for row in evidence.rows)
     slow = {name: at for name, at in shares if at is not None and at > MOST + 1e-9}
     bound = evidence.among(slow)
@@ -191,7 +184,7 @@ def _loader_bound(evidence: Evidence) -> Iterator[Finding]:
         yield findings.about("F6", "A loader is measured", text, DOUBT, bound)
 
 
-def _unlike_cores(evidence: Evidence) -> Iterator[Finding]:
+def unlike_cores(evidence: Evidence) -> Iterator[Finding]:
     """Cores and threads that each worker really had, which must be the same wherever speeds are compared."""
     one_each = [row for row in evidence.rows if not _one_process(row)]
     for what in ("cores", "threads"):
@@ -367,6 +360,9 @@ VIEW = View(
     "Was time measured as it should be?",
     detectors=(
         loader_limits,
+        unlike_cores,
+        warm_ups,
+        trends_of_steps,
         timing_flaws,
         unequal_launches,
         batch_cliffs,

@@ -26,13 +26,7 @@ from scaling_study.targets import ENDS
 # two rows whose epochs are unlike read unlike data.
 
 
-def unequal_work(evidence: Evidence) -> Iterator[Finding]:
-    yield from _miscounted(evidence)
-    yield from _unlike_epochs(evidence)
-    yield from _unlike_data(evidence)
-
-
-def _miscounted(evidence: Evidence) -> Iterator[Finding]:
+def miscounted_samples(evidence: Evidence) -> Iterator[Finding]:
     """Trials whose samples are not their steps times their global batch. A round of peers has what they gave it.
 
     A search for the largest batch has the steps of what it found, not of where it began.
@@ -52,7 +46,7 @@ def _miscounted(evidence: Evidence) -> Iterator[Finding]:
     yield findings.about("F9", "Samples that do not add up", text, WRONG, rows)
 
 
-def _unlike_epochs(evidence: Evidence) -> Iterator[Finding]:
+def unlike_epochs(evidence: Evidence) -> Iterator[Finding]:
     """A tail that fills no global batch is left out of an epoch: that much may differ."""
     for rows in grouped(evidence.rows, _same_data).values():
         sizes = {id(row): max(evidence.fact(row, "samples_per_epoch"), default=0) for row in rows}
@@ -69,7 +63,7 @@ def _unlike_epochs(evidence: Evidence) -> Iterator[Finding]:
             yield findings.about("F9", "Epochs of unlike work", text, WRONG, [least, most])
 
 
-def _unlike_data(evidence: Evidence) -> Iterator[Finding]:
+def unlike_data(evidence: Evidence) -> Iterator[Finding]:
     """Real and generated data, or two data sets, in rows that are otherwise alike."""
     for model, rows in grouped(evidence.rows, lambda row: str(row["model"])).items():
         named = [row for row in rows if known(row["data_source"]) and row["data_source"]]
@@ -94,15 +88,7 @@ def _same_data(row: Row) -> tuple[object, ...]:
 # F15  weights that were in no stage of a pipeline, and so were never trained
 
 
-def wrong_models(evidence: Evidence) -> Iterator[Finding]:
-    yield from _parity(evidence)
-    yield from _two_counts(evidence)
-    yield from _one_count(evidence)
-    yield from _variants(evidence)
-    yield from _lost(evidence)
-
-
-def _parity(evidence: Evidence) -> Iterator[Finding]:
+def parity_verdicts(evidence: Evidence) -> Iterator[Finding]:
     """Findings of configurations that train something else, and of those whose parity nobody checked."""
     failed = [row for row in evidence.rows if configurations.failed(row)]
     for fault, rows in grouped(failed, lambda row: str(row["parity"])).items():
@@ -117,7 +103,7 @@ def _parity(evidence: Evidence) -> Iterator[Finding]:
         yield findings.about("parity", "Parity not checked", text, DOUBT, unknown)
 
 
-def _two_counts(evidence: Evidence) -> Iterator[Finding]:
+def several_parameter_counts(evidence: Evidence) -> Iterator[Finding]:
     """One model, several parameter counts. Those of a head that fits its data differ with the data, and with the size
     of frames; what a trial freezes is said by it."""
     counted = [row for row in evidence.rows if known(row["parameters"])]
@@ -137,7 +123,7 @@ def _same_layers(row: Row) -> tuple[object, ...]:
     return (row["model"], row["data_source"], *values_of(row, ("image_size", "image_width", "freeze")))
 
 
-def _one_count(evidence: Evidence) -> Iterator[Finding]:
+def one_parameter_count(evidence: Evidence) -> Iterator[Finding]:
     """Several models, one parameter count."""
     counted = [row for row in evidence.rows if known(row["parameters"])]
     for count, rows in grouped(counted, lambda row: row["parameters"] or 0).items():
@@ -159,7 +145,7 @@ def _related(a: str, b: str) -> bool:
     return any(two in (MODELS[first].like, MODELS[first].smooth) for first, two in ((a, b), (b, a)) if first in MODELS)
 
 
-def _variants(evidence: Evidence) -> Iterator[Finding]:
+def variants(evidence: Evidence) -> Iterator[Finding]:
     models = grouped(evidence.rows, lambda row: str(row["model"]))
     for name, rows in models.items():
         about = MODELS.get(name)
@@ -169,7 +155,7 @@ def _variants(evidence: Evidence) -> Iterator[Finding]:
             yield findings.about("F10", "A variant beside its original", text, DOUBT, rows)
 
 
-def _lost(evidence: Evidence) -> Iterator[Finding]:
+def lost_weights(evidence: Evidence) -> Iterator[Finding]:
     """The stages of each rank's pipeline, together, against the whole model."""
     stages = evidence.results.details.stages
     if stages.empty:
@@ -353,8 +339,14 @@ def ideal(row: Row, base: Row) -> float:
 VIEW = View(
     "Is it the same work that is compared?",
     detectors=(
-        wrong_models,
-        unequal_work,
+        parity_verdicts,
+        several_parameter_counts,
+        one_parameter_count,
+        variants,
+        lost_weights,
+        miscounted_samples,
+        unlike_epochs,
+        unlike_data,
         superlinear_speedups,
         unequal_steps,
         skipped_steps,
