@@ -118,11 +118,7 @@ def not_looked_for(evidence: Evidence) -> dict[str, str]:
             ("F8", "F13"),
         ),
         (not details.stages.empty, "no pipeline was run", ("F15", "F16")),
-        (
-            any(row["device"] == "cuda" and int(row["workers"]) > 1 for row in rows),
-            "no trial ran on several GPUs",
-            ("F3", "F14"),
-        ),
+        (bool(evidence.on_gpus), "no trial ran on several GPUs", ("F3", "F14")),
         (any(evidence.fact(row, "units") for row in rows), "no framework reported units of sharded weights", ("F24",)),
         (
             any(len({row["global_batch"] for row in ours}) > 1 for ours in alike),
