@@ -173,7 +173,8 @@ def sentences(forecast: Forecast) -> Iterator[str]:
         (not forecast.straggle, "Stragglers are left out: every worker takes the mean step."),
         (
             forecast.straggle,
-            "Stragglers: steps of different workers vary independently, as one worker's did from step to step (normal).",
+            "Stragglers: steps of different workers vary independently, as one worker's did from step to step "
+            "(normal).",
         ),
         (forecast.straggle, hosts_text(forecast)),
         (

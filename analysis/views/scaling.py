@@ -235,11 +235,12 @@ def _footnote(shown: Sequence[tuple[Extrapolation, Knee]], families: int, result
     compared = [beyond.compared for beyond, _ in shown]
     with_bars = any(known(row["interval_low"]) for one in compared for row in one.family.rows)
     bars = ", with 95 % interval between repeats" if with_bars else ""
+    with_band = any(one.noise.errors is not None for one in compared)
     limit = f"Dotted: the scaling limit, beyond which the marginal efficiency is below {100 * SHARE:.0f} %."
     return notes.under_figure(
         results,
         f"Points: measured{bars}. Line: the law with the smallest held-out error. Dashed: linear.",
-        (any(one.noise.errors is not None for one in compared), "Band: 95 %, over all laws that are too close to call."),
+        (with_band, "Band: 95 %, over all laws that are too close to call."),
         (any(_limit_shown(beyond, turn) for beyond, turn in shown), limit),
         (families > len(shown), f"The first {len(shown)} of {families} families."),
     )
