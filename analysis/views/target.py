@@ -460,7 +460,8 @@ def resources_listing(results: Results) -> Listing | None:
 def _trained(results: Results, model: str) -> pd.DataFrame:
     """trained_configurations() of one model."""
     rows = trained_configurations(results)
-    return rows[rows.model == model]
+    ours: pd.DataFrame = rows[rows.model == model]
+    return ours
 
 
 def draw(results: Results, model: str) -> Figure | None:
