@@ -199,5 +199,3 @@ def test_the_figure_has_the_floor_the_trend_and_the_sentinel_tied_to_its_last_ru
     steady = Figures(swept(tmp_path / "steady"))["drift"]
     assert "Dotted line: Drift: not significant" in shown(steady), "as it is drawn"
     assert ":" in {line.get_linestyle() for line in steady.axes[0].lines}
-
-
