@@ -83,15 +83,6 @@ def rates(*pairs: tuple[Planted, float], **more: Any) -> list[Flawed]:
     return [Flawed(one, {"learning_rate": rate, **more}) for one, rate in pairs]
 
 
-def at_one_rate(*pairs: tuple[Planted, int]) -> list[Flawed]:
-    """Trainings to a result with these batches of a worker."""
-    return rates(*((replace(one, batch_per_worker=batch), 0.001) for one, batch in pairs), training=TRAINED)
-
-
-def in_use(size: int, processes: int) -> GpuUse:
-    return GpuUse("GPU-0", "H100", size, 80 << 30, processes, 97.0)
-
-
 def to_a_result(*workers: int) -> list[Flawed]:
     return rates(*((replace(DDP, workers=n, speed=100.0 * n), 0.1) for n in workers), training=TRAINED)
 
@@ -116,41 +107,33 @@ class Case:
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
-Said = Any  # of Flawed: what every rank says otherwise, or a function of it
-
-
-def beside(
-    flaw: str,
-    severity: str,
-    flawed: Said,
-    says: str = "",
-    sound: Said = None,
-    one: Any = ONE,
-    of: Any = TWO,
-    **about: Any,
-) -> Case:
-    """`one`, and another `of` which this is said otherwise; in its sound sibling that, or nothing."""
-    return Case(flaw, severity, [one, Flawed(of, flawed)], says, [one, Flawed(of, sound or {})], about)
-
-
-ON_GPUS: dict[str, Any] = {"one": ONE_GPU, "machine": GPUS}
 CASES = {
-    "no warm-up": beside("F1", WRONG, {"warmup_seconds": []}, "resnet18, horovod, 2 workers, fp32"),
-    "a slow first step": beside("F1", DOUBT, first_step(9.0), "up to 9", first_step(1.2)),
-    "steps become faster": beside("F1", DOUBT, ramped(0.9), "", ramped(0.995), of=LONG),
-    "steps become slower": beside("slowing", DOUBT, ramped(1.1), "", ramped(1), of=LONG),
-    "one rank that others wait for": beside("straggler", NOTE, late(0.02), "Rank 1 on planted", late(0.002)),
+    "no warm-up": Case("F1", WRONG, [ONE, Flawed(TWO, {"warmup_seconds": []})], "resnet18, horovod, 2 workers, fp32"),
+    "a slow first step": Case(
+        "F1", DOUBT, [ONE, Flawed(TWO, first_step(9.0))], "up to 9", [ONE, Flawed(TWO, first_step(1.2))]
+    ),
+    "steps become faster": Case("F1", DOUBT, [ONE, Flawed(LONG, ramped(0.9))], "", [ONE, Flawed(LONG, ramped(0.995))]),
+    "steps become slower": Case("slowing", DOUBT, [ONE, Flawed(LONG, ramped(1.1))], "", [ONE, Flawed(LONG, ramped(1))]),
+    "one rank that others wait for": Case(
+        "straggler", NOTE, [ONE, Flawed(TWO, late(0.02))], "Rank 1 on planted", [ONE, Flawed(TWO, late(0.002))]
+    ),
     "one repeat": Case("F2", DOUBT, [ONE, replace(TWO, repeats=1)], "1 of 2 configurations"),
     "two repeats": Case("F2", DOUBT, [ONE, replace(TWO, repeats=2)], "1 of 2 configurations"),
-    "NCCL that is not used": beside("F3", WRONG, nccl_of_horovod(0), "", nccl_of_horovod(5), of=TWO_GPUS, **ON_GPUS),
-    "Horovod without NCCL": beside(
+    "NCCL that is not used": Case(
         "F3",
         WRONG,
-        backend(controller="mpi", operations="host"),
+        [ONE_GPU, Flawed(TWO_GPUS, nccl_of_horovod(0))],
+        "",
+        [ONE_GPU, Flawed(TWO_GPUS, nccl_of_horovod(5))],
+        {"machine": GPUS},
+    ),
+    "Horovod without NCCL": Case(
+        "F3",
+        WRONG,
+        [ONE_GPU, Flawed(TWO_GPUS, backend(controller="mpi", operations="host"))],
         "instead of NCCL",
-        backend(controller="mpi", operations="NCCL"),
-        of=TWO_GPUS,
-        **ON_GPUS,
+        [ONE_GPU, Flawed(TWO_GPUS, backend(controller="mpi", operations="NCCL"))],
+        {"machine": GPUS},
     ),
     "gradients by unlike means": Case(
         "carriers",
@@ -171,15 +154,15 @@ CASES = {
     "a cliff of the loader": Case(
         "F4", NOTE, [*CLIFF[:2], Flawed(CLIFF[2], waiting(0.78, 1024 / 1349))], "is in data", CLIFF[:2]
     ),
-    "one count of two models": beside(
+    "one count of two models": Case(
         "F5",
         WRONG,
-        {"parameters": 11_181_642},
+        [ONE, Flawed(replace(ONE, model="resnet50"), {"parameters": 11_181_642})],
         "resnet18 and resnet50 have 11,181,642",
-        of=replace(ONE, model="resnet50"),
+        [ONE, replace(ONE, model="resnet50")],
     ),
-    "two counts of one model": beside("F5", WRONG, {"parameters": 23_528_522}, "11,181,642"),
-    "a loader": beside("F6", DOUBT, waiting(0.6), "60 %, in resnet18, horovod"),
+    "two counts of one model": Case("F5", WRONG, [ONE, Flawed(TWO, {"parameters": 23_528_522})], "11,181,642"),
+    "a loader": Case("F6", DOUBT, [ONE, Flawed(TWO, waiting(0.6))], "60 %, in resnet18, horovod"),
     "two meanings of sixteen bits": Case(  # the published pair, of which both have an fp32 beside it
         "F7",
         DOUBT,
@@ -195,8 +178,11 @@ CASES = {
         [ONE, TWO, FSDP, replace(FSDP, allreduce="fp16")],
     ),
     "an epoch with more in it": Case("F8", DOUBT, [epoch(40.0)], "40.0 s, and its 60 steps 19.3 s", [epoch(19.5)]),
-    "samples that do not add up": beside(
-        "F9", WRONG, lambda rank: {"samples_seen": rank.samples_seen // 2}, "1,920 in 60 steps"
+    "samples that do not add up": Case(
+        "F9",
+        WRONG,
+        [ONE, Flawed(TWO, lambda rank: {"samples_seen": rank.samples_seen // 2})],
+        "1,920 in 60 steps",
     ),
     "epochs of unlike batches": Case(
         "F9",
@@ -205,15 +191,22 @@ CASES = {
         "3,200",
         [Flawed(ONE, {"steps_per_epoch": 1562}), Flawed(TWO, {"steps_per_epoch": 781})],
     ),
-    "unlike data": beside("F9", WRONG, {"data_source": "synthetic (none is there)"}, "cifar10 in resnet18, single"),
+    "unlike data": Case(
+        "F9", WRONG, [ONE, Flawed(TWO, {"data_source": "synthetic (none is there)"})], "cifar10 in resnet18, single"
+    ),
     "a variant beside its original": Case(
         "F10", DOUBT, [LM, replace(LM, model="transformer_lm_unmasked")], "no causal mask", [LM]
     ),
     "another batch at one rate in epochs": Case(
         "F13", DOUBT, rates((EPOCHS[0], 0.001), (EPOCHS[1], 0.001)), "32 and 64 samples", EPOCHS
     ),
-    "gloo on GPUs": beside(
-        "F14", WRONG, backend(backend="gloo"), "resnet18, torch_ddp", backend(backend="nccl"), of=DDP_GPUS, **ON_GPUS
+    "gloo on GPUs": Case(
+        "F14",
+        WRONG,
+        [ONE_GPU, Flawed(DDP_GPUS, backend(backend="gloo"))],
+        "resnet18, torch_ddp",
+        [ONE_GPU, Flawed(DDP_GPUS, backend(backend="nccl"))],
+        {"machine": GPUS},
     ),
     "unlike cores": Case("F17", WRONG, [Flawed(ONE, {"cores": [0, 1, 2, 3]}), TWO], "4 in resnet18, single"),
     "unlike threads": Case(
@@ -237,22 +230,23 @@ CASES = {
     "unlike optimiser steps": Case(
         "F23",
         WRONG,
-        at_one_rate((DDP, 4096), (FSDP, 640)),
+        rates(
+            (replace(DDP, batch_per_worker=4096), 0.001), (replace(FSDP, batch_per_worker=640), 0.001), training=TRAINED
+        ),
         "torch_ddp 8192; torch_fsdp2 1280",
-        at_one_rate((DDP, 4096), (FSDP, 4096)),
+        rates(*((replace(one, batch_per_worker=4096), 0.001) for one in (DDP, FSDP)), training=TRAINED),
         {"baseline": None},
     ),
-    "one unit": beside(
+    "one unit": Case(
         "F24",
         WRONG,
-        backend(backend="gloo", units=1),
+        [ONE, Flawed(FSDP, backend(backend="gloo", units=1))],
         "resnet18, torch_fsdp2",
-        backend(backend="gloo", units=6),
-        of=FSDP,
+        [ONE, Flawed(FSDP, backend(backend="gloo", units=6))],
     ),
     "a doubled batch at one rate in a result": Case("F26", WRONG, to_a_result(2, 4), "64 and 128", to_a_result(2)),
     "a baseline that waits for data": Case("F28", DOUBT, [Flawed(ONE, waiting(0.92 / 1.58)), TWO], "58 %"),
-    "superlinear": Case("superlinear", WRONG, [ONE, replace(TWO, speed=1200.0)], "2 workers"),
+    "superlinear": Case("superlinear", WRONG, [ONE, replace(TWO, speed=1200.0)], "2 workers", [ONE, TWO]),
     "superlinear in one repeat": Case(
         "superlinear",
         DOUBT,
@@ -260,15 +254,15 @@ CASES = {
         "",
         [ONE, replace(TWO, speed=230.0, repeats=1)],
     ),
-    "a machine that was not quiet": beside(
-        "busy", DOUBT, {"own_cpu_seconds": 0.0, "host_cpu_seconds": 100.0}, "3 of 3 runs"
+    "a machine that was not quiet": Case(
+        "busy", DOUBT, [ONE, Flawed(TWO, {"own_cpu_seconds": 0.0, "host_cpu_seconds": 100.0})], "3 of 3 runs"
     ),
     "a GPU that others used": Case(
         "gpus in use",
         DOUBT,
-        [ONE_GPU, Flawed(TWO_GPUS, {}, {"gpus_before": [in_use(3 << 30, 2)]})],
+        [ONE_GPU, Flawed(TWO_GPUS, {}, {"gpus_before": [GpuUse("GPU-0", "H100", 3 << 30, 80 << 30, 2, 97.0)]})],
         "Before 3 runs began, others used a GPU of theirs: 3.0 GiB of H100, by 2 processes, 97 % busy",
-        [ONE_GPU, Flawed(TWO_GPUS, {}, {"gpus_before": [in_use(4 << 20, 0)]})],
+        [ONE_GPU, Flawed(TWO_GPUS, {}, {"gpus_before": [GpuUse("GPU-0", "H100", 4 << 20, 80 << 30, 0, 97.0)]})],
     ),
     "rounds over several GPUs": Case(
         "untested rounds",
@@ -277,20 +271,19 @@ CASES = {
         "untested",
         [ONE_GPU, TWO_GPUS],
     ),
-    "a CPU quota": beside(
+    "a CPU quota": Case(
         "throttled",
         DOUBT,
-        {"throttled_seconds": 5.0},
+        [ONE, Flawed(TWO, {"throttled_seconds": 5.0})],
         "In 3 runs",
-        {"throttled_seconds": 0.001},
-        Flawed(ONE, {"throttled_seconds": 0.0}),
+        [Flawed(ONE, {"throttled_seconds": 0.0}), Flawed(TWO, {"throttled_seconds": 0.001})],
     ),
-    "steps that the loss scaler left out": beside(  # those of the warm-up are what it is for
+    "steps that the loss scaler left out": Case(
         "skipped steps",
         DOUBT,
-        {"warmup_skipped_steps": 3, "skipped_steps": 2},
+        [ONE, Flawed(TWO, {"warmup_skipped_steps": 3, "skipped_steps": 2})],
         "up to 2 ",
-        {"warmup_skipped_steps": 3, "skipped_steps": 0},
+        [ONE, Flawed(TWO, {"warmup_skipped_steps": 3, "skipped_steps": 0})],  # those of the warm-up are what it is for
     ),
     "ranks of a command that read the same data": Case(
         "unlike ranks",
@@ -309,7 +302,9 @@ CASES = {
     "drawn scenes": Case(
         "synthetic", NOTE, [Flawed(one, {"data_source": "surgical_scenes (synthetic scenes)"}) for one in (ONE, TWO)]
     ),
-    "a loss that is not finite": beside("loss", DOUBT, {"notes": ["the loss is not finite"]}, "resnet18, horovod"),
+    "a loss that is not finite": Case(
+        "loss", DOUBT, [ONE, Flawed(TWO, {"notes": ["the loss is not finite"]})], "resnet18, horovod"
+    ),
     "several versions": Case(
         "versions",
         DOUBT,
