@@ -203,16 +203,16 @@ def cavity(canvas: Canvas, base: Colour) -> None:
     random, wide = canvas.random, canvas.aspect
     rough = canvas.coarser(base)
     for _ in range(int(random.integers(5, 9))):
-        tone = float(random.uniform(0.62, 1.12))
-        colour = toned(base, tone, float(random.uniform(-9, 9)))
-        centre = (float(random.uniform(0, wide)), float(random.uniform(0, 1)))
-        half, other, angle = (float(value) for value in random.uniform((0.2, 0.2, 0), (0.5, 0.5, 3)))
+        tone = random.uniform(0.62, 1.12)
+        colour = toned(base, tone, random.uniform(-9, 9))
+        centre = (random.uniform(0, wide), random.uniform(0, 1))
+        half, other, angle = random.uniform((0.2, 0.2, 0), (0.5, 0.5, 3)).tolist()
         shape = blob(random, centre, half, other, angle)
         rough.paint(shape, colour, bump=0.05, gloss=0.3, soft=0.03, round_=0.1, opacity=0.8)
     canvas.lie_on(rough)
     for _ in range(int(random.integers(1, 4))):
-        start = (float(random.uniform(0, wide)), float(random.uniform(0, 1)))
-        line = winding(canvas, start, float(random.uniform(0, 6.3)), 0.35, 0.1)
+        start = (random.uniform(0, wide), random.uniform(0, 1))
+        line = winding(canvas, start, random.uniform(0, 6.3), 0.35, 0.1)
         canvas.stroke(line, toned(base, 0.72), 0.006)
 
 
@@ -223,7 +223,7 @@ def bed(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
 
 
 def across(canvas: Canvas, centre: Point, reach: float, angle: float, bend: float) -> list[Point]:
-    bent = reach * bend * float(canvas.random.uniform(-1, 1))
+    bent = reach * bend * canvas.random.uniform(-1, 1)
     return curve(*turned([(-reach, bent), (0.0, -bent), (reach, bent)], angle, centre))
 
 
@@ -240,7 +240,7 @@ def winding(canvas: Canvas, start: Point, heading: float, length: float, unrest:
     """A line that changes its heading as it goes."""
     line, steps = [start], 12
     for _ in range(steps):
-        heading += float(canvas.random.normal(0, 4 * unrest))
+        heading += canvas.random.normal(0, 4 * unrest)
         x, y = line[-1]
         line.append((x + length / steps * math.cos(heading), y + length / steps * math.sin(heading)))
     return line

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 
 from PIL import Image, ImageDraw
 
-from scaling_study.workloads.surgical_scenes.canvas import Colour, Point, curve, tube, turned
+from scaling_study.workloads.surgical_scenes.canvas import Colour, Point, curve, toned, tube, turned
 from scaling_study.workloads.surgical_scenes.triplets import INSTRUMENTS
 
 REACH = 2.4  # units that a shaft is long: out of every frame
 TIP = 0.2  # units from the joint to the end of the jaws
+JOINT = -0.17  # about which jaws turn
 RADIUS = 0.036  # of a shaft at the joint
 NEARER = 0.4  # how much wider it is a unit further up: it comes towards the camera
 ROUND = (  # from, to (shares of the radius), brightness
@@ -64,13 +65,12 @@ class Pen:
         """A surface of the instrument's, without an outline of its own."""
         self.ink.polygon([(x * self.unit, y * self.unit) for x, y in self.placed(points)], fill=colour)
 
-    def part(self, points: Sequence[Point], colour: Colour, edge: Colour | None = None) -> None:
+    def part(self, points: Sequence[Point], colour: Colour, edge: Colour) -> None:
         """A part of it, which belongs to its mask."""
         self.outlines.append(self.placed(points))
         self.fill(points, colour)
-        if edge:
-            line = [(x * self.unit, y * self.unit) for x, y in self.placed(points)]
-            self.ink.line([*line, line[0]], fill=edge, width=max(1, round(0.004 * self.unit)))
+        line = [(x * self.unit, y * self.unit) for x, y in self.outlines[-1]]
+        self.ink.line([*line, line[0]], fill=edge, width=max(1, round(0.004 * self.unit)))
 
     def rod(self, start: float, end: float, radius: float, colour: Colour) -> None:
         """A round piece of the shaft, from x = start to end; the light makes it look round."""
@@ -78,7 +78,7 @@ class Pen:
         self.outlines.append(self.placed([(start, -wide[0]), (end, -wide[1]), (end, wide[1]), (start, wide[0])]))
         for low, high, bright in ROUND:
             strip = [(start, low * wide[0]), (end, low * wide[1]), (end, high * wide[1]), (start, high * wide[0])]
-            self.fill(strip, _lit(colour, bright))
+            self.fill(strip, toned(colour, bright))
 
     def disc(self, x: float, y: float, radius: float, colour: Colour) -> None:
         (px, py), r = self.placed([(x, y)])[0], radius * self.pose.size
@@ -177,11 +177,5 @@ def draw(image: Image.Image, unit: float, instrument: int, pose: Pose) -> list[l
 
 def _jaw(points: Sequence[Point], side: int, opening: float) -> list[Point]:
     """One of two jaws, turned open about the joint; `side` mirrors it."""
-    cos, sin = math.cos(opening), math.sin(opening)
-    joint = -0.17
-    return [(joint + (x - joint) * cos - y * sin, side * ((x - joint) * sin + y * cos)) for x, y in points]
-
-
-def _lit(colour: Colour, bright: float) -> Colour:
-    red, green, blue = (min(255, int(c * bright)) for c in colour)
-    return red, green, blue
+    opened = turned([(x - JOINT, y) for x, y in points], opening, (JOINT, 0.0))
+    return [(x, side * y) for x, y in opened]

@@ -69,11 +69,11 @@ def _drawn(random: np.random.Generator, chosen: Sequence[int], aspect: float) ->
     wide, places = aspect / len(chosen), []
     for slot, triplet in zip(random.permutation(len(chosen)), chosen, strict=True):
         free = max(0.0, wide / 2 - 0.24)
-        x = (slot + 0.5) * wide + float(random.uniform(-free, free))
-        centre = (min(max(x, MARGIN), aspect - MARGIN), float(random.uniform(0.32, 0.7)))
+        x = (slot + 0.5) * wide + random.uniform(-free, free)
+        centre = (min(max(x, MARGIN), aspect - MARGIN), random.uniform(0.32, 0.7))
         from_below = random.random() < 0.88
-        turn = float(random.uniform(-0.35, math.pi + 0.35) if from_below else random.uniform(-2.4, -0.7))
-        size = LARGER[len(chosen) - 1] * float(random.uniform(*SIZES))
+        turn = random.uniform(-0.35, math.pi + 0.35) if from_below else random.uniform(-2.4, -0.7)
+        size = LARGER[len(chosen) - 1] * random.uniform(*SIZES)
         places.append(_stood(random, triplet, centre, turn + math.pi, size, aspect))
     return places
 
@@ -83,10 +83,10 @@ def _stood(
 ) -> ScenePlace:
     """How the verb has it: at the target, away from it, or before it."""
     _, verb, target = TRIPLETS[triplet]
-    contact = (centre[0] + float(random.normal(0, 0.02)), centre[1] + float(random.normal(0, 0.02)))
+    contact = (centre[0] + random.normal(0, 0.02), centre[1] + random.normal(0, 0.02))
     pulled = (0.0, 0.0)
     if VERBS[verb] == "retract":
-        away = angle + math.pi + float(random.uniform(-0.4, 0.4))
+        away = angle + math.pi + random.uniform(-0.4, 0.4)
         reach = PULLED + size * (1.2 if TARGETS[target] == "liver" else 0.9)
         pulled = (reach * math.cos(away), reach * math.sin(away))
         contact = (centre[0] + pulled[0], centre[1] + pulled[1])
@@ -135,7 +135,7 @@ class Operation:
     """Colours, lamp and camera that the frames of a video have in common."""
 
     colour: Colour  # of its tissue
-    warmth: tuple[float, float, float]  # of the lamp: factors of red, green and blue
+    warmth: tuple[float, ...]  # of the lamp: factors of red, green and blue
     rim: float  # radius of the endoscope's round view, in units; large: none is seen
     wetness: float
     grain: float  # standard deviation of the camera's noise, in grey levels
@@ -145,10 +145,9 @@ class Operation:
         random = np.random.default_rng((seed, video))
         red, green, blue = random.uniform((150, 62, 58), (214, 122, 112))
         warmth = random.uniform((0.94, 0.92, 0.88), (1.08, 1.04, 1.06))
-        rim = float(random.uniform(0.88, 1.3))
+        rim = random.uniform(0.88, 1.3)
         wetness, grain = random.uniform((0.45, 1.0), (1.05, 3.0))
-        lamp = (float(warmth[0]), float(warmth[1]), float(warmth[2]))
-        return cls((int(red), int(green), int(blue)), lamp, rim, float(wetness), float(grain))
+        return cls((int(red), int(green), int(blue)), tuple(warmth.tolist()), rim, float(wetness), float(grain))
 
 
 def triplets_of(random: np.random.Generator) -> list[int]:
@@ -173,7 +172,7 @@ def draw(seed: int, video: int, frame: int, height: int, width: int) -> tuple[Im
     cavity(canvas, operation.colour)
     places = placed(random, chosen, canvas.aspect)
     poses = _acted(canvas, places)
-    light = (float(random.uniform(-0.45, 0.45)), float(random.uniform(-0.5, 0.2)))
+    light = (random.uniform(-0.45, 0.45), random.uniform(-0.5, 0.2))
     image = canvas.shaded(light, operation.wetness)
     _shadowed(image, canvas, poses, light)
     shown = []
@@ -194,15 +193,15 @@ def _acted(canvas: Canvas, places: Sequence[ScenePlace]) -> list[instruments.Pos
         target = TRIPLETS[place.triplet][2]
         if target != NULL_TARGET:
             painter, _ = LOOKS[TARGETS[target]]
-            painter(canvas, place.centre, place.size, float(random.uniform(-0.6, 0.6)))
+            painter(canvas, place.centre, place.size, random.uniform(-0.6, 0.6))
     poses = []
     for place in places:
         _, verb, target = TRIPLETS[place.triplet]
         if target != NULL_TARGET and (under := UNDER.get(verb)):
             _, skin = LOOKS[TARGETS[target]]
             under(canvas, place.centre, place.contact, place.angle, place.size, skin)
-        opening = OPENING[VERBS[verb]] * float(random.uniform(0.85, 1.15))
-        poses.append(instruments.Pose(place.tip, place.angle, opening, float(random.uniform(0.92, 1.18))))
+        opening = OPENING[VERBS[verb]] * random.uniform(0.85, 1.15)
+        poses.append(instruments.Pose(place.tip, place.angle, opening, random.uniform(0.92, 1.18)))
     return poses
 
 
@@ -242,13 +241,13 @@ def _seen(image: Image.Image, operation: Operation, random: np.random.Generator)
     if random.random() < 0.3:
         small = random.uniform(0, 1, (4, 6)).astype(np.float32)
         veil = np.asarray(Image.fromarray(small).resize((wide, high), Image.Resampling.BICUBIC))
-        veil = np.clip(veil * float(random.uniform(0.15, 0.5)), 0, 0.6)[..., None]
+        veil = np.clip(veil * random.uniform(0.15, 0.5), 0, 0.6)[..., None]
         colours = colours * (1 - veil) + 205 * veil
     aspect = wide / high
-    x = (np.arange(wide, dtype=np.float32) + 0.5)[None, :] / high - aspect / 2 - float(random.uniform(-0.1, 0.1))
-    y = (np.arange(high, dtype=np.float32) + 0.5)[:, None] / high - 0.5 - float(random.uniform(-0.08, 0.08))
+    x = (np.arange(wide, dtype=np.float32) + 0.5)[None, :] / high - aspect / 2 - random.uniform(-0.1, 0.1)
+    y = (np.arange(high, dtype=np.float32) + 0.5)[:, None] / high - 0.5 - random.uniform(-0.08, 0.08)
     radius = np.sqrt(x * x + y * y)
-    bright = float(random.uniform(0.92, 1.22)) * (1.08 - float(random.uniform(0.25, 0.5)) * radius**2)
+    bright = random.uniform(0.92, 1.22) * (1.08 - random.uniform(0.25, 0.5) * radius**2)
     bright = np.clip(bright, 0.1, None) * np.clip((operation.rim - radius) / 0.03, 0, 1)
     colours = colours * bright[..., None] * np.array(operation.warmth, np.float32)
     colours += random.standard_normal((high, wide, 1), np.float32) * operation.grain

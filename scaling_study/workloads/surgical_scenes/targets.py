@@ -20,7 +20,6 @@ from scaling_study.workloads.surgical_scenes.canvas import (
     Point,
     across,
     bed,
-    blob,
     curve,
     rings,
     rounded,
@@ -40,9 +39,9 @@ def gallbladder(canvas: Canvas, centre: Point, size: float, angle: float) -> Non
     outline = turned([(size * x, size * y * 1.05) for x, y in rounded(pear)], angle, centre)
     canvas.paint(outline, (126, 156, 112), mottled=(92, 128, 96), bump=0.17, gloss=1.0, round_=0.08, grain=0.4)
     for _ in range(3):
-        start = turned([(size * float(canvas.random.uniform(-0.7, 0.7)), 0.0)], angle, centre)[0]
+        start = turned([(size * canvas.random.uniform(-0.7, 0.7), 0.0)], angle, centre)[0]
         canvas.stroke(
-            winding(canvas, start, float(canvas.random.uniform(0, 6.3)), size * 0.7, 0.05), (142, 92, 78), 0.005
+            winding(canvas, start, canvas.random.uniform(0, 6.3), size * 0.7, 0.05), (142, 92, 78), 0.005
         )
 
 
@@ -104,9 +103,9 @@ def fluid(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     pool = {"mottled": (88, 2, 8), "bump": -0.04, "gloss": 1.0, "soft": 0.01, "round_": 0.02, "grain": 0.2}
     canvas.lump(centre, size * 1.25, size * 0.85, angle, (112, 6, 12), wobble=0.2, **pool)
     for _ in range(9):
-        x, y = (float(v) * size for v in random.uniform(-0.8, 0.8, 2))
+        x, y = (random.uniform(-0.8, 0.8, 2) * size).tolist()
         at = turned([(x, 0.7 * y)], angle, centre)[0]
-        radius = float(random.uniform(0.008, 0.026))
+        radius = random.uniform(0.008, 0.026)
         canvas.dot(at, radius, (206, 110, 104))
         canvas.dot(at, radius * 0.72, (138, 22, 26))
         canvas.dot((at[0] - radius * 0.3, at[1] - radius * 0.3), radius * 0.25, (255, 236, 230))
@@ -114,12 +113,11 @@ def fluid(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
 
 def abdominal_wall_cavity(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     """Muscle of the wall: pale and dark stripes, side by side."""
-    random = canvas.random
-    outline = blob(random, centre, size * 1.25, size * 0.95, angle, 0.07)
-    canvas.paint(outline, (240, 176, 150), mottled=(222, 148, 128), bump=0.03, gloss=0.35, soft=0.03)
+    wall = {"mottled": (222, 148, 128), "bump": 0.03, "gloss": 0.35, "soft": 0.03}
+    canvas.lump(centre, size * 1.25, size * 0.95, angle, (240, 176, 150), wobble=0.07, **wall)
     for step in range(-4, 5):
         y = step * 0.18 * size
-        reach = 1.1 * size * math.sqrt(max(0.0, 1 - (step / 5) ** 2))
+        reach = 1.1 * size * math.sqrt(1 - (step / 5) ** 2)
         line = curve(*turned([(-reach, y), (0.0, y + 0.07 * size), (reach, y)], angle, centre))
         canvas.stroke(line, (178, 84, 76), 0.013)
         canvas.stroke([(x, y + 0.011) for x, y in line], (252, 208, 184), 0.006)
@@ -140,22 +138,21 @@ def adhesion(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
         at = turned([(0.0, side * 0.62 * size)], angle, centre)[0]
         canvas.lump(at, size * 1.15, size * 0.3, angle, (196, 98, 88), bump=0.07, round_=0.03)
     for _ in range(11):
-        (x, y), bend = random.uniform(-0.85, 0.85, 2), float(random.uniform(-0.2, 0.2))
-        ends = [(float(x) * size, -0.48 * size), (bend * size, 0.0), (float(y) * size, 0.48 * size)]
-        canvas.stroke(curve(*turned(ends, angle, centre)), (250, 238, 230), float(random.uniform(0.005, 0.013)))
+        (x, y), bend = (random.uniform(-0.85, 0.85, 2) * size).tolist(), random.uniform(-0.2, 0.2)
+        ends = [(x, -0.48 * size), (bend * size, 0.0), (y, 0.48 * size)]
+        canvas.stroke(curve(*turned(ends, angle, centre)), (250, 238, 230), random.uniform(0.005, 0.013))
 
 
 def omentum(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     """Yellow fat in lumps, with fine vessels."""
     random = canvas.random
     for _ in range(13):
-        turn, reach = float(random.uniform(0, 6.3)), float(random.uniform(0, 0.85))
+        turn, reach = random.uniform(0, 6.3), random.uniform(0, 0.85)
         at = turned([(reach * size * math.cos(turn) * 1.15, reach * size * math.sin(turn) * 0.8)], angle, centre)[0]
-        wide, high = (float(value) * size for value in random.uniform(0.26, 0.42, 2))
-        lump = blob(random, at, wide, high, turn)
-        canvas.paint(lump, (246, 206, 82), mottled=(228, 168, 58), bump=0.06, gloss=0.6, round_=0.025)
+        wide, high = (random.uniform(0.26, 0.42, 2) * size).tolist()
+        canvas.lump(at, wide, high, turn, (246, 206, 82), mottled=(228, 168, 58), bump=0.06, gloss=0.6, round_=0.025)
     for _ in range(3):
-        canvas.stroke(winding(canvas, centre, float(random.uniform(0, 6.3)), size, 0.08), (198, 64, 48), 0.005)
+        canvas.stroke(winding(canvas, centre, random.uniform(0, 6.3), size, 0.08), (198, 64, 48), 0.005)
 
 
 def peritoneum(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
@@ -290,8 +287,8 @@ def cut(canvas: Canvas, centre: Point, tip: Point, angle: float, size: float, sk
     slit = turned([(-0.06, -0.018), (length - 0.03, 0.0), (-0.06, 0.018)], angle, tip)
     canvas.paint(slit, (34, 2, 4), gloss=0.2, soft=0.002, bump=-0.06, round_=0.012)
     for _ in range(5):
-        x, y = float(canvas.random.uniform(0.0, length)), float(canvas.random.uniform(-0.1, 0.1))
-        canvas.dot(turned([(x, y)], angle, tip)[0], float(canvas.random.uniform(0.008, 0.018)), (178, 8, 14))
+        x, y = canvas.random.uniform(0.0, length), canvas.random.uniform(-0.1, 0.1)
+        canvas.dot(turned([(x, y)], angle, tip)[0], canvas.random.uniform(0.008, 0.018), (178, 8, 14))
 
 
 def aspirate(canvas: Canvas, centre: Point, tip: Point, angle: float, size: float, skin: Colour) -> None:
@@ -323,14 +320,14 @@ def pack(canvas: Canvas, centre: Point, tip: Point, angle: float, size: float, s
 def glow(image: Image.Image, unit: float, tip: Point, angle: float, random: np.random.Generator) -> None:
     """Light of the current at the tip, sparks, and smoke that rises from it."""
     (x, y) = (tip[0] * unit, tip[1] * unit)
-    _haze(image, unit, tip, random, rise=-math.pi / 2 + float(random.uniform(-0.5, 0.5)))
+    _haze(image, unit, tip, random, rise=-math.pi / 2 + random.uniform(-0.5, 0.5))
     light = Image.new("RGB", image.size)
     ink = ImageDraw.Draw(light)
     for radius, colour in ((0.085, (70, 60, 150)), (0.05, (190, 170, 200)), (0.024, (255, 250, 235))):
         r = radius * unit
         ink.ellipse((x - r, y - r, x + r, y + r), fill=colour)
     for turn in random.uniform(0, 2 * math.pi, 7):
-        near, far = 0.02 * unit, float(random.uniform(0.07, 0.12)) * unit
+        near, far = 0.02 * unit, random.uniform(0.07, 0.12) * unit
         ink.line(
             (x + near * math.cos(turn), y + near * math.sin(turn), x + far * math.cos(turn), y + far * math.sin(turn)),
             fill=(255, 236, 160),
@@ -344,11 +341,11 @@ def jet(image: Image.Image, unit: float, tip: Point, angle: float, random: np.ra
     water = Image.new("RGB", image.size)
     ink = ImageDraw.Draw(water)
     for ray in np.linspace(-0.42, 0.42, 13):
-        reach = float(random.uniform(0.2, 0.32))
+        reach = random.uniform(0.2, 0.32)
         line = turned([(0.01, 0.0), (reach * math.cos(ray), reach * math.sin(ray))], angle, tip)
         ink.line([(px * unit, py * unit) for px, py in line], fill=(96, 150, 190), width=max(1, round(0.012 * unit)))
     for _ in range(26):
-        ray, reach, r = (float(random.uniform(*span)) for span in ((-0.6, 0.6), (0.12, 0.38), (0.004, 0.012)))
+        ray, reach, r = (random.uniform(*span) for span in ((-0.6, 0.6), (0.12, 0.38), (0.004, 0.012)))
         px, py = turned([(reach * math.cos(ray), reach * math.sin(ray))], angle, tip)[0]
         ink.ellipse(((px - r) * unit, (py - r) * unit, (px + r) * unit, (py + r) * unit), fill=(170, 205, 230))
     _added(image, water, (tip[0] * unit, tip[1] * unit), 0.5 * unit, 0.003 * unit)
@@ -366,8 +363,8 @@ def _haze(image: Image.Image, unit: float, tip: Point, random: np.random.Generat
     ink = ImageDraw.Draw(mask)
     for step in range(7):
         reach, radius = 0.05 + 0.055 * step, 0.035 + 0.016 * step
-        x = (tip[0] + reach * math.cos(rise) + float(random.normal(0, 0.02))) * unit
-        y = (tip[1] + reach * math.sin(rise) + float(random.normal(0, 0.02))) * unit
+        x = (tip[0] + reach * math.cos(rise) + random.normal(0, 0.02)) * unit
+        y = (tip[1] + reach * math.sin(rise) + random.normal(0, 0.02)) * unit
         r = radius * unit
         ink.ellipse((x - r, y - r, x + r, y + r), fill=205 - 20 * step)
     box = _around((tip[0] * unit, tip[1] * unit), 0.75 * unit, image.size)
