@@ -22,6 +22,7 @@ from typing import TypeVar
 from urllib.request import Request, urlopen
 
 from scaling_study.errors import HostError
+from scaling_study.models import PAIR_VOCABULARY
 from scaling_study.settings import CACHE, data_path, data_root, require_data_root
 
 T = TypeVar("T")
@@ -61,6 +62,11 @@ SCENES_VERSION = 1  # of what is drawn: scenes of another are drawn anew
 NO_SURGERY = "no DATA_PATH holds CholecT45 (data/VIDnn/, triplet/VIDnn.txt); synthetic surgical scenes take its place"
 
 
+FOLDERS = {
+    "cifar10": CIFAR10_FOLDER,
+    "cola": COLA_FOLDER,
+    **dict.fromkeys(("wikitext2", "wikitext2_bpe"), WIKITEXT2_FOLDER),
+}
 # What is looked for below DATA_ROOT, by data set: the first of these says that it is there.
 LANDMARKS: Mapping[str, tuple[str, ...]] = {
     "cifar10": (CIFAR10_FOLDER, CIFAR10_ARCHIVE),
@@ -144,9 +150,10 @@ def packed_wikitext2() -> Path:
     return _pack("wikitext2", wikitext2_file())
 
 
-def packed_wikitext2_bpe(vocabulary: int | None = None) -> Path:
-    """The folder of the text as numbers of byte pairs, so many or as GPT-2 has, with the tokenizer beside it."""
-    return _pack(f"wikitext2_bpe_{vocabulary}" if vocabulary else "wikitext2_bpe", wikitext2_file())
+def packed_wikitext2_bpe(vocabulary: int = PAIR_VOCABULARY) -> Path:
+    """The folder of the text as numbers of byte pairs, of so many kinds, with the tokenizer beside it."""
+    kinds = "" if vocabulary == PAIR_VOCABULARY else f"_{vocabulary}"
+    return _pack(f"wikitext2_bpe{kinds}", wikitext2_file())
 
 
 @contextlib.contextmanager
@@ -169,12 +176,17 @@ def filled(folder: Path) -> Iterator[Path | None]:
         half.replace(folder)
 
 
-def fetch_archive(name: str, address: str, members: Sequence[str], folder: Path) -> Path:
-    """Fetch members of a zip archive into `folder`, which is there whole or not at all; the file of the first member.
+def fetch_archive(data: str, name: str, address: str, members: Sequence[str]) -> Path:
+    """Fetch members of a zip archive into a data set's folder, one rank of a host at a time; the first member's file.
 
-    Raises NoData that says how to get the files by hand.
+    The folder is there whole or not at all. Raises SystemExit for one of the user's own without what is looked for,
+    HostError as `refuse_misplaced`, and NoData that says how to get the files by hand.
     """
+    folder = data_root() / FOLDERS[data]
     first = folder / Path(members[0]).name
+    refuse_misplaced(data)
+    if folder.is_dir() and _first(LANDMARKS[data]) is None:  # the user's copy: do not add files to it
+        raise SystemExit(f"{name} in {folder} is incomplete (none of {', '.join(LANDMARKS[data])}): download it again")
     require_data_root()
     archived = folder.parent / Path(address).name  # fetched by hand, and not yet unpacked
     try:
@@ -235,8 +247,6 @@ def packed_held_out(pack: Path, files: Sequence[Path]) -> Path:
     return pack.with_name(f"{pack.name}-held_out-{_mark(_facts(files))}")
 
 
-FOLDERS = {"cifar10": CIFAR10_FOLDER, "cola": COLA_FOLDER}
-FOLDERS |= dict.fromkeys(("wikitext2", "wikitext2_bpe"), WIKITEXT2_FOLDER)
 PACKED: Mapping[str, Callable[[], Path]] = {
     "cifar10": packed_cifar10,
     "cola": packed_cola,

@@ -25,8 +25,6 @@ import torch
 
 from scaling_study.datasets import (
     COLA_DEVELOPMENT,
-    COLA_FILES,
-    COLA_FOLDER,
     NoData,
     cola_development,
     cola_file,
@@ -34,10 +32,8 @@ from scaling_study.datasets import (
     packed,
     packed_cola,
     packed_held_out,
-    refuse_misplaced,
 )
 from scaling_study.ranks import Ranks
-from scaling_study.settings import data_root
 from scaling_study.trial import Trial
 from scaling_study.workloads.feed import Batch, Data, Feed, Order, sent
 from scaling_study.workloads.held_out import (
@@ -89,8 +85,12 @@ def sentences() -> Sentences:
 
     Raises NoData if they can neither be found nor downloaded, SystemExit if they are there but damaged.
     """
-    file = cola_file() or _download()
+    file = _training_file()
     return _kept(packed_cola(), [file], lambda: _tokenised(file))
+
+
+def _training_file() -> Path:
+    return cola_file() or fetch_archive("cola", "CoLA", ARCHIVE, (MEMBER, *DEVELOPMENT))
 
 
 def _kept(folder: Path, files: Sequence[Path], make: Callable[[], tuple[Sentences, Any]]) -> Sentences:
@@ -135,15 +135,6 @@ def _damaged(file: Path, what: str) -> SystemExit:
         f"CoLA in {file} is damaged or incomplete ({what}): "
         "remove it and download it again, or point DATA_ROOT at a whole copy"
     )
-
-
-def _download() -> Path:
-    """Fetch the sentences into DATA_ROOT, one rank of a host at a time. Raises NoData with how to get them by hand."""
-    folder = data_root() / COLA_FOLDER
-    refuse_misplaced("cola")
-    if folder.is_dir() and cola_file() is None:  # the user's copy: do not add files to it
-        raise SystemExit(f"CoLA in {folder} is incomplete (none of {', '.join(COLA_FILES)}): download it again")
-    return fetch_archive("CoLA", ARCHIVE, (MEMBER, *DEVELOPMENT), folder)
 
 
 def _tokenised(file: Path) -> tuple[Sentences, Any]:
@@ -272,7 +263,7 @@ def tokenizer_of_training() -> Any:
     from tokenizers import Tokenizer
 
     kept = packed_cola() / "tokenizer.json"
-    return Tokenizer.from_file(str(kept)) if kept.is_file() else _tokenised(cola_file() or _download())[1]
+    return Tokenizer.from_file(str(kept)) if kept.is_file() else _tokenised(_training_file())[1]
 
 
 def trained_sentences(

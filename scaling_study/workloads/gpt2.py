@@ -187,7 +187,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 def layers_of(model: Any) -> dict[str, nn.Module]:
     """Embeddings, each block, norm and scores: what transformers' forward does, in the same order."""
     gpt2 = model.transformer
-    blocks = {f"h.{number}": Block(block) for number, block in enumerate(gpt2.h)}
+    blocks = {f"h.{number}": block for number, block in enumerate(gpt2.h)}
     return {"embeddings": Embeddings(gpt2.wte, gpt2.wpe, gpt2.drop), **blocks, "head": Head(gpt2.ln_f, gpt2.wte)}
 
 
@@ -201,17 +201,6 @@ class Embeddings(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         places = torch.arange(tokens.shape[1], device=tokens.device)
         return self.dropout(self.words(tokens) + self.positions(places))  # type: ignore[no-any-return]
-
-
-class Block(nn.Module):
-    """(b, length, width) -> the same: one block, without the arguments of a model that writes text."""
-
-    def __init__(self, block: nn.Module) -> None:
-        super().__init__()
-        self.block = block
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.block(x)  # type: ignore[no-any-return]
 
 
 class Head(nn.Module):

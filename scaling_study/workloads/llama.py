@@ -204,18 +204,7 @@ def _fill_in(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> 
         state.setdefault(prefix + OUTPUT, state[prefix + EMBEDDING])
 
 
-class Head(nn.Module):
-    """(b, length, width) -> (b, length, vocabulary) scores."""
-
-    def __init__(self, norm: nn.Module, output: nn.Module) -> None:
-        super().__init__()
-        self.norm, self.output = norm, output
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.output(self.norm(x))  # type: ignore[no-any-return]
-
-
 def layers_of(model: Any) -> dict[str, nn.Module]:
     """Embedding, each block, and norm with scores."""
     blocks = {f"layers.{number}": block for number, block in enumerate(model.layers)}
-    return {"tok_embeddings": model.tok_embeddings, **blocks, "head": Head(model.norm, model.output)}
+    return {"tok_embeddings": model.tok_embeddings, **blocks, "head": nn.Sequential(model.norm, model.output)}

@@ -31,20 +31,16 @@ from torch.nn import functional as F
 
 from scaling_study import datasets
 from scaling_study.datasets import (
-    WIKITEXT2_FILES,
-    WIKITEXT2_FOLDER,
     NoData,
     fetch_archive,
     packed,
     packed_held_out,
     packed_wikitext2,
     packed_wikitext2_bpe,
-    refuse_misplaced,
     wikitext2_file,
 )
 from scaling_study.models import PAIR_VOCABULARY
 from scaling_study.ranks import Ranks
-from scaling_study.settings import data_root
 from scaling_study.trial import Trial
 from scaling_study.workloads.feed import Batch, Data, Feed, HeldOut, Metrics, found, random_batches, sent, to_train_on
 from scaling_study.workloads.workload import autocast
@@ -105,31 +101,16 @@ def mapped(file: Path) -> np.ndarray:
 
 def training_text() -> Path:
     """The file of the training text, downloaded if it is not there. Raises NoData, SystemExit."""
-    return wikitext2_file() or _download()
-
-
-def _download() -> Path:
-    """Fetch the texts into DATA_ROOT, one rank of a host at a time. Raises NoData with how to get it by hand."""
-    folder = data_root() / WIKITEXT2_FOLDER
-    refuse_misplaced("wikitext2")
-    if folder.is_dir() and wikitext2_file() is None:  # the user's copy: do not add files to it
-        raise SystemExit(f"WikiText-2 in {folder} is incomplete (none of {', '.join(WIKITEXT2_FILES)})")
-    return fetch_archive("WikiText-2", ARCHIVE, (MEMBER, *HELD_OUT), folder)
+    return wikitext2_file() or fetch_archive("wikitext2", "WikiText-2", ARCHIVE, (MEMBER, *HELD_OUT))
 
 
 def _numbered(file: Path) -> tuple[np.ndarray, list[str]]:
     """(the text as numbers, the words they stand for). Raises SystemExit if it is another text."""
-    try:
-        text = words(file.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        text = []
+    text = words(_read(file))
     known = vocabulary(text)
     if (len(text), len(known)) != (TOKENS, VOCABULARY):
-        raise SystemExit(
-            f"WikiText-2 in {file} is damaged, incomplete or its raw variant ({len(text):,} words, {len(known):,} of "
-            f"them different, not {TOKENS:,} and {VOCABULARY:,}): remove it and download it again, "
-            "or point DATA_ROOT at a whole copy"
-        )
+        said = f"{len(text):,} words, {len(known):,} of them different, not {TOKENS:,} and {VOCABULARY:,}"
+        raise _damaged(f"WikiText-2 in {file}", said)
     number = {word: index for index, word in enumerate(known)}
     return np.fromiter((number[word] for word in text), dtype=np.uint16, count=len(text)), known
 
@@ -197,7 +178,7 @@ def pair_tokens(vocabulary: int = PAIR_VOCABULARY) -> np.ndarray:
 
     Raises NoData if it can neither be found nor downloaded, SystemExit if it is there but damaged.
     """
-    file, folder = training_text(), _pack_of_pairs(vocabulary)
+    file, folder = training_text(), packed_wikitext2_bpe(vocabulary)
 
     def write(half: Path, made: tuple[np.ndarray, Any]) -> None:
         np.save(half / TEXT, made[0])
@@ -207,10 +188,6 @@ def pair_tokens(vocabulary: int = PAIR_VOCABULARY) -> np.ndarray:
         tokens()  # stops where the text is not whole
     made = packed(folder, lambda: encoded_pairs(file, vocabulary), write)
     return made[0] if made else mapped(folder / TEXT)
-
-
-def _pack_of_pairs(vocabulary: int) -> Path:
-    return packed_wikitext2_bpe(None if vocabulary == PAIR_VOCABULARY else vocabulary)
 
 
 def encoded_pairs(file: Path, vocabulary: int = PAIR_VOCABULARY) -> tuple[np.ndarray, Any]:
@@ -253,7 +230,7 @@ def held_out_words() -> dict[str, np.ndarray]:
 def held_out_pairs(vocabulary: int = PAIR_VOCABULARY) -> dict[str, np.ndarray]:
     """{"validation": ..., "test": ...} as numbers of byte pairs, (n,) uint16 each. Raises as `held_out_words`."""
     pair_tokens(vocabulary)
-    return _texts(_pack_of_pairs(vocabulary), partial(_by_pairs, vocabulary=vocabulary))
+    return _texts(packed_wikitext2_bpe(vocabulary), partial(_by_pairs, vocabulary=vocabulary))
 
 
 def _texts(pack: Path, encoder: Callable[[Path], Encode]) -> dict[str, np.ndarray]:
@@ -268,7 +245,7 @@ def _texts(pack: Path, encoder: Callable[[Path], Encode]) -> dict[str, np.ndarra
 
     def make() -> dict[str, np.ndarray]:
         encode = encoder(pack)
-        return {split: np.array(encode(_read(file, split)), dtype=np.uint16) for split, file in files.items()}
+        return {split: np.array(encode(_held_out(file, split)), dtype=np.uint16) for split, file in files.items()}
 
     def write(half: Path, texts: Mapping[str, np.ndarray]) -> None:
         for split, ids in texts.items():
@@ -277,17 +254,26 @@ def _texts(pack: Path, encoder: Callable[[Path], Encode]) -> dict[str, np.ndarra
     return packed(folder, make, write) or {split: mapped(folder / f"{split}.npy") for split in files}
 
 
-def _read(file: Path, split: str) -> str:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        text = ""
+def _held_out(file: Path, split: str) -> str:
+    text = _read(file)
     if (count := len(words(text))) != WORDS[split]:
-        raise SystemExit(
-            f"WikiText-2's {split} text in {file} is damaged, incomplete or its raw variant ({count:,} words, not "
-            f"{WORDS[split]:,}): remove it and download it again, or point DATA_ROOT at a whole copy"
-        )
+        raise _damaged(f"WikiText-2's {split} text in {file}", f"{count:,} words, not {WORDS[split]:,}")
     return text
+
+
+def _read(file: Path) -> str:
+    """The text of a file; empty where that is none."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+def _damaged(what: str, why: str) -> SystemExit:
+    return SystemExit(
+        f"{what} is damaged, incomplete or its raw variant ({why}): remove it and download it again, or point "
+        "DATA_ROOT at a whole copy"
+    )
 
 
 def _by_words(pack: Path) -> Encode:
