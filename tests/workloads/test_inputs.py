@@ -70,6 +70,7 @@ def test_whatever_is_skipped_each_batch_is_made_of_its_own_ids(calls: list[str])
             feed.skip()
         assert feed.ids.equal(order[number])
         number += 1
+        assert feed.taken == number
 
 
 # --- images in memory ---
