@@ -10,8 +10,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
-from torch.nn import functional as F
 
 from scaling_study import datasets, settings
 from scaling_study.datasets import NoData
@@ -153,19 +151,6 @@ def test_every_token_but_the_first_is_said_once(tokens: int, length: int) -> Non
     read, said = split.fetch("validation", torch.arange(windows(tokens, length)))
     assert said[said != IGNORED].tolist() == list(range(1, tokens))
     assert (said[said != IGNORED] == read[said != IGNORED] + 1).all()
-
-
-def test_perplexity_is_that_of_all_tokens_and_not_a_mean_of_windows() -> None:
-    torch.manual_seed(0)
-    text = np.random.default_rng(0).integers(0, 7, 30).astype(np.uint16)
-    split, model = held_out(text, 8), nn.Embedding(7, 7).double()  # scores of the next token, by the last
-    metrics = split.metrics()
-    for place in range(4):
-        split.update(metrics, model, split.fetch("validation", torch.tensor([place, 0])), torch.tensor([True, False]))
-    ids = torch.from_numpy(text.astype(np.int64))
-    loss = F.cross_entropy(model(ids[:-1]), ids[1:]).item()
-    assert metrics["loss"].compute().item() == pytest.approx(loss, rel=1e-12)
-    assert metrics["perplexity"].compute().item() == pytest.approx(np.exp(loss), rel=1e-12)
 
 
 # --- what is in two texts ---
