@@ -234,16 +234,13 @@ def layer_seconds(chain: Chain, micro_batch: Batch, device: torch.device, precis
     """
     layers = list(chain.layers.values())
     before = [(buffer, buffer.clone()) for layer in layers for buffer in layer.buffers()]
-    seconds: list[list[float]] = [[] for _ in layers]
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        for _ in range(1 + REPEATS):
-            for index, took in enumerate(_once(chain, micro_batch, device, precision)):
-                seconds[index].append(took)
+        rounds = [_once(chain, micro_batch, device, precision) for _ in range(1 + REPEATS)]
     for buffer, value in before:
         buffer.copy_(value)
     for layer in layers:
         layer.zero_grad(set_to_none=True)
-    return [median(took[1:]) for took in seconds]
+    return [median(took[1:]) for took in zip(*rounds, strict=True)]
 
 
 def _once(chain: Chain, micro_batch: Batch, device: torch.device, precision: str) -> list[float]:

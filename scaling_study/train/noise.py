@@ -183,20 +183,19 @@ class Noise:
 
 def unknown(trial: Trial, workers: int) -> str:
     """The reason why a trial's gradients have no two norms that could be read; empty where they have."""
-    if trial.train_loop == "native":
-        return NATIVE
-    accumulates, half = trial.accumulation > 1, trial.precision in ("fp16", "bf16")
-    if trial.sync_every:
-        return ALONE
-    if trial.allreduce in POWERSGD:
-        return COMPRESSED
-    if trial.framework not in COMPARED:
-        return STAGES if FRAMEWORKS[trial.framework].cuts_model else UNTRIED
-    if workers == 1 and not accumulates:
-        return ONE_SIZE
-    if trial.framework == "deepspeed_zero":
-        return OWN_SCALE if trial.precision == "fp16" else REDUCES_EACH if workers > 1 and accumulates else ""
-    return APART if trial.framework == "torch_fsdp2" and half and workers > 1 and accumulates else ""
+    framework, several, accumulates = trial.framework, workers > 1, trial.accumulation > 1
+    reasons = {
+        NATIVE: trial.train_loop == "native",
+        ALONE: bool(trial.sync_every),
+        COMPRESSED: trial.allreduce in POWERSGD,
+        STAGES: framework not in COMPARED and FRAMEWORKS[framework].cuts_model,
+        UNTRIED: framework not in COMPARED,
+        ONE_SIZE: not several and not accumulates,
+        OWN_SCALE: framework == "deepspeed_zero" and trial.precision == "fp16",
+        REDUCES_EACH: framework == "deepspeed_zero" and several and accumulates,
+        APART: framework == "torch_fsdp2" and trial.precision in ("fp16", "bf16") and several and accumulates,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def gathered(model: nn.Module) -> list[torch.Tensor]:

@@ -9,6 +9,7 @@ is a scene of its own, so that no frame can be recognised by the one before it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,12 +102,10 @@ def _stood(
 def _room(places: Sequence[ScenePlace]) -> float:
     """1 and more where all keep their distances."""
     room = [2.0]
-    for one in places:
-        for other in places:
-            if one is not other:
-                apart = math.dist(one.centre, other.centre) / APART
-                free = min(_distance(other.tip, one), _distance(other.centre, one)) / CLEAR
-                room.append(min(apart, free))
+    for one, other in itertools.permutations(places, 2):
+        apart = math.dist(one.centre, other.centre) / APART
+        free = min(_distance(other.tip, one), _distance(other.centre, one)) / CLEAR
+        room.append(min(apart, free))
     return min(room)
 
 
