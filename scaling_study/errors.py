@@ -27,6 +27,11 @@ def printable(text: str, but: str = "") -> str:
     return "".join(c if c.isprintable() or c in but else c.encode("unicode_escape").decode() for c in text)
 
 
+def first_line(error: Exception) -> str:
+    """The first line of what an error says; its kind, where it says nothing."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 def shortened(text: str, most: int) -> str:
     """At most `most` characters of it; three dots say that there were more."""
     return text if len(text) <= most else f"{text[: most - 3]}..."

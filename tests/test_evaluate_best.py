@@ -54,6 +54,15 @@ def test_a_studys_folder_names_one_of_its_trials(tmp_path, capsys):
     assert f"{run / 'best.pt'} cannot be read" in error_of(run, capsys)
 
 
+def test_an_error_that_says_nothing_is_named_by_its_kind(tmp_path, capsys, monkeypatch):
+    def load(*_, **__):
+        raise EOFError
+
+    (tmp_path / "best.pt").touch()
+    monkeypatch.setattr(torch, "load", load)
+    assert error_of(tmp_path, capsys).endswith("best.pt cannot be read: EOFError")
+
+
 def test_weights_of_another_model_and_code_in_a_file_are_refused(tmp_path, capsys):
     keys = {"train_epochs": 2, "train_keep": "best", "data": "cifar10", "device": "cpu"}
     with tiny_cifar(tmp_path / "data"):

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from scaling_study.errors import first_line
 from scaling_study.measure.training import Training
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
@@ -182,7 +183,7 @@ def load(path: Path) -> dict[str, Any]:
     except OSError:
         raise
     except Exception as error:  # whatever torch finds in a file that is damaged, or something else
-        raise ValueError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{path} cannot be read: {first_line(error)}") from error
     return kept
 
 

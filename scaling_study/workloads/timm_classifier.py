@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from scaling_study.errors import first_line
 from scaling_study.models import CLASSES, TIMM
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
@@ -117,8 +118,8 @@ def network(name: str, image_size: int | None = None, classes: int = CLASSES) ->
         model = timm.create_model(asked, pretrained=False, num_classes=classes, **fixed)
         takes(model, side, classes)
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SystemExit(f"--model {name}{f' --image-size {image_size}' if image_size else ''}: {why}") from error
+        sized = f" --image-size {image_size}" if image_size else ""
+        raise SystemExit(f"--model {name}{sized}: {first_line(error)}") from error
     return model, side
 
 

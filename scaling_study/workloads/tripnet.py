@@ -35,6 +35,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from scaling_study.errors import first_line
 from scaling_study.models import BACKBONE, IMAGENET, PARTS
 from scaling_study.ranks import Ranks
 from scaling_study.targets import HEADS
@@ -219,7 +220,7 @@ def places_of_map(layers: nn.Module, height: int, width: int) -> int:
         with torch.no_grad():
             features: torch.Tensor = layers(torch.zeros(1, 3, height, width))
     except RuntimeError as error:
-        raise ValueError(f"frames of {height} x {width} pixels are too small: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"frames of {height} x {width} pixels are too small: {first_line(error)}") from error
     layers.train()
     return features.shape[2] * features.shape[3]
 

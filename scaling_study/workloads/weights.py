@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from scaling_study.errors import printable
+from scaling_study.errors import first_line, printable
 from scaling_study.models import IMAGENET, timm_names
 from scaling_study.settings import data_root
 from scaling_study.workloads import efficientnet_lite0
@@ -206,7 +206,7 @@ def fetched(path: Path, name: str, by_hand: str, fetch: Callable[[Path], object]
     except (OSError, RuntimeError, ValueError) as error:
         half.unlink(missing_ok=True)
         raise SystemExit(
-            f"{name} could not be fetched ({_first_line(error)}). Where there is a network, {by_hand}, and put it at "
+            f"{name} could not be fetched ({first_line(error)}). Where there is a network, {by_hand}, and put it at "
             f"{path}"
         ) from error
     half.replace(path)
@@ -223,11 +223,7 @@ def _unreadable(error: Exception) -> str:
     """Why a file is not read, in one line: torch explains at length, in colours, that loading objects may run code."""
     if found := REFUSED.search(str(error)):
         return f"it holds a {found[1]} beside tensors; save the weights alone: torch.save(model.state_dict(), FILE)"
-    return printable(_first_line(error))
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
+    return printable(first_line(error))
 
 
 if __name__ == "__main__":
