@@ -28,11 +28,6 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as the p
 CONNECT_SECONDS = 20.0
 
 
-def prepare() -> None:
-    """Verify and pack it, once for the checkout. Raises NoData, SystemExit."""
-    images_and_labels()
-
-
 def images_and_labels(train: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     """(50000, 3, 32, 32) uint8 images and (50000,) int64 labels; downloads them if they are not there.
 

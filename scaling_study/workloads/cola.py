@@ -75,11 +75,6 @@ class Sentences:
         return f"tokenizer trained on CoLA's text ({self.vocabulary:,} tokens)"
 
 
-def prepare() -> None:
-    """Read, tokenise and keep it, once for the checkout. Raises NoData, SystemExit."""
-    sentences()
-
-
 def sentences() -> Sentences:
     """The training sentences; downloads them if they are not there.
 

@@ -13,7 +13,15 @@ from collections.abc import Callable
 
 from scaling_study.datasets import FOLDERS, NoData
 
-PREPARED = {"wikitext2_bpe": "wikitext2:prepare_pairs"}  # data set -> its module, and function, by other names
+READERS = {  # data set -> module, and function in it, that makes it ready: verified, downloaded, packed, drawn
+    "cifar10": "cifar10:images_and_labels",
+    "cola": "cola:sentences",
+    "wikitext2": "wikitext2:tokens",
+    "wikitext2_bpe": "wikitext2:pair_tokens",  # as many as GPT-2 has; fewer are as they are first read
+    "images": "images:prepare",
+    "cholect45": "cholect45:prepare",
+    "surgical_scenes": "surgical_scenes:written",
+}
 
 
 def main(names: list[str]) -> None:
@@ -22,11 +30,9 @@ def main(names: list[str]) -> None:
 
 
 def preparing(name: str) -> Callable[[], object]:
-    """The function that makes a data set ready: `prepare` of the module of its name, or what PREPARED says."""
-    module, _, function = PREPARED.get(name, name).partition(":")
-    prepare: Callable[[], object] = getattr(
-        importlib.import_module(f"scaling_study.workloads.{module}"), function or "prepare"
-    )
+    """The function that makes a data set ready, once for the checkout."""
+    module, _, function = READERS[name].partition(":")
+    prepare: Callable[[], object] = getattr(importlib.import_module(f"scaling_study.workloads.{module}"), function)
     return prepare
 
 

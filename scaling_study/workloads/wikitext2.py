@@ -73,11 +73,6 @@ def vocabulary(text: list[str]) -> list[str]:
     return [UNKNOWN, *sorted(counts, key=lambda word: (-counts[word], word))]
 
 
-def prepare() -> None:
-    """Read, number and keep it, once for the checkout. Raises NoData, SystemExit."""
-    tokens()
-
-
 def tokens() -> np.ndarray:
     """The training text as numbers of words, (2049990,) uint16; downloads it if it is not there.
 
@@ -161,14 +156,6 @@ def feed(ids: np.ndarray, ranks: Ranks, batch: int, length: int) -> Feed:
 
 
 END = "<|endoftext|>"  # GPT-2's one special token
-
-
-def prepare_pairs() -> None:
-    """Train, encode and keep as many as GPT-2 has, once for the checkout; fewer are as they are first read.
-
-    Raises NoData, SystemExit.
-    """
-    pair_tokens()
 
 
 def pair_tokens(vocabulary: int = PAIR_VOCABULARY) -> np.ndarray:

@@ -93,7 +93,7 @@ def test_every_layout_is_found(name: str, tmp_path: Path) -> None:
 def test_a_changed_file_is_numbered_anew(name: str, tmp_path: Path) -> None:
     text = TEXTS[name]
     path = put(tmp_path, text.layouts[0], text.text)
-    text.module.prepare()
+    text.read()
     before = text.pack()
     assert before.is_dir() and not list(before.parent.glob("*.tmp"))
     os.utime(path, ns=(1, 1))

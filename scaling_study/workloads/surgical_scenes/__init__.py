@@ -163,5 +163,3 @@ def written() -> Path:
             raise SystemExit(f"surgical scenes cannot be written to {folder} ({error})") from error
     return folder
 
-
-prepare = written  # once for the checkout
