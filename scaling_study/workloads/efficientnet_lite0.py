@@ -20,7 +20,6 @@ from torch import nn
 from torch.nn import functional as F
 
 CLASSES = 1000
-SIDE = 224  # pixels, of the images that it was trained on
 MEAN, DEVIATION = 127.0, 128.0  # of pixels from 0 to 255
 STEM, LAST, HEAD = 32, 320, 1280  # channels
 # Repeats, side of the kernel, stride of the first one, times wider inside, channels.
