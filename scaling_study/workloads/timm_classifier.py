@@ -11,6 +11,7 @@ was trained with, where timm knows them. Published: Adam at 1e-3, the same for a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -82,7 +83,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     begun = weights.load(model, trial.weights, about["classifier"], trial.model) if trial.weights else {}
     layout, dtype = memory_layout(trial), weights_dtype(trial)
     rate = trial.learning_rate or LEARNING_RATE
-    renormalised = Renormalised(about["mean"], about["std"], ranks.device)
+    renormalised = renormalising(about["mean"], about["std"], ranks.device)
     data = image_data(trial, ranks, lambda batch: laid_out(renormalised(batch), side, layout, dtype))
     return Workload.of(
         trial,
@@ -137,18 +138,13 @@ def takes(model: nn.Module, side: int, classes: int = CLASSES) -> None:
         raise ValueError("it is no classifier: of an image it makes something else than a row of logits")
 
 
-class Renormalised:
+def renormalising(mean: Any, std: Any, device: torch.device) -> Callable[[Batch], Batch]:
     """Images without CIFAR-10's usual mean and deviation -> the same without those that a model wants."""
-
-    def __init__(self, mean: Any, std: Any, device: torch.device) -> None:
-        ours, theirs = ((torch.tensor(m), torch.tensor(s)) for m, s in ((cifar10.MEAN, cifar10.STD), (mean, std)))
-        self.scale, self.shift = (
-            value.view(1, 3, 1, 1).to(device) for value in (ours[1] / theirs[1], (ours[0] - theirs[0]) / theirs[1])
-        )
-
-    def __call__(self, batch: Batch) -> Batch:
-        images, labels = batch
-        return torch.addcmul(self.shift, images, self.scale), labels
+    ours, theirs = ((torch.tensor(m), torch.tensor(s)) for m, s in ((cifar10.MEAN, cifar10.STD), (mean, std)))
+    scale, shift = (
+        value.view(1, 3, 1, 1).to(device) for value in (ours[1] / theirs[1], (ours[0] - theirs[0]) / theirs[1])
+    )
+    return lambda batch: (torch.addcmul(shift, batch[0], scale), batch[1])
 
 
 def blocks(model: nn.Module) -> tuple[type[nn.Module], ...]:

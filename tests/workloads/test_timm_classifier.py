@@ -12,7 +12,7 @@ from scaling_study.models import MODEL_NAMES, MODELS
 
 if not installed("timm"):
     pytest.skip("timm is not installed", allow_module_level=True)
-from scaling_study.workloads.timm_classifier import Renormalised, blocks, chain_of, network
+from scaling_study.workloads.timm_classifier import blocks, chain_of, network, renormalising
 
 VIT_B = "timm:vit_base_patch32_224"
 
@@ -56,7 +56,7 @@ def test_an_image_size_is_one_that_the_model_takes() -> None:
 
 def test_images_have_the_mean_and_deviation_that_the_model_wants() -> None:
     usual = torch.tensor([(0.0 - 0.485) / 0.229, (1.0 - 0.456) / 0.224, (0.5 - 0.406) / 0.225]).view(1, 3, 1, 1)
-    images, labels = Renormalised((0.5, 0.5, 0.5), (0.5, 0.25, 0.5), torch.device("cpu"))((usual, torch.tensor([3])))
+    images, labels = renormalising((0.5, 0.5, 0.5), (0.5, 0.25, 0.5), torch.device("cpu"))((usual, torch.tensor([3])))
     assert images.flatten().tolist() == pytest.approx([-1.0, 2.0, 0.0], abs=1e-6) and labels.tolist() == [3]
 
 
