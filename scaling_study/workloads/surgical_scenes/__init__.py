@@ -162,4 +162,3 @@ def written() -> Path:
         except OSError as error:
             raise SystemExit(f"surgical scenes cannot be written to {folder} ({error})") from error
     return folder
-

@@ -40,9 +40,7 @@ def gallbladder(canvas: Canvas, centre: Point, size: float, angle: float) -> Non
     canvas.paint(outline, (126, 156, 112), mottled=(92, 128, 96), bump=0.17, gloss=1.0, round_=0.08, grain=0.4)
     for _ in range(3):
         start = turned([(size * canvas.random.uniform(-0.7, 0.7), 0.0)], angle, centre)[0]
-        canvas.stroke(
-            winding(canvas, start, canvas.random.uniform(0, 6.3), size * 0.7, 0.05), (142, 92, 78), 0.005
-        )
+        canvas.stroke(winding(canvas, start, canvas.random.uniform(0, 6.3), size * 0.7, 0.05), (142, 92, 78), 0.005)
 
 
 def cystic_plate(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
