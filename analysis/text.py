@@ -73,6 +73,11 @@ def bracketed(low: Any, high: Any, form: Callable[[Any], str] = number, ends: tu
     return f" [{ends[0] if pd.isna(low) else form(low)}, {ends[1] if pd.isna(high) else form(high)}]"
 
 
+def shown(value: Any, form: str = "{}") -> str:
+    """`0.50x` with `form="{:.2f}x"`; of an unknown value ""."""
+    return "" if pd.isna(value) else form.format(value)
+
+
 def percent(share: Any, places: int | None = None) -> str:
     """`7.2 %`, `43 %`, or with so many places; of an unknown share ""."""
     if pd.isna(share):

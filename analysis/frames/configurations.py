@@ -175,6 +175,12 @@ def batch_words(row: Mapping[Any, Any]) -> str:
     return f"global batch {whole}" if row["batch"] == whole else f"batch {own} per worker ({whole} global)"
 
 
+def usual_batch(rows: Iterable[Mapping[Any, Any]]) -> int:
+    """The batch size that most of these have, the largest of several; 0 of none."""
+    counts = Counter(int(row["batch"]) for row in rows)
+    return max(counts, key=lambda batch: (counts[batch], batch), default=0)
+
+
 def told_by_batch(rows: Sequence[Mapping[Any, Any]]) -> list[str]:
     """Series and batch_words of each; the study's batch alone, `batch 32`, where all have the same."""
     if len({row["batch"] for row in rows}) > 1:

@@ -337,7 +337,7 @@ def _same_workers(results: Results) -> str:
 
 def _against_baselines(rows: Sequence[ConfigurationRow], results: Results, tests: int) -> Iterator[Way]:
     """`tests`: how many are compared at once."""
-    lost = {str(one.row["configuration"]): one for one in attribution.attributions(results)}
+    lost = attribution.by_name(results)
     for row in rows:
         base = results.by_name[str(row["baseline"])]
         gain = over(row, base)

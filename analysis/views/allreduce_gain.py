@@ -17,9 +17,10 @@ from analysis.frames.configurations import KEYS, over, values_of
 from analysis.frames.results import Results, carried, once, words
 from analysis.frames.rows import ConfigurationRow, as_rows, numbers, typed
 from analysis.frames.study import workers_text
-from analysis.show import dots, style
+from analysis.show import dots, notes, style
 from analysis.show.style import RATIO
 from analysis.statistics.ranking import Uncertainty, steps
+from analysis.text import bracketed
 from analysis.views.view import Drawing, Gap, StudyTable, View
 from scaling_study.frameworks import POWERSGD
 
@@ -28,7 +29,7 @@ from scaling_study.frameworks import POWERSGD
 # study's target_interval of 1. What is neither is not resolved.
 
 REFERENCE = "fp32"
-COMPARED = ("fp16", "bf16")
+SIXTEEN_BITS = ("fp16", "bf16")
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference"
 NOT_RESOLVED, NO_INTERVAL, NOT_COMPARABLE = "not resolved", "no interval", "not comparable"
 FALSE_ALARMS = 0.05  # of studies in which nothing differs
@@ -54,7 +55,7 @@ def gains_of(every: pd.DataFrame, threshold: float) -> pd.DataFrame:
     for row in rows:
         if row["allreduce"] == REFERENCE:
             references.setdefault(values_of(row, alike), row)
-    candidates = ((row, references.get(values_of(row, alike))) for row in rows if row["allreduce"] in COMPARED)
+    candidates = ((row, references.get(values_of(row, alike))) for row in rows if row["allreduce"] in SIXTEEN_BITS)
     compared = [(row, reference) for row, reference in candidates if reference is not None]
     pairs = [_pair(row, reference, threshold) for row, reference in compared]
     _call_changes(pairs, compared, [row for row in rows if row["n"]])
@@ -123,32 +124,28 @@ def draw(results: Results) -> Figure | None:
     pairs = gains(results)
     if pairs.gain.isna().all():
         return None
-    pairs = pairs.assign(name=_names(pairs, results))
-    models = [model for model in results.models if (pairs.model == model).any()]
-    panels = [pairs[pairs.model == m].sort_values(["workers", results.study.batch_key, "name"]) for m in models]
-    most = max(len(panel) for panel in panels)
-    what = ["All else is equal.", *(text for text, verdicts in SAID.items() if pairs.verdict.isin(verdicts).any())]
-    if most > dots.MOST_ROWS:
-        what.append(f"The first {dots.MOST_ROWS} of up to {most} pairs of a model; tables/ has all.")
-    ours = results.configurations[results.configurations.configuration.isin([*pairs.configuration, *pairs.reference])]
-    by_id = results.by_name
-    sure = pairs[pairs.gain_low.notna()]
-    both = [(by_id[a], by_id[b]) for a, b in zip(sure.configuration, sure.reference, strict=True)]
-    footnote = style.footnote(
-        results, ours, " ".join(what), RATIO, configurations.interval_of(both), drawn="Grey text: not comparable."
+    pairs = pairs.assign(name=_names(pairs, results)).sort_values(["workers", results.study.batch_key, "name"])
+    rows = {model: as_rows(pairs[pairs.model == model]) for model in results.models}
+    made = {model: [_dot(pair, results) for pair in of[: dots.MOST_ROWS]] for model, of in rows.items() if of}
+    most = max(map(len, rows.values()))
+    what = notes.holding(
+        (True, "All else is equal."),
+        *((pairs.verdict.isin(verdicts).any(), sentence) for sentence, verdicts in SAID.items()),
+        (most > dots.MOST_ROWS, f"The first {dots.MOST_ROWS} of up to {most} pairs of a model; tables/ has all."),
     )
+    sure = pairs[pairs.gain_low.notna()]
+    both = [(results.by_name[a], results.by_name[b]) for a, b in zip(sure.configuration, sure.reference, strict=True)]
+    ours, method = results.among([*pairs.configuration, *pairs.reference]), configurations.interval_of(both)
     precisions = " and ".join(sorted(pairs.allreduce.unique(), reverse=True))
-    x = f"throughput with {precisions} / with fp32"
-    made = [[_dot(pair, results) for pair in as_rows(panel.head(dots.MOST_ROWS))] for panel in panels]
-    limits = dots.around([dot for of_model in made for dot in of_model], 1.0)
-    ticks = style.ticks_through(1.0, limits)
+    limits = dots.around([dot for of_model in made.values() for dot in of_model], 1.0)
+    ticks, x = style.ticks_through(1.0, limits), f"throughput with {precisions} / with fp32"
     return dots.figure(
         f"Gain of {precisions} over fp32 gradients: {results.study.name}",
         [
             dots.DotPanel(model, x, of_model, limits, {1.0: "-"}, ticks, "{:.4g}".format)
-            for model, of_model in zip(models, made, strict=True)
+            for model, of_model in made.items()
         ],
-        footnote,
+        style.footnote(results, ours, " ".join(what), RATIO, method, drawn="Grey text: not comparable."),
     )
 
 
@@ -189,9 +186,8 @@ def _names(pairs: pd.DataFrame, results: Results) -> list[str]:
 def _text(pair: ConfigurationRow, target: float) -> str:
     if pair["verdict"] == NO_DIFFERENCE:
         return f"{pair['gain']:.3f}, within ±{100 * target:.2g} %"
-    if pair["verdict"] == NO_INTERVAL:
-        return f"{pair['gain']:.3f} (no interval)"
-    return f"{pair['gain']:.3f} [{pair['gain_low']:.3f}, {pair['gain_high']:.3f}]"
+    bounds = bracketed(pair["gain_low"], pair["gain_high"], "{:.3f}".format)
+    return f"{pair['gain']:.3f}{bounds or ' (no interval)'}"
 
 
 # Is a difference between frameworks really one of precision? F7: "fp16" of compute here and of the wire there; F21: DDP
@@ -204,39 +200,30 @@ TITLES = {
 }
 
 
-NARROW = ("fp16", "bf16")
-MEANINGS = "two meanings"
-
-
 def mixed_precisions(evidence: Evidence) -> Iterator[Finding]:
-    """For each model and number of workers, and each of the two precisions, once."""
-    seen = set()
+    """For each model the first of each kind, of its numbers of workers in turn."""
+    found: dict[tuple[str, str], Finding] = {}
     for (model, workers), rows in grouped(evidence.rows, lambda row: (str(row["model"]), row["workers"])).items():
-        for key in TITLES:
-            on = findings.count(int(workers), "worker")
-            if (model, key) not in seen and (mixed := _unlike(rows, key, f"{model} on {on}")):
-                seen.add((model, key))
-                yield mixed
-        if (model, MEANINGS) not in seen and (mixed := _two_meanings(rows, model, int(workers))):
-            seen.add((model, MEANINGS))
-            yield mixed
+        of = f"{model} on {findings.count(int(workers), 'worker')}"
+        mixed = {key: _unlike(rows, key, of) for key in TITLES} | {"meanings": _two_meanings(rows, of)}
+        for key, finding in mixed.items():
+            if finding:
+                found.setdefault((model, key), finding)
     trained = [row for row in evidence.rows if any(evidence.fact(row, "training"))]
     for model, rows in grouped(trained, lambda row: str(row["model"])).items():
-        if (model, "precision") not in seen and (mixed := _unlike(rows, "precision", f"{model}, trained to a result,")):
-            yield mixed
+        if finding := _unlike(rows, "precision", f"{model}, trained to a result,"):
+            found.setdefault((model, "precision"), finding)
+    yield from found.values()
 
 
-def _two_meanings(rows: list[Row], model: str, workers: int) -> Finding | None:
+def _two_meanings(rows: list[Row], of: str) -> Finding | None:
     """Frameworks that only ever compute in 16 bits, beside others that only ever send them."""
-    computed, sent = (
-        {name for name, of in grouped(rows, lambda row: str(row["framework"])).items() if any(map(narrow, of))}
-        for narrow in (_computes, _sends)
-    )
+    computed, sent = ({str(row["framework"]) for row in rows if narrow(row)} for narrow in (_computes, _sends))
     compute, wire = sorted(computed - sent), sorted(sent - computed)
     if not compute or not wire:
         return None
     text = (
-        f"With {model} on {findings.count(workers, 'worker')} 16 bits mean computing in them in {', '.join(compute)}, "
+        f"With {of} 16 bits mean computing in them in {', '.join(compute)}, "
         f"and fp32 computing with 16-bit gradients on the wire in {', '.join(wire)}: two gains, two questions. "
         "Run each framework both ways, or set like beside like."
     )
@@ -249,11 +236,11 @@ def _two_meanings(rows: list[Row], model: str, workers: int) -> Finding | None:
 
 
 def _computes(row: Row) -> bool:
-    return str(row["precision"]) in NARROW
+    return str(row["precision"]) in SIXTEEN_BITS
 
 
 def _sends(row: Row) -> bool:
-    return str(row["allreduce"]) in NARROW and not _computes(row)
+    return str(row["allreduce"]) in SIXTEEN_BITS and not _computes(row)
 
 
 def _unlike(rows: list[Row], key: str, of: str) -> Finding | None:

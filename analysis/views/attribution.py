@@ -32,15 +32,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter
+from matplotlib.ticker import FixedLocator
 
-from analysis.frames.configurations import known, values_of
+from analysis.frames.configurations import known, usual_batch, values_of
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow
 from analysis.show import notes, style
 from analysis.show.layout import Listing
-from analysis.text import file_name, percent
+from analysis.text import percent
 from analysis.views import pipelines, steps
 from analysis.views.steps import (
     AVERAGING,
@@ -74,6 +74,7 @@ NAMES = {
 }
 PARTS = tuple(NAMES)
 INPUT, FIXED, KERNELS, UPDATE, EXPOSED, FOUND, AVERAGED, WITHIN, STRAGGLERS, BUBBLE, MIXED, UNKNOWN = range(len(PARTS))
+AS_GROWN = {INPUT: DATA, EXPOSED: COMMUNICATION, FOUND: MATCHMAKING, AVERAGED: AVERAGING, UNKNOWN: UNATTRIBUTED}
 WAITING = (EXPOSED, WITHIN, MIXED)  # where waiting for the slowest rank was measured
 DISTURBED = 0.1  # of a step: instrumented ones that much longer or shorter are said to be
 COMMUNICATED = "communication"
@@ -143,21 +144,23 @@ def attributions(results: Results) -> list[Attribution]:
     lines = steps.lines(results)
     attributed = []
     for row, (ours, base) in zip(compared, both, strict=True):
-        other = results.by_name[row["baseline"]]
         if ours is None or base is None:
-            whose = "its phases" if ours is None else "its baseline's phases"
-            efficiency = float(row["efficiency"])
+            efficiency, whose = float(row["efficiency"]), "its" if ours is None else "its baseline's"
             all_of_it = Part(PARTS[UNKNOWN], 1 - efficiency, None, None)  # under the one name that it can have
-            why = f"{whose} were not measured"
+            why = f"{whose} phases were not measured"
             attributed.append(Attribution(row, row["baseline"], efficiency, (all_of_it,), None, why))
             continue
         clean = steps.clean(row) or pipelines.is_cut(row)
-        batches = (_at_once(row), _at_once(other))
         slower = None if clean else nearby.get(values_of(row, steps.SURROUNDINGS))
-        line = lines.get(str(row["baseline"]))
-        evidence = LossEvidence(row, slower, line, batches, steps.communicates_in(other))
+        line, batches = lines.get(str(row["baseline"])), (_at_once(row), _at_once(base.row))
+        evidence = LossEvidence(row, slower, line, batches, steps.communicates_in(base.row))
         attributed.append(attribute(ours, base, evidence))
     return attributed
+
+
+def by_name(results: Results) -> dict[str, Attribution]:
+    """Configuration -> its attribution."""
+    return {str(attributed.row["configuration"]): attributed for attributed in attributions(results)}
 
 
 def losers(results: Results) -> list[Attribution]:
@@ -171,13 +174,11 @@ def attribute(ours: MeasuredSteps, base: MeasuredSteps, evidence: LossEvidence) 
     """The parts of one configuration, each with its interval where both sides have three repeats."""
     whole, before = ours.mean(), base.mean()
     lost, left_out = parts(whole, before, evidence), _left_out(ours, base, evidence)
-    bounds = _bounds(lost, left_out)
-    can = _possible(ours, base, evidence)
-    disturbance = max(ours.disturbance, base.disturbance, key=abs)
+    bounds, can = _bounds(lost, left_out), _possible(ours)
     shown = [Part(PARTS[at], float(lost[at]), *bounds[at]) for at in range(len(PARTS)) if at in can or lost[at] != 0.0]
-    efficiency = before.worker_seconds / whole.worker_seconds
+    disturbance = max(ours.disturbance, base.disturbance, key=abs)
     causes, clear = _causes(lost, left_out)
-    about = ours.row, str(base.row["configuration"]), efficiency
+    about = ours.row, str(base.row["configuration"]), before.worker_seconds / whole.worker_seconds
     return Attribution(*about, tuple(shown), disturbance, causes=causes, clear=clear)
 
 
@@ -186,10 +187,8 @@ def parts(ours: MeanStep, base: MeanStep, evidence: LossEvidence) -> Vector:
     row = evidence.row
     grown = np.array([ours.spent(phase) - base.spent(phase) for phase in range(len(ours.shares))])
     lost = np.zeros(len(PARTS))
-    lost[INPUT], lost[EXPOSED] = grown[DATA], grown[COMMUNICATION]
-    lost[FOUND], lost[AVERAGED] = grown[MATCHMAKING], grown[AVERAGING]
+    lost[list(AS_GROWN)] = grown[list(AS_GROWN.values())]
     lost[BUBBLE] = ours.idle * ours.worker_seconds - base.idle * base.worker_seconds
-    lost[UNKNOWN] = grown[UNATTRIBUTED]
     busy = steps.communicates_in(row)
     lost[MIXED if OPTIMIZER in evidence.base_busy else WITHIN if OPTIMIZER in busy else UPDATE] = grown[OPTIMIZER]
     slower = evidence.slower or (steps.slower(ours, base) if steps.clean(row) else None)
@@ -203,8 +202,7 @@ def parts(ours: MeanStep, base: MeanStep, evidence: LossEvidence) -> Vector:
         else:
             lost[KERNELS] += grown[phase]
     _take(lost, _smaller(evidence), (KERNELS,), FIXED)
-    lag = ours.lag * ours.worker_seconds - base.lag * base.worker_seconds
-    _take(lost, lag, WAITING, STRAGGLERS)
+    _take(lost, ours.lag * ours.worker_seconds - base.lag * base.worker_seconds, WAITING, STRAGGLERS)
     return np.asarray(lost / ours.worker_seconds, dtype=np.float64)
 
 
@@ -227,16 +225,22 @@ def _at_once(row: ConfigurationRow) -> float:
     return float(row["batch_per_worker"]) / math.prod(parts)
 
 
-def _possible(ours: MeasuredSteps, base: MeasuredSteps, evidence: LossEvidence) -> set[int]:
+def _possible(ours: MeasuredSteps) -> set[int]:
     """Parts that are shown though nothing was lost there: their phases were measured."""
     several = int(ours.row["workers"]) > 1
-    can = {KERNELS, UPDATE if OPTIMIZER not in steps.communicates_in(ours.row) else WITHIN, UNKNOWN}
-    can |= {INPUT} if ours.exposed[DATA] else set()
-    can |= {EXPOSED} if several and ours.exposed[COMMUNICATION] else set()
-    can |= {part for part, phase in ((FOUND, MATCHMAKING), (AVERAGED, AVERAGING)) if ours.exposed[phase]}
     apart = pipelines.is_cut(ours.row) or steps.one_process(ours.row) or of_peers(str(ours.row["framework"]))
-    can |= {STRAGGLERS} if several and not apart else set()
-    return can | ({BUBBLE} if ours.idle is not None else set())
+    can = {
+        KERNELS: True,
+        WITHIN if OPTIMIZER in steps.communicates_in(ours.row) else UPDATE: True,
+        INPUT: ours.exposed[DATA],
+        EXPOSED: several and ours.exposed[COMMUNICATION],
+        FOUND: ours.exposed[MATCHMAKING],
+        AVERAGED: ours.exposed[AVERAGING],
+        STRAGGLERS: several and not apart,
+        BUBBLE: ours.idle is not None,
+        UNKNOWN: True,
+    }
+    return {part for part, shown in can.items() if shown}
 
 
 def _left_out(ours: MeasuredSteps, base: MeasuredSteps, evidence: LossEvidence) -> list[Vector]:
@@ -341,14 +345,12 @@ def listing(results: Results) -> Listing | None:
     every = attributions(results)
     if not every:
         return None
-    present = [part for part in PARTS if any(part == share.name for attributed in every for share in attributed.parts)]
+    present = _present(every)
     rows = []
     for attributed in every:
         cells = {part.name: _part(part) for part in attributed.parts}
-        shares = (f"{100 * attributed.efficiency:.1f} %", f"{100 * attributed.lost:.1f} %")
-        rows.append(
-            (*notes.series_and_batch(attributed.row, results), *shares, *(cells.get(part, "") for part in present))
-        )
+        about = (*notes.series_and_batch(attributed.row, results), percent(attributed.efficiency, 1))
+        rows.append((*about, percent(attributed.lost, 1), *(cells.get(part, "") for part in present)))
     meanings = "; ".join(f"{NAMES[part]}: {MEANINGS[part]}" for part in present)
     lines = [
         "Percent of linear speed-up over the baseline. The parts add up to the loss; a negative part is a gain. "
@@ -361,20 +363,24 @@ def listing(results: Results) -> Listing | None:
             f"Of {len(few)} interleaved configurations one launch was looked at: its shares stand for all launches, "
             "and have no interval."
         )
-    changes = [attributed.disturbance or 0.0 for attributed in every]
-    disturbed = [change for change in changes if abs(change) > DISTURBED]
-    if disturbed:
+    if disturbed := [change for one in every if abs(change := one.disturbance or 0.0) > DISTURBED]:
         lines.append(
             f"Of {len(disturbed)} of {len(every)} rows instrumented steps differed from timed ones by more than "
             f"{100 * DISTURBED:.0f} %, at most {100 * max(disturbed, key=abs):+.0f} %: their parts are less certain."
         )
     lines += steps.untimed(results)
-    for why in dict.fromkeys(attributed.why for attributed in every if attributed.why):
-        lines.append(f"All not attributed, because {why}: {sum(attributed.why == why for attributed in every)} rows.")
+    reasons = Counter(attributed.why for attributed in every if attributed.why)
+    lines += [f"All not attributed, because {why}: {count} rows." for why, count in reasons.items()]
     header = ("configuration", "batch", "efficiency", "lost", *(NAMES[part] for part in present))
     made = notes.listing(results, "Lost efficiency by cause", header, rows, lines, signs=True)
-    unknown = all(attributed.why for attributed in every)
+    unknown = reasons.total() == len(every)
     return replace(made, nothing="of no pair were the phases of both sides measured") if unknown else made
+
+
+def _present(every: Sequence[Attribution]) -> list[str]:
+    """The names of the parts that any of these has."""
+    names = {part.name for attributed in every for part in attributed.parts}
+    return [name for name in PARTS if name in names]
 
 
 def _part(part: Part) -> str:
@@ -401,45 +407,40 @@ LOST, GAINED = style.style_colours(3)[1:]
 IDEAL, MEASURED = "ideal", "measured"
 
 
-def draw(results: Results) -> dict[str, Figure]:
-    """`waterfall-<model>`, for each model of which phases say anything."""
-    every = [attribution for attribution in attributions(results) if not attribution.why]
-    figures = {}
-    for model in results.models:
-        ours = [attribution for attribution in every if attribution.row["model"] == model]
-        if ours:
-            figures[f"waterfall-{file_name(model)}"] = _figure(model, ours, results)
-    return figures
-
-
-def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figure:
-    several = [attributed for attributed in every if int(attributed.row["workers"]) > 1] or list(every)
-    batch = usual_batch([attributed.row for attributed in several])
+def draw(results: Results, model: str) -> Figure | None:
+    """The figure of one model; None where its phases say nothing."""
+    every = [one for one in attributions(results) if one.row["model"] == model and not one.why]
+    if not every:
+        return None
+    several = [attributed for attributed in every if int(attributed.row["workers"]) > 1] or every
+    batch = usual_batch(attributed.row for attributed in several)
     ours = [attributed for attributed in several if int(attributed.row["batch"]) == batch]
     most = min(MOST_PANELS, max(4, MOST_IN_ALL // len(results.models)))
     shown = sorted(ours, key=lambda attributed: int(attributed.row["series_order"]))[:most]
     columns = min(len(shown), MOST_COLUMNS)
-    parts = [part for part in PARTS if any(part == share.name for attribution in shown for share in attribution.parts)]
+    parts = _present(shown)
     names = [IDEAL, *(NAMES[part] for part in parts), MEASURED]
     titles, shared = style.told_apart([str(attributed.row["series"]) for attributed in shown])
     limits = _limits(shown, parts)
+    sure = any(part.low is not None for attributed in shown for part in attributed.parts)
     panels = []
     for place, (attributed, title) in enumerate(zip(shown, titles, strict=True)):
         texts, beside = _texts(attributed, parts), names if place % columns == 0 else [""] * len(names)
         draw_panel = partial(_panel, attribution=attributed, parts=parts, names=beside, labels=texts, limits=limits)
         panels.append(style.Panel(title, draw_panel, x="% of linear speed-up", labels=texts))
-    what = (
+    footnote = notes.under_figure(
+        results,
         "From linear speed-up (100 %) down to the measured efficiency. Bars to the left are losses, bars to the right "
-        "gains (numbers below 0); they add up."
+        "gains (numbers below 0); they add up.",
+        (sure, "Lines, ±: 95 % interval between repeats."),
+        (shared, style.all_of(shared).strip()),
+        (len(ours) > len(shown), f"The first {len(shown)} of {len(ours)} configurations at this batch size."),
+        (len(every) > len(ours), "Other batch sizes: tables/attribution."),
     )
-    if any(part.low is not None for attributed in shown for part in attributed.parts):
-        what += " Lines, ±: 95 % interval between repeats."
-    what += style.all_of(shared)
-    what += left_out(len(shown), len(ours), len(every), "configurations at this batch size", "attribution")
     return style.figure_of(
         f"Lost efficiency by cause: {model}, batch {batch} ({results.study.name})",
         panels,
-        [what, f"{notes.source(results)}."],
+        footnote,
         columns,
         panel_width=WIDTH,
         panel_height=len(names) * ROW + 0.05,
@@ -448,18 +449,6 @@ def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figur
         above=0.28,
         below=0.46,
     )
-
-
-def usual_batch(rows: Sequence[ConfigurationRow]) -> int:
-    """The batch size that most of these have, the largest of several."""
-    counts = Counter(int(row["batch"]) for row in rows)
-    return max(counts, key=lambda size: (counts[size], size))
-
-
-def left_out(shown: int, ours: int, every: int, what: str, table: str) -> str:
-    """Words on what a figure of one batch size does not show: `ours` are of this size, `every` of all."""
-    first = f" The first {shown} of {ours} {what}." if ours > shown else ""
-    return first + (f" Other batch sizes: tables/{table}." if every > ours else "")
 
 
 def _panel(
@@ -487,8 +476,7 @@ def _panel(
     axis.plot([at, at], [last - 0.35, last + 0.35], color=style.DARK, linewidth=1.4, zorder=4)
     style.name_rows(axis, names, labels)
     axis.set_xlim(*limits)
-    axis.xaxis.set_major_locator(FixedLocator(style.ticks_through(100.0, limits, 5)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g}"))
+    style.ticked(axis.xaxis, FixedLocator(style.ticks_through(100.0, limits, 5)))
 
 
 def _texts(attribution: Attribution, parts: Sequence[str]) -> list[str]:
@@ -524,10 +512,9 @@ VIEW = View(
         ),
     ),
     (
-        Drawing(
+        Drawing.of_models(
             "waterfall",
             draw,
-            several=True,
             gap=Gap("No waterfall of efficiency", "phases of a configuration with a speed-up were not measured"),
         ),
     ),

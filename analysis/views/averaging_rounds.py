@@ -12,16 +12,15 @@ from analysis.frames import configurations
 from analysis.frames.configurations import known
 from analysis.frames.measured import NUMBERS, SECONDS
 from analysis.frames.results import Results
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import as_rows, by_configuration
 from analysis.show import notes
 from analysis.show.layout import Listing
-from analysis.text import megabytes, number, percent
+from analysis.text import megabytes, number, percent, with_interval
 from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import between_repeats
 from scaling_study.targets import ENDS
 
 FEWEST_ROUNDS = 10  # that a launch times
-ABOUT = ("configuration", "model", "series", "batch", "workers")
 
 
 def rounds_table(results: Results) -> pd.DataFrame:
@@ -30,11 +29,8 @@ def rounds_table(results: Results) -> pd.DataFrame:
 
     `blocked_share`: of a round, in which it did nothing but look for peers and average.
     """
-    details = results.details.rounds
-    by_name = {str(name): runs for name, runs in details.groupby("configuration", sort=False)}
-    return pd.DataFrame(
-        [_row(row, by_name[row["configuration"]]) for row in results.rows if row["configuration"] in by_name]
-    )
+    runs = by_configuration(results.details.rounds)
+    return pd.DataFrame([_row(row, runs[row["configuration"]]) for row in results.rows if row["configuration"] in runs])
 
 
 def _row(row: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
@@ -43,7 +39,7 @@ def _row(row: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
     achieved = between_repeats(good.achieved_over_target.tolist()) if len(good) else None
     blocked = sum(means[f"{part}_blocked_seconds"] or 0.0 for part in ("matchmaking", "averaging"))
     return {
-        **{key: row[key] for key in ABOUT},
+        **{key: row[key] for key in notes.ABOUT},
         "target_batch": row["global_batch"],
         "runs": len(good),
         "achieved_over_target": means["achieved_over_target"],
@@ -69,21 +65,19 @@ def listing(results: Results) -> Listing | None:
     rows = rounds_table(results)
     if rows.empty:
         return None
-    cells = [
-        _cells(row, notes.series_and_batch(results.by_name[row["configuration"]], results)) for row in as_rows(rows)
-    ]
+    cells = [_cells(row, results) for row in as_rows(rows)]
     return Listing.from_rows(f"Rounds of decentralised training ({results.heading})", cells, _lines(results, rows))
 
 
-def _cells(row: Mapping[Any, Any], name: tuple[str, str]) -> dict[str, str]:
-    bounds = f" [{row['achieved_low']:.3f}, {row['achieved_high']:.3f}]" if known(row["achieved_low"]) else ""
+def _cells(row: Mapping[Any, Any], results: Results) -> dict[str, str]:
+    name, batch = notes.series_and_batch(results.by_name[row["configuration"]], results)
+    achieved = (row[f"achieved_{of}"] for of in ("over_target", "low", "high"))
     shown = {key: number(row[key]) if known(row[key]) else "" for key in ("round_seconds", *SECONDS)}
-    shares = {key: percent(row[key]) if known(row[key]) else "" for key in ("blocked_share", "weights_share")}
     return {
-        "configuration": name[0],
-        "batch": name[1],
+        "configuration": name,
+        "batch": batch,
         "target batch": f"{row['target_batch']:,}",
-        "achieved / target": f"{row['achieved_over_target']:.3f}{bounds}" if known(row["achieved_over_target"]) else "",
+        "achieved / target": with_interval(*achieved, "{:.3f}".format),
         "rounds": str(row["rounds"]),
         "failed": f"{row['failed']}" + (f" ({row['local']} alone)" if row["local"] else ""),
         "peers": f"{row['peers']} of {row['workers']}",
@@ -92,10 +86,10 @@ def _cells(row: Mapping[Any, Any], name: tuple[str, str]) -> dict[str, str]:
         "of it blocked": shown["matchmaking_blocked_seconds"],
         "averaging s": shown["averaging_seconds"],
         "blocked": shown["averaging_blocked_seconds"],
-        "both of a round": shares["blocked_share"],
-        "weights averaged": shares["weights_share"],
+        "both of a round": percent(row["blocked_share"]),
+        "weights averaged": percent(row["weights_share"]),
         "MB a round": megabytes(row["communication_bytes"]),
-        "MB sent": megabytes(row["sent_bytes"]) if known(row["sent_bytes"]) else "",
+        "MB sent": megabytes(row["sent_bytes"]),
     }
 
 
@@ -116,8 +110,8 @@ def _lines(results: Results, rows: pd.DataFrame) -> Iterator[str]:
     failed = rows[rows.failed > 0]
     for row in failed.itertuples():
         yield (
-            f"{row.series}, batch {row.batch}: {row.failed} round{'s' * (row.failed != 1)} failed, {row.local} of them "
-            f"applied with a peer's own gradients alone; first: {row.failure}. Runs with such a round count as failed."
+            f"{row.series}, batch {row.batch}: {count(row.failed, 'round')} failed, {row.local} of them applied with "
+            f"a peer's own gradients alone; first: {row.failure}. Runs with such a round count as failed."
         )
     if failed.empty:
         yield "Every round was averaged over all peers."

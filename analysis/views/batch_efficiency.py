@@ -19,7 +19,7 @@ from analysis import findings
 from analysis.findings import DOUBT, Evidence, Finding
 from analysis.frames import results as series
 from analysis.frames.configurations import SPREADING_KEYS, known, same, values_of
-from analysis.frames.results import Results, without_kind
+from analysis.frames.results import Results, once, without_kind
 from analysis.frames.rows import bounded
 from analysis.frames.study import workers_text
 from analysis.show import notes, style
@@ -35,8 +35,8 @@ from analysis.statistics.batch_size import (
     predicted_efficiency,
     recipes,
 )
-from analysis.statistics.estimates import LogEstimate
-from analysis.text import bracketed, file_name, number, with_interval
+from analysis.statistics.estimates import LogEstimate, columns_of
+from analysis.text import bracketed, number, with_interval
 from analysis.views.view import Drawing, StudyTable, View
 
 # Statistical efficiency and goodput of each trained configuration, and what the noise scale predicts of them.
@@ -80,6 +80,7 @@ COLUMNS = (
 PREDICTED_FROM = 2  # global batches
 
 
+@once
 def efficiency_table(results: Results) -> pd.DataFrame:
     """COLUMNS, a row for each configuration that was trained to a target; `recipe` counts recipes from 1. `error`:
     predicted / measured - 1."""
@@ -93,12 +94,10 @@ def _row(one: Trained, recipe: BatchRecipe, number: int) -> dict[str, Any]:
     made: dict[str, Any] = {name: one.row[name] for name in ABOUT}
     made |= {"target": recipe.target, "recipe": number, "seeds": one.seeds, "reached": one.reached}
     made |= {"noise_unknown": one.unknown, "noise_rows": one.noise.rows if one.noise else 0}
-    made |= _bounded("samples_per_second", one.speed)
+    made |= columns_of("samples_per_second", one.speed) | columns_of("critical_over_noise", recipe.critical_over_noise)
+    made |= bounded("recipe_noise_scale", recipe.noise.scale, recipe.noise.low, recipe.noise.high)
     if isinstance(curve := recipe.curve, Curve):
         made |= bounded("critical_batch", curve.critical, curve.low, curve.high) | {"smallest_steps": curve.steps}
-    made |= bounded("recipe_noise_scale", recipe.noise.scale, recipe.noise.low, recipe.noise.high)
-    if (ratio := recipe.critical_over_noise) is not None:
-        made |= _bounded("critical_over_noise", ratio)
     if one.noise:
         made |= bounded("noise_scale", one.noise.scale, one.noise.low, one.noise.high)
     if (efficiency := recipe.efficiency(one.batch)) is None:
@@ -106,8 +105,8 @@ def _row(one: Trained, recipe: BatchRecipe, number: int) -> dict[str, Any]:
     samples = recipe.samples[one.batch]
     seconds = samples / one.speed
     made |= {"smallest_batch": recipe.smallest, "worker_hours": seconds.value * int(one.row["workers"]) / 3600}
-    made |= _bounded("efficiency", efficiency) | _bounded("goodput", one.speed * efficiency)
-    made |= _bounded("measured_steps", samples / estimates.exactly(one.batch)) | _bounded("seconds", seconds)
+    made |= columns_of("efficiency", efficiency) | columns_of("goodput", one.speed * efficiency)
+    made |= columns_of("measured_steps", samples / estimates.exactly(one.batch)) | columns_of("seconds", seconds)
     if one.noise and one.noise.low is not None:  # an interval without an upper end leads to no loss at all
         high = math.inf if one.noise.high is None else one.noise.high
         by_scale = (
@@ -118,15 +117,11 @@ def _row(one: Trained, recipe: BatchRecipe, number: int) -> dict[str, Any]:
     sources = predicted_from(recipe)
     made["predicted_from"] = ";".join(map(str, sources))
     if (expected := predicted(recipe, sources, one.batch)) is not None and one.batch not in sources:
-        made |= _bounded("predicted_steps", expected / estimates.exactly(one.batch))
-        made |= _bounded("predicted_seconds", expected / one.speed)
-        error = expected / samples
-        made |= bounded("error", *(None if value is None else value - 1 for value in (error.value, *error.bounds())))
+        made |= columns_of("predicted_steps", expected / estimates.exactly(one.batch))
+        made |= columns_of("predicted_seconds", expected / one.speed)
+        error = columns_of("error", expected / samples)
+        made |= {name: None if value is None else value - 1 for name, value in error.items()}
     return made
-
-
-def _bounded(name: str, estimate: LogEstimate) -> dict[str, Any]:
-    return bounded(name, estimate.value, *estimate.bounds())
 
 
 def predicted_from(recipe: BatchRecipe) -> tuple[int, ...]:
@@ -192,14 +187,11 @@ class Paying:
 def paying(recipe: BatchRecipe) -> Iterator[Paying]:
     """For each way of sharing the work that was trained with, or beside, another number of workers."""
     there = [one for one in (*recipe.trained, *recipe.borrowed) if one.batch in recipe.samples]
-    ways: dict[tuple[Any, ...], list[Trained]] = {}
-    for one in there:
-        if one.row["framework"] != ALONE:
-            ways.setdefault(values_of(one.row, (*WAY_KEYS, *SPEED_KEYS)), []).append(one)
-    for ours in ways.values():
+    alone = [one for one in there if one.row["framework"] == ALONE]
+    shared = [one for one in there if one.row["framework"] != ALONE]
+    for ours in findings.grouped(shared, lambda one: values_of(one.row, (*WAY_KEYS, *SPEED_KEYS))).values():
         if all(int(one.row["workers"]) > 1 for one in ours):
             speed = values_of(ours[0].row, SPEED_KEYS)
-            alone = [one for one in there if one.row["framework"] == ALONE]
             ours = [*(one for one in alone if values_of(one.row, SPEED_KEYS) == speed), *ours]
         if len({int(one.row["workers"]) for one in ours}) > 1:
             fastest = max(ours, key=lambda one: one.speed.log)
@@ -209,17 +201,12 @@ def paying(recipe: BatchRecipe) -> Iterator[Paying]:
 
 def _best(ours: Sequence[Trained], recipe: BatchRecipe, priced: bool) -> BestBatch:
     """`priced`: each second costs as much as there are workers."""
-
     best = min(ours, key=lambda one: _cost(one, recipe, priced).log)
     others = [one for one in ours if one.row["workers"] != best.row["workers"]]
     confidence = 1 - FALSE_ALARMS / max(1, len(others))
-    tied, unsure = set[int](), set[int]()
-    for one in others:
-        low, _ = _ratio(one, best, recipe, priced).bounds(confidence)
-        if low is None:
-            unsure.add(int(one.row["workers"]))
-        elif low <= 1:
-            tied.add(int(one.row["workers"]))
+    bounds = [(int(one.row["workers"]), _ratio(one, best, recipe, priced).bounds(confidence)[0]) for one in others]
+    tied = {count for count, low in bounds if low is not None and low <= 1}
+    unsure = {count for count, low in bounds if low is None}
     return BestBatch(best, tuple(sorted(tied)), tuple(sorted(unsure - tied)))
 
 
@@ -389,11 +376,10 @@ def disagrees(ratio: LogEstimate) -> bool:
 def throughputs(recipe: BatchRecipe) -> list[str]:
     """`torch_ddp, 2 workers: 0.95 times [0.83, 1.10] from 64 to 512, not resolved` of each way of sharing the work that
     was trained at several global batches."""
-    ways: dict[tuple[Any, ...], list[Trained]] = {}
-    for one in sorted(recipe.trained, key=lambda one: one.batch):
-        ways.setdefault(values_of(one.row, ("workers", *WAY_KEYS, *SPEED_KEYS)), []).append(one)
+    ordered, keys = sorted(recipe.trained, key=lambda one: one.batch), ("workers", *WAY_KEYS, *SPEED_KEYS)
+    ways = findings.grouped(ordered, lambda one: values_of(one.row, keys)).values()
     said = []
-    for small, *_, large in (ours for ours in ways.values() if len({one.batch for one in ours}) > 1):
+    for small, *_, large in (ours for ours in ways if len({one.batch for one in ours}) > 1):
         ratio = large.speed / small.speed
         verdict = ("faster" if ratio.log > 0 else "slower") if disagrees(ratio) else "not resolved"
         name = f"{small.row['framework']}, {workers_text(int(small.row['workers']))}"
@@ -444,33 +430,31 @@ REACH = 4  # times the largest batch, up to which the second panel goes
 MOST_ENTRIES = 12  # of the key beside it; beyond, only recipes are named
 
 
-def draw(results: Results) -> dict[str, Figure]:
-    """`efficiency-<model>` of each model that reached its target at more than one global batch."""
-    rows = efficiency_table(results)
-    figures: dict[str, Figure] = {}
-    for model in dict.fromkeys(rows.model):
-        found = [
-            (number, recipe)
-            for number, recipe in enumerate(recipes(results), start=1)
-            if recipe.model == model and len(recipe.samples) > 1
-        ]
-        if found:
-            ours = rows[rows.recipe.isin([number for number, _ in found]) & rows.goodput.notna()]
-            figures[f"efficiency-{file_name(model)}"] = _figure(results, model, ours, [recipe for _, recipe in found])
-    return figures
-
-
-def _figure(results: Results, model: str, rows: pd.DataFrame, found: Sequence[BatchRecipe]) -> Figure:
+def draw(results: Results, model: str) -> Figure | None:
+    """The figure of one model; None where it reached its target at no more than one global batch."""
+    numbered = dict(enumerate(recipes(results), start=1))
+    ours = {place: recipe for place, recipe in numbered.items() if recipe.model == model and len(recipe.samples) > 1}
+    if not ours:
+        return None
+    rows, found = efficiency_table(results), list(ours.values())
+    rows = rows[rows.recipe.isin(list(ours)) & rows.goodput.notna()]
     series = list(dict.fromkeys(rows.series))
     names, shared = style.told_apart(list(map(without_kind, series)))
     labels = [_short_name(recipe, results, found) for recipe in found] if len(found) > 1 else [""]
     key = [text for recipe, label in zip(found, labels, strict=True) for text in (label, *_verticals(recipe))]
+    dashes = {dashes for recipe in found for _, dashes in _verticals(recipe).values()}
+    curves = any(isinstance(recipe.curve, Curve) for recipe in found)
     footnote = [
         "Squares: samples/s. Circles: goodput = samples/s x samples to the target at the smallest global batch / at "
         f"this one. Bars: 95 % interval over the seeds.{style.all_of(shared)}",
-        "Samples to the target: geometric means over the seeds; frameworks and workers of one recipe are pooled; bars: "
-        f"95 %.{_lines_of(found)}",
-        f"{notes.source(results)}.",
+        *notes.under_figure(
+            results,
+            "Samples to the target: geometric means over the seeds; frameworks and workers of one recipe are pooled; "
+            "bars: 95 %.",
+            (curves, "Curve: samples = Smin (batch + critical), with its 95 % band."),
+            ("--" in dashes, "Dashed: the critical batch size [95 %]."),
+            (":" in dashes, "Dotted: the gradient noise scale over all seeds and batch sizes [95 %]."),
+        ),
     ]
     targets = ", ".join(dict.fromkeys(recipe.target for recipe in found))
     return style.figure_of(
@@ -508,20 +492,6 @@ def _verticals(recipe: BatchRecipe) -> dict[str, tuple[float, str]]:
     return lines
 
 
-def _lines_of(found: Sequence[BatchRecipe]) -> str:
-    """Sentences on the lines that there are."""
-    dashes = {dashes for recipe in found for _, dashes in _verticals(recipe).values()}
-    said = (
-        (
-            " Curve: samples = Smin (batch + critical), with its 95 % band.",
-            any(isinstance(recipe.curve, Curve) for recipe in found),
-        ),
-        (" Dashed: the critical batch size [95 %].", "--" in dashes),
-        (" Dotted: the gradient noise scale over all seeds and batch sizes [95 %].", ":" in dashes),
-    )
-    return "".join(text for text, holds in said if holds)
-
-
 def _speeds(axis: Axes, layout: style.Layout, rows: pd.DataFrame, names: Mapping[str, str]) -> None:
     """Against the global batch, a colour each series. `names`: series -> its label."""
     labels = []
@@ -553,14 +523,16 @@ def _samples(axis: Axes, _: style.Layout, found: Sequence[BatchRecipe], labels: 
     batches = sorted({batch for recipe in found for batch in recipe.samples})
     _batch_axis(axis, batches)
     axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.yaxis.set_minor_locator(NullLocator())
-    thousands = FuncFormatter(lambda value, _: f"{value / 1000:,g} k" if value >= 1000 else number(value))
-    axis.yaxis.set_major_formatter(thousands)
+    style.ticked(axis.yaxis, LogLocator(subs=(1.0, 2.0, 5.0)), _in_thousands)
     least, most = axis.get_xlim()  # a critical batch far from what was trained does not squeeze it
     axis.set_xlim(max(least, batches[0] / REACH), min(most, batches[-1] * REACH))
     if axis.get_legend_handles_labels()[1]:
         axis.legend(loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0, frameon=False, fontsize=style.SMALL)
+
+
+def _in_thousands(value: float) -> str:
+    """`20 k`, `500`."""
+    return f"{value / 1000:,g} k" if value >= 1000 else number(value)
 
 
 def _points(axis: Axes, recipe: BatchRecipe, label: str, colour: str) -> None:
@@ -598,6 +570,6 @@ def _short_name(recipe: BatchRecipe, results: Results, found: Sequence[BatchReci
 VIEW = View(
     "What does a larger batch cost in samples?",
     (StudyTable("efficiency", listing, efficiency_table),),
-    (Drawing("efficiency", draw, several=True, rank=1),),
+    (Drawing.of_models("efficiency", draw, rank=1),),
     (noise_and_critical_batch,),
 )

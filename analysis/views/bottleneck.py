@@ -9,21 +9,21 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from analysis import findings
 from analysis.findings import NOTE, Evidence, Finding
 from analysis.frames import configurations
-from analysis.frames.configurations import known, over, values_of
+from analysis.frames.configurations import known, over, usual_batch, values_of
 from analysis.frames.measured import of_peers, samples_of_step
 from analysis.frames.results import Results, on_wire, once
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Listing
-from analysis.text import file_name, number, percent, three_digits
+from analysis.text import number, percent, three_digits
 from analysis.views import allreduce_gain, attribution, steps
 from analysis.views.attribution import Attribution
-from analysis.views.memory import BatchFamily, families
+from analysis.views.memory import STATE, BatchFamily, families
 from analysis.views.roofline import Utilisation, utilisations
 from analysis.views.steps import (
     AVERAGING,
@@ -79,6 +79,14 @@ DOING = {
     OTHER: "what no phase covers",
     MIXED: "phases in which this framework both computes and communicates",
 }
+OF_PHASES = {  # before what is told apart of them
+    INPUT: DATA,
+    COMMUNICATE: COMMUNICATION,
+    FIND: MATCHMAKING,
+    AVERAGE: AVERAGING,
+    MEMORY: OPTIMIZER,
+    OTHER: UNATTRIBUTED,
+}
 WORTH_A_WORD = 0.01  # of a step
 
 
@@ -97,7 +105,7 @@ def bottlenecks(results: Results) -> list[Bottleneck]:
     """The bottleneck of every configuration, in the order of results.configurations."""
     every = steps.steps(results)
     lines = steps.lines(results)
-    lost = {str(attributed.row["configuration"]): attributed for attributed in attribution.attributions(results)}
+    lost = attribution.by_name(results)
     used = {str(utilisation.row["configuration"]): utilisation for utilisation in utilisations(results)}
     judged = []
     for row in results.rows:
@@ -118,13 +126,10 @@ def shares(ours: MeasuredSteps, lost: Attribution | None = None, line: Fixed | N
 
     `lost` says what of computing is communication, `line` what of it is launching.
     """
-    step = ours.mean()
+    step, busy = ours.mean(), steps.communicates_in(ours.row)
     mean = step.shares
-    shares_of = dict.fromkeys(SHARES, 0.0)
-    phases = {INPUT: DATA, COMMUNICATE: COMMUNICATION, MEMORY: OPTIMIZER, FIND: MATCHMAKING, AVERAGE: AVERAGING}
-    shares_of |= {kind: float(mean[phase]) for kind, phase in phases.items()}
-    shares_of[BUBBLE], shares_of[OTHER] = step.idle, float(mean[UNATTRIBUTED])
-    busy = steps.communicates_in(ours.row)
+    measured = {kind: float(mean[phase]) for kind, phase in OF_PHASES.items()}
+    shares_of = dict.fromkeys(SHARES, 0.0) | measured | {BUBBLE: step.idle}
     apart = lost is not None and not lost.part("mixed") and not lost.why
     for phase in COMPUTING:
         hides = (phase in busy or steps.one_process(ours.row)) and not apart
@@ -168,8 +173,7 @@ def _judged(ours: MeasuredSteps, parts: Mapping[str, float], used: Utilisation |
     if kind is None:
         return Bottleneck(ours.row, UNKNOWN, f"{text}; nothing measured tells the two apart.", parts)
     if kind == MEMORY:
-        state = [ours.row[name] for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")]
-        if whole := sum(float(size) for size in state if known(size)):
+        if whole := sum(float(ours.row[name]) for name in STATE if known(ours.row[name])):
             text += f"; {number(whole / 1e6)} MB of parameters, gradients and optimiser state go through memory for it"
     if kind == COMPUTE and used is not None and used.share is not None:
         off = " (above 100 %: the microbenchmark reached less, or fewer FLOPs were needed than counted)"
@@ -248,12 +252,16 @@ class Remedy:
     way: int = -1  # its place in ways()
 
     @property
+    def measured(self) -> str:
+        """` (fp16 was measured: -10 % [-14, -7])`, or nothing."""
+        return f" ({self.but})" if self.but else ""
+
+    @property
     def sentence(self) -> str:
         """`Halving the bytes of the gradients would give at most +4.0 %.`"""
-        more = f" ({self.but})" if self.but else ""
         if self.gain > MOST_GAIN:
-            return f"{self.name} takes almost all of the step away{more}."
-        return f"{self.name} would give at most +{percent(self.gain)}{more}."
+            return f"{self.name} takes almost all of the step away{self.measured}."
+        return f"{self.name} would give at most +{percent(self.gain)}{self.measured}."
 
 
 OF_A_ROUND = (*OF_PEERS, MEMORY)  # shares that a larger target batch spreads over more samples
@@ -289,7 +297,7 @@ def ways(row: ConfigurationRow, shares: Mapping[str, float], lag: float) -> list
 @once
 def remedies(results: Results) -> dict[str, list[Remedy]]:
     """Configuration -> what would help it, the most first; of those whose phases are known."""
-    lost = {str(attributed.row["configuration"]): attributed for attributed in attribution.attributions(results)}
+    lost = attribution.by_name(results)
     memory = {str(row["configuration"]): family for family in families(results) for row in family.rows}
     gains = allreduce_gain.gains(results).dropna(subset="gain")
     narrow = {
@@ -329,10 +337,10 @@ def _larger(row: ConfigurationRow, memory: BatchFamily | None) -> str:
     twice, out = 2 * int(row["batch_per_worker"]), memory.smallest_out
     if out is not None and out <= twice:
         return f"batch {out} was out of memory"
-    larger = [larger_batch for larger_batch in memory.rows if int(larger_batch["batch_per_worker"]) == twice]
-    if not larger:
+    larger = next((other for other in memory.rows if int(other["batch_per_worker"]) == twice), None)
+    if larger is None:
         return ""
-    measured = over(larger[0], row)
+    measured = over(larger, row)
     return _measured(measured.mean, measured.low, measured.high, f"batch {twice}")
 
 
@@ -364,13 +372,9 @@ def remedies_listing(results: Results) -> Listing | None:
     rows = []
     for every in listed:
         shown = [suggested.sentence for suggested in every if suggested.way != HALF_THE_TIME][:MOST_REMEDIES]
-        halved = next((one for one in every if one.way == HALVE), None)
-        bound = ""
-        if halved is not None:
-            bound = f"at most +{percent(halved.gain)}" + (f" ({halved.but})" if halved.but else "")
-        rows.append(
-            (*notes.series_and_batch(every[0].row, results), *shown, *[""] * (MOST_REMEDIES - len(shown)), bound)
-        )
+        halved = next((f"at most +{percent(one.gain)}{one.measured}" for one in every if one.way == HALVE), "")
+        unused = [""] * (MOST_REMEDIES - len(shown))
+        rows.append((*notes.series_and_batch(every[0].row, results), *shown, *unused, halved))
     lines = [
         "Upper bounds, each by itself (Amdahl): 1 / (1 - the share of a step that it saves) - 1. Assumed: the rest of "
         "the step stays as it is. In brackets: the same change as measured by this study.",
@@ -412,20 +416,12 @@ COLOURS = {
 PALE = (LAUNCH, OTHER, FIND)  # colours on which white cannot be read
 
 
-def draw(results: Results) -> dict[str, Figure]:
-    """`steps-<model>`, for each model whose phases are known."""
-    figures = {}
-    for model in results.models:
-        ours = [
-            bottleneck for bottleneck in bottlenecks(results) if bottleneck.shares and bottleneck.row["model"] == model
-        ]
-        if ours:
-            figures[f"steps-{file_name(model)}"] = _figure(model, ours, results)
-    return figures
-
-
-def _figure(model: str, every: Sequence[Bottleneck], results: Results) -> Figure:
-    batch = attribution.usual_batch([bottleneck.row for bottleneck in every])
+def draw(results: Results, model: str) -> Figure | None:
+    """The figure of one model; None where its phases are not known."""
+    every = [one for one in bottlenecks(results) if one.row["model"] == model and one.shares]
+    if not every:
+        return None
+    batch = usual_batch(bottleneck.row for bottleneck in every)
     ours = [bottleneck for bottleneck in every if bottleneck.row["batch"] == batch]
     shown = sorted(ours, key=lambda bottleneck: int(bottleneck.row["series_order"]))[:MOST_ROWS]
     present = [kind for kind in SHARES if any(bottleneck.shares.get(kind) for bottleneck in shown)]
@@ -444,15 +440,16 @@ def _figure(model: str, every: Sequence[Bottleneck], results: Results) -> Figure
         below=below,
         above=0.2,
     )
-    what = "Parts of a timed step, in proportion to those of instrumented steps."
-    if LAUNCH in present:
-        what += " Fixed part: the intercept of a line through the batch sizes."
-    if MIXED in present:
-        what += " Computing or communication: a framework that communicates inside forward or backward."
-    what += style.all_of(shared)
-    what += attribution.left_out(len(shown), len(ours), len(every), "series", "bottleneck")
-    title = f"Where a step goes: {model}, batch {batch} ({results.study.name})"
-    sheet = style.sheet(1, 1, layout, title, [what, f"{notes.source(results)}."])
+    footnote = notes.under_figure(
+        results,
+        "Parts of a timed step, in proportion to those of instrumented steps.",
+        (LAUNCH in present, "Fixed part: the intercept of a line through the batch sizes."),
+        (MIXED in present, "Computing or communication: a framework that communicates inside forward or backward."),
+        (shared, style.all_of(shared).strip()),
+        (len(ours) > len(shown), f"The first {len(shown)} of {len(ours)} series."),
+        (len(every) > len(ours), "Other batch sizes: tables/bottleneck."),
+    )
+    sheet = style.sheet(1, 1, layout, f"Where a step goes: {model}, batch {batch} ({results.study.name})", footnote)
     axis, _ = sheet.at(0)
     _panel(axis, shown, seconds)
     style.name_rows(axis, names, texts, right=1.03)
@@ -494,8 +491,7 @@ def _panel(axis: Axes, shown: Sequence[Bottleneck], seconds: Sequence[float]) ->
                 )
             at += part
     axis.set_xlim(0, longest)
-    axis.xaxis.set_major_locator(MaxNLocator(5, steps=style.STEPS))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    style.ticked(axis.xaxis, MaxNLocator(5, steps=style.STEPS))
     axis.set_xlabel("milliseconds of a step")
     axis.grid(False)
 
@@ -540,7 +536,7 @@ VIEW = View(
             Gap("Bottlenecks: not known", "no configuration has phases, or a failure, to tell by"),
         ),
     ),
-    (Drawing("steps", draw, several=True, section="why", beside="bottleneck"),),
+    (Drawing.of_models("steps", draw, section="why", beside="bottleneck"),),
     (one_rank_waited_for,),
 )
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
 
 from analysis import findings
-from analysis.findings import DOUBT, NOTE, WRONG, Evidence, Finding, grouped
+from analysis.findings import DOUBT, NOTE, WRONG, Evidence, Finding, Row, grouped
 from analysis.frames.configurations import BATCH_KEYS, KEYS, known, values_of
 from analysis.frames.measured import COMMUNICATION_COLUMNS
 from analysis.frames.results import Results, once
 from analysis.frames.rows import as_rows
 from analysis.show import notes
 from analysis.show.layout import Listing
-from analysis.text import megabytes
+from analysis.text import megabytes, percent, shown
 from analysis.views.memory import one_batch, series_name
 from analysis.views.view import ModelTable, View
 from scaling_study.frameworks import FRAMEWORKS, POWERSGD
@@ -85,11 +85,11 @@ def listing(results: Results, model: str) -> Listing | None:
             "payload": megabytes(row["communication_bytes"]) or "not counted",
             "sent by algorithm": megabytes(row["algorithm_bytes"]),
             "by sockets": megabytes(row["sent_bytes"]),
-            **({"by dimension of the mesh": text_of(row["communication_groups"])} if meshes else {}),
-            "of fp32": f"{row['of_fp32']:.3f}" if known(row["of_fp32"]) else "",
-            "bytes per parameter": f"{row['bytes_per_parameter']:.2f}" if known(row["bytes_per_parameter"]) else "",
-            "transport": text_of(row["carrier"]),
-            "overlap": f"{100 * row['overlap']:.0f} %" if known(row["overlap"]) else "",
+            **({"by dimension of the mesh": shown(row["communication_groups"])} if meshes else {}),
+            "of fp32": shown(row["of_fp32"], "{:.3f}"),
+            "bytes per parameter": shown(row["bytes_per_parameter"], "{:.2f}"),
+            "transport": shown(row["carrier"]),
+            "overlap": percent(row["overlap"], 0),
         }
         for row in as_rows(sent)
     ]
@@ -115,10 +115,6 @@ def listing(results: Results, model: str) -> Listing | None:
     return notes.model_listing(results, model, f"Communication of {model} by kind", rows, legend)
 
 
-def text_of(value: Any) -> str:
-    return str(value) if known(value) else ""
-
-
 # Did gradients travel, and weights gather, as a fast run of this framework would?
 #
 # F3   Horovod without NCCL: gradients of GPUs went through the host, and 2 GPUs ran at half of 1
@@ -133,8 +129,7 @@ OVERLAPS = 0.2  # of the time in flight; below, what computes meanwhile is copyi
 
 
 def slow_backends(evidence: Evidence) -> Iterator[Finding]:
-    several = [row for row in evidence.rows if row["device"] == "cuda" and int(row["workers"]) > 1]
-    on_gpus = [row for row in several if not row["oversubscribe"]]  # of two workers on one GPU NCCL knows nothing
+    on_gpus = [row for row in evidence.on_gpus if not row["oversubscribe"]]  # NCCL refuses two workers on one GPU
     slow = [(row, by) for row in on_gpus for by in set(evidence.fact(row, "communicator")) if by in THROUGH_THE_HOST]
     for by, pairs in grouped(slow, lambda pair: pair[1]).items():
         rows = [row for row, _ in pairs]
@@ -157,14 +152,17 @@ def slow_backends(evidence: Evidence) -> Iterator[Finding]:
         yield findings.about("F24", "One unit, gathered whole", text, WRONG, whole)
 
 
+def _compared(key: str, rows: Iterable[Row]) -> list[Row]:
+    """Those of one model, batch and number of workers that do not all have the same `key`."""
+    groups = grouped(rows, lambda row: (row["model"], row["batch"], row["workers"])).values()
+    return [row for group in groups if len({row[key] for row in group}) > 1 for row in group]
+
+
 def _unlike_carriers(evidence: Evidence) -> Iterator[Finding]:
     """Frameworks that are compared, with gradients that go different ways."""
-    known = [row for row in evidence.rows if int(row["workers"]) > 1 and row["carrier"]]
-    groups = grouped(known, lambda row: (row["model"], row["batch"], row["workers"])).values()
-    unlike = [rows for rows in groups if len({row["carrier"] for row in rows}) > 1]
-    if not unlike:
+    rows = _compared("carrier", (row for row in evidence.rows if int(row["workers"]) > 1 and row["carrier"]))
+    if not rows:
         return
-    rows = [row for group in unlike for row in group]
     ways = "; ".join(
         f"{way} ({', '.join(dict.fromkeys(str(row['framework']) for row in by))})"
         for way, by in grouped(rows, lambda row: str(row["carrier"])).items()
@@ -178,9 +176,8 @@ def _unlike_carriers(evidence: Evidence) -> Iterator[Finding]:
 
 def _unlike_overlap(evidence: Evidence) -> Iterator[Finding]:
     """Frameworks that are compared on a CPU, of which only some hide their communication."""
-    known = [row for row in evidence.rows if row["device"] == "cpu" and row["overlap"] == row["overlap"]]
-    groups = grouped(known, lambda row: (row["model"], row["batch"], row["workers"])).values()
-    rows = [row for group in groups if len({row["framework"] for row in group}) > 1 for row in group]
+    on_cpu = (row for row in evidence.rows if row["device"] == "cpu" and row["overlap"] == row["overlap"])
+    rows = _compared("framework", on_cpu)
     most = {
         name: max(row["overlap"] for row in own) for name, own in grouped(rows, lambda row: row["framework"]).items()
     }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -59,14 +59,11 @@ class Cost:
 
 
 @once
-def costs(results: Results, price: float | None = None) -> list[Cost]:
-    """The cost of every configuration whose speed may be compared, in the order of results.configurations.
-
-    `price` of a worker-hour: instead of what the records say.
-    """
+def costs(results: Results) -> list[Cost]:
+    """The cost of every configuration whose speed may be compared, in the order of results.configurations."""
     given = prices(results)
     return [
-        _cost(row, *(given.get(row["configuration"], (None, NO_PRICE)) if price is None else _price(price, price)))
+        _cost(row, *given.get(row["configuration"], (None, NO_PRICE)))
         for row in results.rows
         if row["n"] and not row["oversubscribed"] and not row["not_comparable"]
     ]
@@ -89,23 +86,20 @@ def _price(low: Any, high: Any) -> tuple[float | None, str]:
 def _cost(row: ConfigurationRow, price: float | None, why: str) -> Cost:
     hours = int(row["workers"]) * SAMPLES / 3600
     speed, low, high = row["samples_per_second"], row["interval_low"], row["interval_high"]
-    bounded = known(low) and low > 0
-    return Cost(
-        row,
-        SAMPLES / speed,
-        hours / speed,
-        hours / high if bounded else None,
-        hours / low if bounded else None,
-        price,
-        why,
-    )
+    least, most = (hours / high, hours / low) if known(low) and low > 0 else (None, None)
+    return Cost(row, SAMPLES / speed, hours / speed, least, most, price, why)
 
 
 def cheapest(among: list[Cost]) -> Cost | None:
     """The one with the least money; where one has no price, the fewest worker-hours."""
-    if any(cost.money is None for cost in among):
-        return min(among, key=lambda cost: cost.worker_hours, default=None)
-    return min(among, key=lambda cost: cost.money or 0.0, default=None)
+    return min(among, key=_counted_in(among), default=None)
+
+
+def _counted_in(among: Sequence[Cost]) -> Callable[[Cost], float]:
+    """What these are compared by: money where all have a price, else worker-hours."""
+    if all(cost.money is not None for cost in among):
+        return lambda cost: cost.money or 0.0
+    return lambda cost: cost.worker_hours
 
 
 # One is beaten by another that is neither slower nor dearer, and better in one. Means decide who is on the front; who
@@ -128,50 +122,44 @@ class CostPoint:
         return self.of.row
 
 
-def points(results: Results, model: str, price: float | None = None) -> list[CostPoint]:
+def points(results: Results, model: str) -> list[CostPoint]:
     """Every configuration of a model, the fastest first; of one that does several kinds of work, the most frequent."""
-    ours = {str(cost.row["configuration"]): cost for cost in costs(results, price) if cost.row["model"] == model}
+    ours = {str(cost.row["configuration"]): cost for cost in costs(results) if cost.row["model"] == model}
     same = next(iter(ranking.by_work(candidate.row for candidate in ours.values())), [])
     return placed([ours[str(row["configuration"])] for row in same])
 
 
 def placed(among: Sequence[Cost]) -> list[CostPoint]:
     """The fastest first. With a price for some only, all are counted in worker-hours."""
-    priced = all(candidate.money is not None for candidate in among)
-    cost = {
-        id(candidate): float(candidate.money if priced and candidate.money is not None else candidate.worker_hours)
-        for candidate in among
-    }
-    ordered = sorted(among, key=lambda candidate: (candidate.seconds, cost[id(candidate)]))
-    front: list[Cost] = []  # ascending seconds, descending cost
-    placed_points = []
-    for candidate in ordered:
-        beating = [other for other in front if cost[id(other)] <= cost[id(candidate)]]
-        if not beating:
-            front.append(candidate)
-            placed_points.append(CostPoint(candidate, cost[id(candidate)], ON))
-            continue
-        sure = next((other for other in beating if _surely(other, candidate, cost)), None)
-        by = (sure or beating[-1]).row
-        placed_points.append(
-            CostPoint(
-                candidate, cost[id(candidate)], BEATEN if sure else PERHAPS, f"{by['series']}, batch {by['batch']}"
-            )
-        )
-    return placed_points
+    cost_of = _counted_in(among)
+    front: list[CostPoint] = []  # ascending seconds, descending cost
+    made = []
+    for candidate in sorted(among, key=lambda candidate: (candidate.seconds, cost_of(candidate))):
+        point = CostPoint(candidate, cost_of(candidate), ON)
+        if beating := [other for other in front if other.cost <= point.cost]:
+            sure = next((other for other in beating if _surely(other, point)), None)
+            point = replace(point, place=BEATEN if sure else PERHAPS, by=_name(sure or beating[-1]))
+        else:
+            front.append(point)
+        made.append(point)
+    return made
 
 
-def _surely(better: Cost, worse: Cost, cost: Mapping[int, float]) -> bool:
+def _surely(better: CostPoint, worse: CostPoint) -> bool:
     """True where it is faster and cheaper beyond doubt: by more than what another number of workers costs."""
-    dearer = (cost[id(better)] / better.worker_hours) / (cost[id(worse)] / worse.worker_hours)
+    dearer = (better.cost / better.of.worker_hours) / (worse.cost / worse.of.worker_hours)
     needed = max(1.0, dearer * int(better.row["workers"]) / int(worse.row["workers"]))
     ratio = over(better.row, worse.row)
     return ratio.low is not None and ratio.low > needed
 
 
-def table(results: Results, price: float | None = None) -> pd.DataFrame:
+def _of_all(results: Results) -> list[CostPoint]:
+    """The points of all models."""
+    return [point for model in results.models for point in points(results, model)]
+
+
+def table(results: Results) -> pd.DataFrame:
     """A row for each configuration, for a million samples; money where there is a price."""
-    every = [point for model in results.models for point in points(results, model, price)]
     rows = [
         {
             **{key: point.row[key] for key in notes.ABOUT},
@@ -185,20 +173,20 @@ def table(results: Results, price: float | None = None) -> pd.DataFrame:
             "beaten_by": point.by,
             "why": point.of.why,
         }
-        for point in every
+        for point in _of_all(results)
     ]
     return pd.DataFrame(rows, dtype=object)
 
 
 def listing(results: Results) -> Listing | None:
     """Every comparable configuration, the fastest of each model first."""
-    every = [point for model in results.models for point in points(results, model)]
+    every = _of_all(results)
     if not every:
         return None
     priced = any(point.of.price is not None for point in every)
     rows = [
         {
-            "configuration": (f"{point.row['model']}, " if len(results.models) > 1 else "") + str(point.row["series"]),
+            "configuration": notes.series_and_batch(point.row, results)[0],
             "batch": str(point.row["batch"]),
             "time": f"{number(point.of.seconds)} s",
             "worker-hours": with_interval(point.of.worker_hours, point.of.low, point.of.high),
@@ -309,16 +297,16 @@ def _name(point: CostPoint) -> str:
 
 def _footnote(panels: Sequence[tuple[str, Sequence[CostPoint]]], results: Results) -> list[str]:
     places = {point.place for _, ours in panels for point in ours}
-    what = "Of a million samples. Filled, with the line: nothing is both faster and cheaper."
-    if PERHAPS in places:
-        what += " Hollow and blue: another may be faster and cheaper, which is not proven (95 %)."
-    if BEATEN in places:
-        what += " Small and grey: another is faster and cheaper."
-    if any(point.of.price is None for _, ours in panels for point in ours):
-        what += " No price is set: cost is in worker-hours."
-    if any(sum(point.place != BEATEN for point in ours) > len(_labelled(ours)) for _, ours in panels):
-        what += " Not all are named; tables/cost has all."
-    return [what, f"{notes.source(results)}."]
+    unpriced = any(point.of.price is None for _, ours in panels for point in ours)
+    unnamed = any(sum(point.place != BEATEN for point in ours) > len(_labelled(ours)) for _, ours in panels)
+    return notes.under_figure(
+        results,
+        "Of a million samples. Filled, with the line: nothing is both faster and cheaper.",
+        (PERHAPS in places, "Hollow and blue: another may be faster and cheaper, which is not proven (95 %)."),
+        (BEATEN in places, "Small and grey: another is faster and cheaper."),
+        (unpriced, "No price is set: cost is in worker-hours."),
+        (unnamed, "Not all are named; tables/cost has all."),
+    )
 
 
 VIEW = View(

@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 
 from analysis import findings
-from analysis.findings import DOUBT, WRONG, Evidence, Finding
+from analysis.findings import DOUBT, WRONG, Evidence, Finding, grouped
 from analysis.frames import configurations
 from analysis.frames.configurations import known
 from analysis.frames.results import Results
-from analysis.frames.rows import ConfigurationRow, as_rows, bounded
+from analysis.frames.rows import ConfigurationRow, as_rows, bounded, by_configuration
 from analysis.show import notes
 from analysis.show.layout import Listing
-from analysis.text import number
+from analysis.text import bracketed, number, percent
 from analysis.views.view import StudyTable, View
 from scaling_study.models import MODELS
 from scaling_study.stats.intervals import ratio
@@ -82,6 +82,12 @@ def factor(value: Any) -> str:
     return f"{number(value)}x" if known(value) else ""
 
 
+def by_fault(rows: Sequence[Row]) -> dict[Fault, list[Row]]:
+    """Fault -> the rows that have it."""
+    found = [(fault, row) for row in rows for fault in faults_of(row, rows)]
+    return {fault: [row for _, row in pairs] for fault, pairs in grouped(found, lambda pair: pair[0]).items()}
+
+
 ABOUT = ("configuration", "series", "series_order", "model", "framework", "workers", "batch_per_worker", "global_batch")
 SECONDS = ("data_seconds", "training_seconds", "running_seconds")
 MEASURED = (
@@ -130,14 +136,14 @@ def measured(results: Results) -> dict[str, dict[str, Any]]:
     epochs = results.details.epochs
     steady = results.trials.set_index(["configuration", "repeat"]).step_seconds_mean
     last_epochs: dict[str, dict[str, Any]] = {}
-    for name, ours in epochs[~epochs.warmup].groupby("configuration", sort=False):
+    for name, ours in by_configuration(epochs[~epochs.warmup]).items():
         last = ours.groupby(["repeat", "rank"], as_index=False).last()
         slowest = last.sort_values("running_seconds").groupby("repeat").last()
         mean_step = steady.reindex([(name, repeat) for repeat in slowest.index]).to_numpy(dtype=float)
         means = {key: float(slowest[key].mean()) for key in SECONDS}
         expected = float(np.mean(slowest.steps.to_numpy() * mean_step))
         samples = int(last.groupby("repeat").samples.sum().max())
-        last_epochs[str(name)] = {
+        last_epochs[name] = {
             "steps": int(slowest.steps.max()),
             "samples": samples,
             **means,
@@ -211,9 +217,7 @@ def listing(results: Results) -> Listing | None:
 
 
 def _cells(row: Row, name: str) -> dict[str, str]:
-    published = factor(row["epoch_ratio"])
-    if known(row["epoch_ratio_low"]):
-        published += f" [{row['epoch_ratio_low']:.2f}, {row['epoch_ratio_high']:.2f}]"
+    published = factor(row["epoch_ratio"]) + bracketed(row["epoch_ratio_low"], row["epoch_ratio_high"], "{:.2f}".format)
     share = row["data_seconds"] / row["running_seconds"] if row["running_seconds"] else None
     return {
         "configuration": name,
@@ -222,7 +226,7 @@ def _cells(row: Row, name: str) -> dict[str, str]:
         "steps": f"{row['steps']:,}",
         "samples": f"{row['samples']:,}",
         **{key.replace("_seconds", " s"): number(row[key]) for key in SECONDS},
-        "of which data": "" if share is None else f"{100 * share:.1f} %",
+        "of which data": percent(share, 1),
         "epoch ratio, as published": "1 (baseline)" if row["epoch_baseline"] == row["configuration"] else published,
         "at equal work": factor(row["equal_work_ratio"]),
         "against steady state": f"{100 * row['unsteady']:+.1f} %",
@@ -230,13 +234,10 @@ def _cells(row: Row, name: str) -> dict[str, str]:
     }
 
 
-def _flagged(rows: Sequence[Row], names: Mapping[str, str]) -> list[str]:
+def _flagged(rows: Sequence[Row], names: Mapping[str, str]) -> Iterator[str]:
     """`**F9** torch_pipeline, 2 workers, batch 20: trained 1,000 samples ...`, the same sentence once."""
-    whom: dict[Fault, list[str]] = {}
-    for row in rows:
-        for fault in faults_of(row, rows):
-            whom.setdefault(fault, []).append(names[row["configuration"]])
-    return [f"**{mark}** {'; '.join(who)}: {sentence}." for (mark, sentence), who in whom.items()]
+    for (mark, sentence), of in by_fault(rows).items():
+        yield f"**{mark}** {'; '.join(names[row['configuration']] for row in of)}: {sentence}."
 
 
 TITLES = {
@@ -249,13 +250,9 @@ TITLES = {
 
 
 def epoch_faults(evidence: Evidence) -> Iterator[Finding]:
-    rows = as_rows(epochs_table(evidence.results))
-    rows_of: dict[Fault, list[Row]] = {}
-    for row in rows:
-        row["batch"] = row[evidence.results.study.batch_key]
-        for fault in faults_of(row, rows):
-            rows_of.setdefault(fault, []).append(row)
-    for (mark, sentence), of in rows_of.items():
+    batch_key = evidence.results.study.batch_key
+    rows = [row | {"batch": row[batch_key]} for row in as_rows(epochs_table(evidence.results))]
+    for (mark, sentence), of in by_fault(rows).items():
         flaw, title, severity, remedy = TITLES[mark]
         yield findings.about(flaw, title, f"{findings.named(of)}: {sentence}. {remedy}", severity, of)
 

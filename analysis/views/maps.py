@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from analysis import findings
-from analysis.findings import WRONG, Evidence, Finding, Row
+from analysis.findings import WRONG, Evidence, Finding
 from analysis.frames.configurations import known
-from analysis.frames.results import About, Results
+from analysis.frames.results import About, Results, once
 from analysis.frames.rows import as_rows, bounded
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.statistics.arms import NOTHING, RANDOM, begins_with, frozen, of_weights
-from analysis.text import file_name, with_interval
+from analysis.text import estimate_of, file_name
 from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.records.maps import CAMS, CENTRE, CHANCE, COLUMNS, HIDDEN, METHODS, OWN, PICTURE, RIGHT, SCORED
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
@@ -61,18 +61,19 @@ def shown(results: Results) -> list[Shown]:
     return [one for name, one in chosen.items() if name in having]
 
 
+@once
 def maps_table(results: Results) -> pd.DataFrame:
     """A row for each configuration that is shown and each method; the two that need no model once a model."""
     rows: list[dict[str, Any]] = []
     for model, weights, freeze, name, other in shown(results):
+        videos = results.maps.videos
+        each = videos[(videos.configuration == name) & (videos.method == OWN)]
         for method in METHODS:
             without = method not in OF_A_MODEL
             if without and any(row["method"] == method and row["model"] == model for row in rows):
                 continue
             ours = of_videos(results, name, method)
             theirs = None if other is None or without else of_videos(results, other, method)
-            videos = results.maps.videos
-            each = videos[(videos.configuration == name) & (videos.method == OWN)]
             made: dict[str, Any] = {
                 "model": model,
                 "configuration": "" if without else name,
@@ -131,6 +132,11 @@ def _cells(row: dict[Any, Any], several: bool) -> dict[str, str]:
     }
 
 
+def begun(weights: str) -> str:
+    """`random weights` or `pre-trained (imagenet)`."""
+    return "random weights" if weights == RANDOM else f"pre-trained ({weights})"
+
+
 def backbone(freeze: str) -> str:
     """`backbone frozen` or `backbone trained`."""
     return "backbone frozen" if freeze == "backbone" else "backbone trained"
@@ -138,7 +144,7 @@ def backbone(freeze: str) -> str:
 
 def bounds_text(row: dict[Any, Any], name: str, sign: str = "") -> str:
     """`.465 [.412, .518]`; empty where it is not known."""
-    return with_interval(row[name], row[f"{name}_low"], row[f"{name}_high"], f"{{:{sign}.3f}}".format)
+    return estimate_of(row, name, f"{{:{sign}.3f}}".format)
 
 
 def _lines(results: Results, rows: list[dict[Any, Any]]) -> Iterator[str]:
@@ -170,7 +176,7 @@ def _lines(results: Results, rows: list[dict[Any, Any]]) -> Iterator[str]:
 # Okabe and Ito's, which the colour-blind can tell apart; those of them that are seen on grey (https://jfly.uni-koeln.de/color).
 COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#f0e442", "#d55e00", "#cc79a7")
 DARKEST, LIGHTEST = 0.16, 0.86  # of the grey under the colours
-STRONGEST = 0.85  # of a colour: some of the frame is always seen
+STRONGEST, OF_A_MASK = 0.85, 0.6  # of a colour: some of the frame is always seen
 Pixels = NDArray[np.float64]  # (height, width, 3) from 0 to 1
 Layer = tuple[NDArray[np.floating[Any]], int]  # (h, w) from 0 to 1, and whose
 
@@ -199,12 +205,12 @@ def tinted(under: Pixels, layers: Iterable[Layer]) -> Pixels:
     return pixels
 
 
-def masked(under: Pixels, mask: NDArray[np.uint8], strength: float = 0.6) -> Pixels:
+def masked(under: Pixels, mask: NDArray[np.uint8]) -> Pixels:
     """`under`, with each instrument that is seen in its colour. `mask`: (height, width) of 1 + instrument, 0: none."""
     pixels = under.copy()
-    for instrument in range(len(COLOURS)):
-        there = mask == 1 + instrument
-        pixels[there] = (1 - strength) * pixels[there] + strength * np.array(mpl.colors.to_rgb(COLOURS[instrument]))
+    for instrument, colour in enumerate(COLOURS, start=1):
+        there = mask == instrument
+        pixels[there] = (1 - OF_A_MASK) * pixels[there] + OF_A_MASK * np.array(mpl.colors.to_rgb(colour))
     return pixels
 
 
@@ -261,7 +267,7 @@ def sides(results: Results) -> list[tuple[str, str, list[tuple[str, str]]]]:
     drawn_sides: list[tuple[str, str, list[tuple[str, str]]]] = []
     of = {(one.configuration, one.seed): trial for trial, one in about.items()}
     for ours, theirs in of_weights(results):
-        names = [(f"pre-trained ({ours.weights})", ours.configuration), ("random weights", theirs.configuration)]
+        names = [(begun(arm.weights), arm.configuration) for arm in (ours, theirs)]
         seeds = [{seed for name, seed in of if name == configuration} for _, configuration in names]
         common = sorted(set.intersection(*seeds)) or sorted(set.union(*seeds))
         trials = [(title, of[name, common[0]]) for title, name in names if common and (name, common[0]) in of]
@@ -270,8 +276,7 @@ def sides(results: Results) -> list[tuple[str, str, list[tuple[str, str]]]]:
     if not drawn_sides:
         for model, weights, freeze, name, _ in shown(results):
             first = min(seed for other, seed in of if other == name)
-            title = "random weights" if weights == RANDOM else f"pre-trained ({weights})"
-            drawn_sides.append((model, freeze or NOTHING, [(title, of[name, first])]))
+            drawn_sides.append((model, freeze or NOTHING, [(begun(weights), of[name, first])]))
     return drawn_sides
 
 
@@ -453,19 +458,13 @@ ROW, DODGE = 0.36, 0.16  # inches a method; of a row, between two arms
 LOOKS = {True: ("o", 0), False: ("s", 1)}  # pre-trained? -> marker, colour
 
 
-def draw_pointing(results: Results) -> dict[str, Figure]:
-    """`pointing-<model>`; none where nothing was scored."""
+def draw_pointing(results: Results, model: str) -> Figure | None:
+    """The figure of one model; None where nothing was scored."""
     rows = maps_table(results)
+    if not rows.empty:
+        rows = rows[(rows.model == model) & rows["mask"].notna()]
     if rows.empty:
-        return {}
-    rows = rows[rows["mask"].notna()]
-    return {
-        f"pointing-{file_name(str(model))}": _pointing_sheet(results, str(model), ours)
-        for model, ours in rows.groupby("model")
-    }
-
-
-def _pointing_sheet(results: Results, model: str, rows: pd.DataFrame) -> Figure:
+        return None
     kinds = list(dict.fromkeys(rows.freeze[rows.configuration != ""]))
     layout = style.Layout(
         panel_width=2.3,
@@ -540,8 +539,7 @@ def _panel(results: Results, axis: Axes, rows: pd.DataFrame, freeze: str, colour
 def _handles(rows: pd.DataFrame, colours: list[str]) -> list[Line2D]:
     handles = []
     for weights in dict.fromkeys(rows.weights):
-        marker, place = LOOKS[weights != RANDOM]
-        label = "random weights" if weights == RANDOM else f"pre-trained ({weights})"
+        (marker, place), label = LOOKS[weights != RANDOM], begun(weights)
         handles.append(Line2D([], [], linestyle="", marker=marker, color=colours[place], markersize=5.5, label=label))
     return handles
 
@@ -572,7 +570,7 @@ def maps_of_something_else(evidence: Evidence) -> Iterator[Finding]:
         if shown != tuple(RIGHT.values()):
             others.setdefault(shown, set()).add(about.configuration)
     for (channels, kind), names in others.items():
-        rows: list[Row] = [row for row in evidence.rows if row["configuration"] in names]
+        rows = evidence.among(names)
         text = (
             f"What is drawn as the model's own maps are {channels} channels, of the {kind} class "
             f"({findings.named(rows)}). Show the maps whose maxima are the classes' scores, of what is recognised."
@@ -583,6 +581,6 @@ def maps_of_something_else(evidence: Evidence) -> Iterator[Finding]:
 VIEW = View(
     "What does a model look at?",
     (StudyTable("maps", listing, maps_table),),
-    (Drawing("maps", draw_maps, True, rank=-1), Drawing("pointing", draw_pointing, True, rank=-1)),
+    (Drawing("maps", draw_maps, several=True, rank=-1), Drawing.of_models("pointing", draw_pointing, rank=-1)),
     (maps_of_something_else,),
 )

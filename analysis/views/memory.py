@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 
 from analysis.findings import grouped
 from analysis.frames import configurations
-from analysis.frames.configurations import BATCH_KEYS, KEYS, known, over, same, values_of
+from analysis.frames.configurations import BATCH_KEYS, KEYS, known, over, same, usual_batch, values_of
 from analysis.frames.measured import MEMORY_COLUMNS
 from analysis.frames.results import Results, once
-from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows, bounded
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel, Failure, SeriesLook
@@ -88,15 +88,10 @@ def measured(results: Results, model: str) -> pd.DataFrame:
 
 
 def one_batch(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each series once: at the batch size that most series have (the largest of several), else at its own largest."""
-    if frame.empty:
-        return frame
-    count = frame.groupby("batch").series.nunique()
-    common = max(count.index, key=lambda batch: (count[batch], batch))
-    nearest = frame.assign(common=frame.batch == common).sort_values(
-        ["common", "batch"], ascending=False, kind="stable"
-    )
-    return nearest.drop_duplicates("series").sort_values("series_order", ignore_index=True).drop(columns="common")
+    """Each series once: at the batch size that most have (the largest of several), else at its own largest."""
+    usual = frame.assign(usual=frame.batch == usual_batch(as_rows(frame)))
+    nearest = usual.sort_values(["usual", "batch"], ascending=False, kind="stable").drop_duplicates("series")
+    return nearest.sort_values("series_order", ignore_index=True).drop(columns="usual")
 
 
 def _saved(row: ConfigurationRow, among: Sequence[ConfigurationRow]) -> dict[str, Any]:
@@ -367,7 +362,7 @@ def _named(families: Sequence[BatchFamily]) -> list[str]:
 def _failures(families: Sequence[BatchFamily], look: dict[str, SeriesLook]) -> list[Failure]:
     failures = []
     for family in families:
-        places = [("oom", math.log2(batch), batch) for batch in family.out]
+        places = [(OOM, math.log2(batch), batch) for batch in family.out]
         places += [(configurations.IMPLIED, math.log2(batch), batch) for batch in family.implied]
         if places:
             failures.append(style.failure(family.series, look[family.series].colour, places))
@@ -377,17 +372,17 @@ def _failures(families: Sequence[BatchFamily], look: dict[str, SeriesLook]) -> l
 def _footnote(every: dict[str, list[BatchFamily]], results: Results) -> list[str]:
     shown = [family for families in every.values() for family in families]
     lines = [family for family in shown if _drawn_line(family)]
-    said = (
-        ("Points: the largest peak of a worker over the repeats.", True),
-        (f"Lines: fixed + per sample x batch, fitted to {FEWEST_SIZES} sizes or more.", bool(lines)),
-        ("Crosses: out of memory.", any(family.out for family in shown)),
+    return notes.under_figure(
+        results,
+        "Points: the largest peak of a worker over the repeats.",
+        (lines, f"Lines: fixed + per sample x batch, fitted to {FEWEST_SIZES} sizes or more."),
+        (any(family.out for family in shown), "Crosses: out of memory."),
         (
-            "A cross on a line: what it would have needed. Memory ends between the last point and that cross.",
             any(family.smallest_out is not None for family in lines),
+            "A cross on a line: what it would have needed. Memory ends between the last point and that cross.",
         ),
-        ("Hollow: not run, as a smaller batch was out of memory.", any(family.implied for family in shown)),
+        (any(family.implied for family in shown), "Hollow: not run, as a smaller batch was out of memory."),
     )
-    return [" ".join(text for text, holds in said if holds), f"{notes.source(results)}."]
 
 
 def frontier_table(results: Results) -> pd.DataFrame:
@@ -408,9 +403,7 @@ def frontier_table(results: Results) -> pd.DataFrame:
                 "bytes_per_sample": slope,
                 "peak_memory_bytes": max(family.peaks, default=None),
                 "bytes_at_out_of_memory": None if out is None else family.bytes_at(out),
-                "growth": grown and grown.mean,
-                "growth_low": grown and grown.low,
-                "growth_high": grown and grown.high,
+                **bounded("growth", *((grown.mean, grown.low, grown.high) if grown else (None,) * 3)),
             }
         )
     return pd.DataFrame(rows, dtype=object)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from analysis.findings import grouped
 from analysis.prediction.inputs import OneWorker
 from analysis.prediction.meshes import MeshStep, as_alone, at_rate, simulate
 from analysis.prediction.network import ModelledNetwork
@@ -110,9 +111,7 @@ def keys_of(mesh: Mesh) -> str:
 
 def best(every: Sequence[Estimated]) -> list[Estimated]:
     """Those of one screen, as many of each number of workers: what fits first, then what is fastest or holds least."""
-    by_workers: dict[int, list[Estimated]] = {}
-    for one in every:
-        by_workers.setdefault(one.mesh.workers, []).append(one)
+    by_workers = grouped(every, lambda one: one.mesh.workers)
     each = max(FEWEST_ROWS, ROWS // len(by_workers))
 
     def order(one: Estimated) -> tuple[bool, float, float]:

@@ -164,10 +164,11 @@ FAULTS = {"ten frameworks": {"horovod": "loss of every step: off by 1.2e-03 at s
 
 
 class Figures(Mapping[str, Figure]):
-    """What figures.draw() would give, each drawn when it is first asked for."""
+    """File name without its ending -> figure, each drawn when it is first asked for; of the kinds that begin so."""
 
-    def __init__(self, read: Results) -> None:
-        self._read, self._kinds, self._drawn = read, dict(figures.figure_kinds(read)), dict[str, Figure]()
+    def __init__(self, read: Results, *kinds: str) -> None:
+        self._read, self._drawn = read, dict[str, Figure]()
+        self._kinds = {name: make for name, make in figures.figure_kinds(read) if name.startswith(kinds or "")}
 
     def _draw(self, kind: str) -> None:
         with style.applied():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,21 @@ def record(one: Planted, trial: Trial, speed: float | None, study: str, rng: np.
     counts |= {"tokens_seen": one.tokens * trial.batch_per_worker * one.steps} if one.tokens else {}
     ranks = [rank_report(trial, rank, (slowest * share).tolist(), **counts) for rank, share in enumerate(shares)]
     return replace(made, launch_seconds=2.5, total_seconds=20.0, exit_code=0, ranks=ranks)
+
+
+def changed(folder: Path, change: Callable[[dict[str, Any]], Any], only: str = "") -> Path:
+    """Every record in `folder` (of configurations with `only` in their id) as `change` makes it."""
+    for path in folder.glob("trials/*/record.json"):
+        whole = json.loads(path.read_text())
+        if only in whole["configuration"]:
+            change(whole)
+            path.write_text(json.dumps(whole))
+    return folder
+
+
+def changed_ranks(folder: Path, change: Callable[[dict[str, Any]], Any], only: str = "") -> Path:
+    """The same of every report of a rank."""
+    return changed(folder, lambda record: [change(rank) for rank in record["ranks"]], only)
 
 
 def rank_report(trial: Trial, rank: int, step_seconds: list[float], **changes: Any) -> RankReport:

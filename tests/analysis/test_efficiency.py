@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawings import untidy
+from drawings import Figures, untidy
 from planted_trainings import CRITICAL, NOISE_SCALE, SMALLEST_STEPS, Trained, plant_trainings
 from simulations import LONG, Seen, times
 
 from analysis.findings import DOUBT, Evidence
 from analysis.frames import results
+from analysis.show.layout import Listing
 from analysis.statistics import batch_size
 from analysis.statistics.batch_size import Curve, Needed, recipes
 from analysis.statistics.estimates import between, censored_mean, of_censored, of_values
 from analysis.text import number
-from analysis.views import batch_efficiency, figures, target
+from analysis.views import batch_efficiency, target
 from analysis.views.batch_efficiency import paying
 
 SIMULATIONS = times(quick=40, long=1000)
@@ -31,6 +32,12 @@ WEAK = {1: 1000.0, 2: 1900.0, 4: 2600.0, 8: 3600.0, 16: 5000.0}  # samples a sec
 
 def of(folder: Path, *trained: Trained, **truth: Any) -> results.Results:
     return results.read(plant_trainings(folder, trained, baseline={"framework": "single"}, **truth))
+
+
+def said_of(read: results.Results) -> Listing:
+    said = batch_efficiency.listing(read)
+    assert said is not None
+    return said
 
 
 # --- products and ratios of what is known only so well ---
@@ -107,14 +114,18 @@ def test_batches_far_below_the_critical_one_bound_it_from_below_only() -> None:
     assert "above" in batch_efficiency.critical(replace(curve, critical=None))
 
 
-def test_one_batch_size_or_too_few_seeds_give_a_reason() -> None:
-    assert "at 1 global batch size, not at two" in str(
-        batch_size.fit([Needed(64, seed, 1e5, 1e5) for seed in range(9)])
-    )
-    two = [Needed(batch, 1, batch * 1e3, batch * 1e3) for batch in (64, 128)]
-    assert "2 seeds reached the target" in str(batch_size.fit(two))
-    at_once = [Needed(batch, seed, 0.0, batch * 1e3) for batch in (64, 128) for seed in range(3)]
-    assert "every seed met the target at its first evaluation" in str(batch_size.fit(at_once))
+@pytest.mark.parametrize(
+    ("batches", "seeds", "after", "said"),
+    [
+        ((64,), 9, 1e5, "at 1 global batch size, not at two"),
+        ((64, 128), 1, 1e5, "2 seeds reached the target"),
+        ((64, 128), 3, 0.0, "every seed met the target at its first evaluation"),
+    ],
+)
+def test_one_batch_size_or_too_few_seeds_give_a_reason(
+    batches: tuple[int, ...], seeds: int, after: float, said: str
+) -> None:
+    assert said in str(batch_size.fit([Needed(batch, seed, after, 1e5) for batch in batches for seed in range(seeds)]))
 
 
 # --- a target that is met only at an evaluation ---
@@ -204,20 +215,17 @@ def test_predicted_are_the_other_batches_and_from_the_noise_of_the_two_smallest(
 
 
 def test_what_never_reached_the_target_is_there_and_claims_nothing(tmp_path: Path) -> None:
-    rows = batch_efficiency.efficiency_table(of(tmp_path, *ALONE, Trained(1024, reached=False))).set_index(
-        "global_batch"
-    )
-    assert rows.reached[1024] == 0 and math.isnan(rows.efficiency[1024]) and math.isnan(rows.predicted_steps[1024])
-    cells = batch_efficiency.listing(results.read(tmp_path))
-    assert cells is not None and "not reached" in cells.rows[-1]
+    read = of(tmp_path, *ALONE, Trained(1024, reached=False))
+    row = batch_efficiency.efficiency_table(read).set_index("global_batch").loc[1024]
+    assert row.reached == 0 and math.isnan(row.efficiency) and math.isnan(row.predicted_steps)
+    assert "not reached" in said_of(read).rows[-1]
 
 
 def test_a_recipe_of_its_own_has_a_curve_of_its_own(tmp_path: Path) -> None:
     other = [replace(one, keys=(("train_scale_learning_rate", "sqrt"), ("train_reference_batch", 64))) for one in ALONE]
     read = of(tmp_path, *ALONE, *other)
     assert sorted(set(batch_efficiency.efficiency_table(read).recipe)) == [1, 2]
-    said = batch_efficiency.listing(read)
-    assert said is not None and sum("critical batch size" in note and "fitted to" in note for note in said.notes) == 2
+    assert sum("critical batch size" in note and "fitted to" in note for note in said_of(read).notes) == 2
 
 
 # --- whether throughput and the noise scale say what the trainings needed ---
@@ -226,8 +234,8 @@ def test_a_recipe_of_its_own_has_a_curve_of_its_own(tmp_path: Path) -> None:
 def test_a_noise_scale_that_is_not_the_critical_batch_is_found_and_one_that_may_be_is_not(tmp_path: Path) -> None:
     for critical, word in ((NOISE_SCALE, "not shown to disagree"), (5 * NOISE_SCALE, "they disagree")):
         read = of(tmp_path / word, *ALONE, critical=critical)
-        said, found = batch_efficiency.listing(read), [*batch_efficiency.noise_and_critical_batch(Evidence(read))]
-        assert said is not None and any(word in note for note in said.notes)
+        found = [*batch_efficiency.noise_and_critical_batch(Evidence(read))]
+        assert any(word in note for note in said_of(read).notes)
         assert [finding.severity for finding in found] == [DOUBT] * (critical > NOISE_SCALE)
     row = batch_efficiency.efficiency_table(read).iloc[0]
     assert row.recipe_noise_scale == pytest.approx(NOISE_SCALE, rel=0.1)
@@ -238,8 +246,7 @@ def test_a_noise_scale_that_is_not_the_critical_batch_is_found_and_one_that_may_
 @pytest.mark.parametrize(("growth", "word"), [(1.0, "not resolved"), (1.2, "faster"), (0.8, "slower")])
 def test_whether_a_larger_batch_is_faster_is_read_from_the_rates(tmp_path: Path, growth: float, word: str) -> None:
     speeds = (replace(one, speed=one.speed * growth**place) for place, one in enumerate(ALONE))
-    said = batch_efficiency.listing(of(tmp_path, *speeds))
-    assert said is not None
+    said = said_of(of(tmp_path, *speeds))
     (note,) = (note for note in said.notes if "samples a second at the largest global batch" in note)
     assert f"single, 1 worker: {number(growth**3)[:3]}" in note and note.endswith(f"from 64 to 512, {word}.")
 
@@ -255,9 +262,8 @@ def test_where_more_workers_are_faster_and_no_sooner_at_the_target_it_is_said(tm
     assert one.throughput.row["workers"] == 16
     assert one.seconds.of.row["workers"] == 2 and one.seconds.tied == ()
     assert one.hours.of.row["workers"] == 1
-    said = batch_efficiency.listing(read)
-    assert said is not None
-    assert any("beyond it more workers are faster, and no sooner at the target" in note for note in said.notes)
+    said = said_of(read)
+    assert any("beyond it more workers are faster" in note for note in said.notes)
     assert {"pooled steps", "seconds from pooled steps"} <= {*said.header}, "table target has those of its own seeds"
 
 
@@ -276,15 +282,14 @@ def test_worker_counts_that_seeds_do_not_tell_apart_are_tied_and_single_seeds_un
 
 
 def test_why_there_is_no_noise_scale_is_said(tmp_path: Path) -> None:
-    read = of(tmp_path, *ALONE[:2], *[replace(one, noise=False) for one in PAIRS[:2]])
-    said = batch_efficiency.listing(read)
-    assert said is not None and any("a rank holds only shards of the gradients" in note for note in said.notes)
+    said = said_of(of(tmp_path, *ALONE[:2], *[replace(one, noise=False) for one in PAIRS[:2]]))
+    assert any("a rank holds only shards of the gradients" in note for note in said.notes)
     assert [row[5] for row in said.rows[2:]] == ["unknown", "unknown"]
 
 
 def test_older_records_and_trainings_without_a_target_have_no_table(tmp_path: Path) -> None:
     assert batch_efficiency.listing(of(tmp_path / "one", replace(ALONE[0], noise=False))) is None
-    assert figures.draw(results.read(tmp_path / "one")).get("efficiency-resnet8") is None
+    assert not Figures(results.read(tmp_path / "one"), "efficiency")
 
 
 def test_noise_of_no_right_shape_is_skipped_by_name_and_norms_that_are_no_numbers_left_out(tmp_path: Path) -> None:
@@ -306,5 +311,4 @@ def test_figures_are_tidy(tmp_path: Path, study: str) -> None:
         "two recipes": [*ALONE, *(replace(one, keys=(("train_schedule", "cosine"),)) for one in ALONE)],
         "few seeds": [replace(one, seeds=(1,), noise=False) for one in ALONE],
     }[study]
-    figure = figures.draw(of(tmp_path, *trained))["efficiency-resnet8"]
-    assert untidy(figure) == []
+    assert untidy(Figures(of(tmp_path, *trained))["efficiency-resnet8"]) == []

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawings import drawn_by, shown, untidy
+from drawings import Figures, drawn_by, shown, untidy
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from planted import Planted, plant
 from planted_reasons import PEAKS, STUDIES, plant_reasons
@@ -19,7 +18,7 @@ from analysis.frames import results
 from analysis.frames.measured import samples_of_step
 from analysis.frames.results import Results
 from analysis.statistics.scaling_laws import LawComparison, comparisons
-from analysis.views import attribution, bottleneck, cost, memory, roofline, scaling
+from analysis.views import attribution, cost
 from analysis.views.attribution import attributions
 from analysis.views.bottleneck import bottlenecks
 from analysis.views.roofline import utilisations
@@ -27,15 +26,11 @@ from analysis.views.scaling import knees
 
 
 @functools.cache
-def planted(name: str) -> tuple[Results, dict[str, Figure]]:
+def planted(name: str) -> tuple[Results, Figures]:
     """One of STUDIES and its figures, drawn once for all tests."""
     with tempfile.TemporaryDirectory() as folder:
         read = results.read(plant_reasons(Path(folder), name))
-        made = drawn_by(attribution.draw, read) | drawn_by(bottleneck.draw, read)
-        made |= {f"scaling-law-{model}": drawn_by(scaling.draw, read, model) for model in read.models}
-        made |= {"roofline": drawn_by(roofline.draw, read), "frontier": drawn_by(memory.draw, read)}
-        made |= {"pareto": drawn_by(cost.draw, read)}
-        return read, {name: figure for name, figure in made.items() if figure is not None}
+    return read, Figures(read, "waterfall", "steps", "scaling-law", "roofline", "frontier", "pareto")
 
 
 def bars(axis: Axes) -> list[Rectangle]:
@@ -166,6 +161,3 @@ def test_law_ideal_points_and_knee_are_those_of_the_tables() -> None:
         at = [float(line.get_xdata()[0]) for line in axis.lines if line.get_linestyle() == ":"]
         turn = turns[one.family.label].workers
         assert at == ([turn] if turn <= x[-1] else [])
-
-
-# --- files ---

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawings import untidy
-from planted_maps import VIDEOS, Arm, plant_arms
+from drawings import drawn_by, untidy
+from planted_maps import MODEL, VIDEOS, Arm, plant_arms
 
 from analysis.frames import results
 from analysis.frames.trials import SkippedRecord
-from analysis.show import style
 from analysis.views import catalog, maps
 
 PRE = Arm("imagenet", rates={0.001: 0.5}, pointing=0.7, seeds=(1, 2, 3))
@@ -35,10 +34,9 @@ def test_maps_are_scored_beside_what_needs_no_model(study) -> None:
 
 
 def test_pictures_show_hits_and_misses_side_by_side(study) -> None:
-    with style.applied():
-        made = maps.draw_maps(study)
-    assert set(made) == {"maps-tripnet_efficientnet_lite0-frozen"}, "the trained arms have no maps"
-    figure = made["maps-tripnet_efficientnet_lite0-frozen"]
+    made = drawn_by(maps.draw_maps, study)
+    assert set(made) == {f"maps-{MODEL}-frozen"}, "the trained arms have no maps"
+    (figure,) = made.values()
     texts = [text.get_text() for axis in figure.axes for text in axis.texts]
     assert "pre-trained (imagenet)" in texts and "random weights" in texts and texts.count("Grad-CAM") == 2
     markers = {line.get_marker() for axis in figure.axes for line in axis.lines}
@@ -56,9 +54,8 @@ def test_rows_of_every_kind_are_drawn_however_rare() -> None:
 
 
 def test_pointing_is_drawn_with_each_video(study) -> None:
-    with style.applied():
-        (figure,) = maps.draw_pointing(study).values()
-    assert not untidy(figure)
+    figure = drawn_by(maps.draw_pointing, study, MODEL)
+    assert figure is not None and not untidy(figure)
 
 
 def test_f12_in_the_maps_that_lie_beside_a_record(tmp_path: Path) -> None:

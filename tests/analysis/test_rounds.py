@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from planted import Planted, plant
+from planted import Planted, changed_ranks, plant
 from planted_phases import STEP, Phased
 from planted_rounds import HIVEMIND, KEYS, ROUND, Peers, of_peers, plant_rounds
 from planted_trainings import TrainedIn, plant_trained, training_in
 
 from analysis.__main__ import main
 from analysis.frames import measured, results
+from analysis.frames.configurations import known
 from analysis.frames.results import Results
 from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.predict import Asked, forecast
@@ -35,6 +38,7 @@ from analysis.views.attribution import attributions
 from analysis.views.bottleneck import bottlenecks, remedies
 from analysis.views.target import trained_configurations
 from scaling_study.records import store
+from scaling_study.records.schema import Record
 
 SINGLE = Phased(Planted("single"), STEP)
 DDP = Phased(Planted("torch_ddp", workers=2, allreduce="fp32"), {**STEP, "backward": 0.08})
@@ -45,13 +49,32 @@ def read(folder: Path, *peers: Peers, others: tuple[Phased, ...] = (SINGLE, DDP)
     return results.read(plant_rounds(folder, peers, others))
 
 
-def updates(how: str, **changes: object) -> Peers:
-    return Peers(replace(HIVEMIND, keys=(*KEYS, ("updates", how)), **changes))
+def holding(folder: Path, *records: Record) -> Results:
+    plant_rounds(folder, [])
+    for made in records:
+        store.write_record(folder / "trials" / made.id, made)
+    return results.read(folder)
+
+
+def rounds_of(read: Results) -> dict[Any, Any]:
+    """The one row of their table."""
+    (row,) = averaging_rounds.rounds_table(read).to_dict("records")
+    return row
+
+
+def of_hivemind(rows: Iterable[Any]) -> Any:
+    """The one of these that is of peers: a row, or what is said of one."""
+    (one,) = (one for one in rows if getattr(one, "row", one)["framework"] == "hivemind")
+    return one
+
+
+def updates(how: str) -> Peers:
+    return Peers(replace(HIVEMIND, keys=(*KEYS, ("updates", how))))
 
 
 def test_a_row_says_what_rounds_had_and_waited_for(tmp_path: Path) -> None:
     made = read(tmp_path, Peers())
-    (row,) = averaging_rounds.rounds_table(made).to_dict("records")
+    row = rounds_of(made)
     assert row["target_batch"] == 512 and row["runs"] == 3 and row["peers"] == row["workers"] == 2
     assert row["achieved_over_target"] == pytest.approx(1.0625) and row["achieved_most"] == pytest.approx(1.125)
     assert (row["rounds"], row["failed"], row["local"], row["failure"]) == (24, 0, 0, "")
@@ -61,20 +84,16 @@ def test_a_row_says_what_rounds_had_and_waited_for(tmp_path: Path) -> None:
     assert row["round_seconds"] == pytest.approx(2.4 * 1.02) and row["blocked_share"] == pytest.approx(0.6 / 2.448)
     runs = made.trials[made.trials.framework == "hivemind"]
     assert runs.achieved_over_target.tolist() == pytest.approx([1.0625] * 3) and set(runs.rounds_failed) == {0}
-    (peers,) = made.configurations[made.configurations.framework == "hivemind"].to_dict("records")
+    peers = of_hivemind(made.rows)
     assert peers["achieved_over_target"] == pytest.approx(1.0625) and peers["matchmaking_seconds"] == 2.0
 
 
 def test_achieved_has_an_interval_between_runs_and_none_of_one(tmp_path: Path) -> None:
-    folder = plant_rounds(tmp_path, [])
-    for repeat, most in ((1, 1.0), (2, 1.1), (3, 1.2)):
-        made = of_peers(Peers(achieved=(most,)), HIVEMIND.trial(repeat))
-        store.write_record(folder / "trials" / made.id, made)
-    (row,) = averaging_rounds.rounds_table(results.read(folder)).to_dict("records")
+    runs = [of_peers(Peers(achieved=(0.9 + repeat / 10,)), HIVEMIND.trial(repeat)) for repeat in (1, 2, 3)]
+    row, alone = rounds_of(holding(tmp_path, *runs)), rounds_of(holding(tmp_path / "one", runs[0]))
     assert row["achieved_low"] < 1.0 < 1.2 < row["achieved_high"]
     assert row["achieved_over_target"] == pytest.approx(1.1, abs=0.002)
-    alone = averaging_rounds.rounds_table(read(tmp_path / "one", Peers(replace(HIVEMIND, repeats=1))))
-    assert alone.achieved_low.isna().all() and alone.achieved_over_target[0] == pytest.approx(1.0625)
+    assert not known(alone["achieved_low"]) and alone["achieved_over_target"] == pytest.approx(1.0, abs=0.002)
 
 
 def test_a_run_with_a_failed_round_is_failed_and_its_rounds_are_counted(tmp_path: Path) -> None:
@@ -84,9 +103,8 @@ def test_a_run_with_a_failed_round_is_failed_and_its_rounds_are_counted(tmp_path
     assert run.reason == (
         "rank 0: 2 of 8 rounds were not averaged over all peers; round 3: AllreduceException: a peer left"
     )
-    (row,) = averaging_rounds.rounds_table(made).to_dict("records")
+    row, shown = rounds_of(made), averaging_rounds.listing(made)
     assert (row["runs"], row["rounds"], row["failed"], row["local"]) == (0, 0, 6, 6)
-    shown = averaging_rounds.listing(made)
     assert shown and "6 (6 alone)" in shown.rows[0]
     assert any("first: AllreduceException: a peer left." in note for note in shown.notes)
 
@@ -96,9 +114,7 @@ def test_an_averaging_that_was_under_way_at_the_end_says_nothing(tmp_path: Path)
     made = of_peers(Peers(), HIVEMIND.trial())
     last = {"peers": 0, "matchmaking_seconds": 0.0, "averaging_seconds": 0.0}
     ranks = [replace(rank, rounds=[*rank.rounds[:-1], replace(rank.rounds[-1], **last)]) for rank in made.ranks]
-    folder = plant_rounds(tmp_path, [])
-    store.write_record(folder / "trials" / made.id, replace(made, ranks=ranks))
-    (row,) = averaging_rounds.rounds_table(results.read(folder)).to_dict("records")
+    row = rounds_of(holding(tmp_path, replace(made, ranks=ranks)))
     assert row["peers"] == 2 and row["local"] == 0 and row["rounds"] == 8
     assert row["matchmaking_seconds"] == pytest.approx(2.05) and row["achieved_over_target"] == pytest.approx(1.0625)
 
@@ -125,25 +141,23 @@ def test_how_it_differs_is_one_sentence_with_this_studys_figures(tmp_path: Path)
 def test_looking_for_peers_is_communication_with_names_of_its_own(tmp_path: Path) -> None:
     waits = Peers(phases={**ROUND, "matchmaking": 2.0})
     made = read(tmp_path, waits)
-    (limited,) = [one for one in bottlenecks(made) if one.row["framework"] == "hivemind"]
+    limited, lost = of_hivemind(bottlenecks(made)), of_hivemind(attributions(made))
     assert limited.kind == "communication"
     assert limited.shares["matchmaking"] == pytest.approx(2.0 / 3.9) and limited.shares["averaging"] > 0.02
     assert sum(limited.shares.values()) == pytest.approx(1)
-    (lost,) = [one for one in attributions(made) if one.row["framework"] == "hivemind"]
     parts = {part.name: part.lost for part in lost.parts}
     assert sum(parts.values()) == pytest.approx(lost.lost) and parts["matchmaking"] > parts["averaging"] > 0
     assert "stragglers" not in parts
     named = [remedy.name for remedy in remedies(made)[limited.row["configuration"]]]
     assert "Twice the target batch of a round" in named and "Twice the batch on each worker" not in named
     assert named[0] == "Hiding all communication behind computing"
-    assert bottleneck.draw(made)
+    assert bottleneck.draw(made, "resnet18")
 
 
 def test_a_round_of_more_than_its_target_is_no_miscounting(tmp_path: Path) -> None:
     made = read(tmp_path, Peers())
     assert not [one for one in catalog.all_findings(made) if one.title == "Samples that do not add up"]
-    step = next(one for one in bottlenecks(made) if one.row["framework"] == "hivemind")
-    assert measured.samples_of_step(step.row) == pytest.approx(1.0625 * 512)
+    assert measured.samples_of_step(of_hivemind(made.rows)) == pytest.approx(1.0625 * 512)
 
 
 @pytest.mark.parametrize(("rounds", "found"), [(2, True), (9, True), (10, False)])
@@ -155,21 +169,19 @@ def test_a_mean_of_few_rounds_is_doubted(tmp_path: Path, rounds: int, found: boo
 
 def test_trainings_to_a_result_have_as_many_rounds_as_they_need(tmp_path: Path) -> None:
     one = trained("hivemind", ("target_batch_size", 512), batch=64)
-    folder = plant_trained(tmp_path, []) and tmp_path
     made = of_peers(Peers(replace(one.planted, steps=3)), replace(one.planted.trial(1), seed=1))
     ranks = [replace(rank, training=training_in(one, 1000, 512, 1)) for rank in made.ranks]
-    store.write_record(folder / "trials" / made.id, replace(made, ranks=ranks))
-    assert not [one for one in catalog.all_findings(results.read(folder)) if one.flaw == "rounds"]
+    read = holding(tmp_path, replace(made, ranks=ranks))
+    assert not [one for one in catalog.all_findings(read) if one.flaw == "rounds"]
 
 
 @pytest.mark.parametrize("how", ["delayed", "local"])
 def test_other_updates_stand_apart_and_claim_no_speed_up(tmp_path: Path, how: str) -> None:
-    made = read(tmp_path, updates(how))
+    made, column = read(tmp_path, updates(how)), f"hivemind, 2 workers, fp32, {how}"
     assert notes.how_it_differs(made.configurations)
-    (row,) = [row for row in made.rows if row["framework"] == "hivemind"]
-    assert row["series"] == f"hivemind, 2 workers, fp32, {how}" and np.isnan(row["speedup"])
+    row = of_hivemind(made.rows)
+    assert row["series"] == column and np.isnan(row["speedup"])
     assert row["speedup_reason"].startswith("not comparable with synchronous training: a peer steps by ")
-    column = f"hivemind, 2 workers, fp32, {how}"
     cells = throughput.listing(made, "resnet18").cells
     assert {cell.sign for (_, series), cell in cells.items() if series == column} == {"§"}
     assert "| not comparable § |" in layout.markdown(speedup.listing(made, "resnet18"))
@@ -177,8 +189,7 @@ def test_other_updates_stand_apart_and_claim_no_speed_up(tmp_path: Path, how: st
 
 
 def test_synchronous_updates_are_compared_whether_said_or_not(tmp_path: Path) -> None:
-    made = read(tmp_path, updates("synchronous"))
-    (row,) = [row for row in made.rows if row["framework"] == "hivemind"]
+    row = of_hivemind(read(tmp_path, updates("synchronous")).rows)
     assert row["not_comparable"] == "" and row["speedup"] > 0 and row["series"] == "hivemind, 2 workers, fp32"
 
 
@@ -191,14 +202,12 @@ def trained(framework: str, *keys: tuple[str, object], batch: int = 256) -> Trai
 
 def test_a_training_counts_the_samples_that_its_rounds_had(tmp_path: Path) -> None:
     one = trained("hivemind", ("target_batch_size", 512), batch=64)
-    folder = plant_trained(tmp_path, []) and tmp_path
     trial = replace(one.planted.trial(1), seed=1)
     made = of_peers(Peers(one.planted, achieved=(1.25,)), trial)
     said = training_in(one, 1000, trial.global_batch, 1)
     said["rows"] = [{**row, "samples": round(1.25 * row["samples"])} for row in said["rows"]]
     ranks = [replace(rank, training=said | {"steps": 1001}) for rank in made.ranks]
-    store.write_record(folder / "trials" / made.id, replace(made, ranks=ranks))
-    (run,) = results.read(folder).details.trained.itertuples()
+    (run,) = holding(tmp_path, replace(made, ranks=ranks)).details.trained.itertuples()
     assert run.steps == 1001 and run.samples == 1.25 * 1000 * 512 + 512
 
 
@@ -222,12 +231,9 @@ def test_f23_goes_by_the_target_of_a_round(tmp_path: Path) -> None:
     def titles(name: str, batch: int) -> list[str]:
         peers = trained("hivemind", ("target_batch_size", 512), ("learning_rate", 0.05), batch=64)
         ddp = trained("torch_ddp", ("learning_rate", 0.05), batch=batch)
-        rated = plant_trained(tmp_path / name, [peers, ddp], baseline=None)
-        for path in (tmp_path / name / "trials").glob("*/record.json"):
-            made = store.read_record(path)
-            store.write_record(path.parent, replace(made, ranks=[replace(r, learning_rate=0.05) for r in made.ranks]))
-        rated = results.read(tmp_path / name)
-        return [f"{one.flaw} {one.text}" for one in catalog.all_findings(rated) if one.flaw == "F23"]
+        plant_trained(tmp_path / name, [peers, ddp], baseline=None)
+        rated = results.read(changed_ranks(tmp_path / name, lambda rank: rank.update(learning_rate=0.05)))
+        return [one.text for one in catalog.all_findings(rated) if one.flaw == "F23"]
 
     (said,) = titles("unlike", 32)
     assert "unlike global batches (hivemind 512; torch_ddp 64) compare numbers of steps, not strategies" in said
