@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from planted import MACHINE, Planted, record
+from planted import Planted, plant, record
 
 from scaling_study.records.schema import Phases
 from scaling_study.records.store import write_record
@@ -38,9 +37,7 @@ def plant_phased(
     folder: Path, phased: Iterable[Phased], *, study: str = "planted", seed: int = 0, **about: Any
 ) -> Path:
     """Write folder/study.json and every record; throughput is global batch / the step that the phases make."""
-    folder.mkdir(parents=True, exist_ok=True)
-    said = {"study": study, "scaling": "weak", "baseline": {"framework": "single"}, "machine": MACHINE, "schema": 1}
-    (folder / "study.json").write_text(json.dumps(said | about))
+    plant(folder, [], study=study, **{"baseline": {"framework": "single"}, **about})
     rng = np.random.default_rng(seed)
     for each in phased:
         for repeat in range(1, each.one.repeats + 1):

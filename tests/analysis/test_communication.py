@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from planted import PARAMETERS, Planted, plant, rank_report
+from planted import PARAMETERS, Planted, changed_ranks, plant, rank_report
 from planted_pipelines import Pipeline, plant_pipelines
 
 from analysis.frames import measured, results
 from analysis.views import communication
-from scaling_study.records.schema import GroupBytes
+from scaling_study.records.schema import GroupBytes, RankReport
 
 WHOLE = 4 * PARAMETERS["resnet18"]
 DDP = Planted("torch_ddp", workers=2, allreduce="fp32", counted=True)
@@ -32,10 +32,10 @@ def read(folder: Path, planted: list[Planted]) -> results.Results:
 def test_results_csv_has_bytes_by_kind(tmp_path: Path) -> None:
     rows = read(tmp_path, [DDP, FSDP, Planted(counted=True)]).trials.set_index(["framework", "repeat"])
     fsdp, ddp, single = rows.loc[("torch_fsdp2", 1)], rows.loc[("torch_ddp", 1)], rows.loc[("single", 1)]
-    assert (fsdp.communication_reduce_scatter_bytes, fsdp.communication_all_gather_bytes) == (WHOLE, 2 * WHOLE)
-    assert (fsdp.communication_bytes, fsdp.communication_allreduce_bytes) == (3 * WHOLE, 0)
-    assert (ddp.communication_bytes, ddp.communication_allreduce_bytes) == (WHOLE, WHOLE)
-    assert (single.communication_bytes, single.communication_allreduce_bytes) == (0, 0)
+    kinds = [f"communication_{kind}bytes" for kind in ("", "allreduce_", "reduce_scatter_", "all_gather_")]
+    assert fsdp[kinds].tolist() == [3 * WHOLE, 0, WHOLE, 2 * WHOLE]
+    assert ddp[kinds].tolist() == [WHOLE, WHOLE, 0, 0]
+    assert single[kinds].tolist() == [0, 0, 0, 0]
 
 
 def test_a_kind_nobody_has_heard_of_is_not_lost() -> None:
@@ -43,14 +43,18 @@ def test_a_kind_nobody_has_heard_of_is_not_lost() -> None:
     assert [measured.bytes_sent(rank, kind) for kind in ("other", "broadcast", "send", "")] == [5, 2, 0, 7]
 
 
+SHARDED = {"all_gather": 2 * WHOLE, "reduce_scatter": WHOLE}
+
+
+def ranks_of(one: Planted, backend: str, sent: dict[str, int], **more: Any) -> list[RankReport]:
+    about = {"communication_bytes": {**sent}, "backend": {"backend": backend}, **more}
+    return [rank_report(one.trial(), rank, [0.1], **about) for rank in range(one.workers)]
+
+
 @pytest.mark.parametrize(("backend", "units"), [("gloo", 4), ("nccl", 3)])
 def test_four_units_leave_a_rank_over_gloo_where_nccl_sends_three(backend: str, units: int) -> None:
     """FSDP2 with tuned_for: memory, of which a unit is half of the weights at two workers: gathered twice, reduced."""
-    sent = {"all_gather": 2 * WHOLE, "reduce_scatter": WHOLE}
-    ranks = [
-        rank_report(FSDP.trial(), rank, [0.1], communication_bytes=sent, backend={"backend": backend})
-        for rank in range(2)
-    ]
+    ranks = ranks_of(FSDP, backend, SHARDED)
     assert measured.algorithm_bytes(ranks) == units * WHOLE / 2
     ranks[0].communication_bytes["gossip"] = 5
     assert measured.algorithm_bytes(ranks) is None, "nobody knows what that takes"
@@ -64,26 +68,15 @@ GROUPS = [
 
 
 def test_bytes_of_a_mesh_are_sent_among_the_ranks_of_each_dimension(tmp_path: Path) -> None:
-    sent = {"all_gather": 2 * WHOLE, "reduce_scatter": WHOLE, "allreduce": WHOLE // 2}
-    trial = replace(FSDP, workers=8).trial()
-    ranks = [
-        rank_report(
-            trial, rank, [0.1], communication_bytes=sent, communication_groups=GROUPS, backend={"backend": "nccl"}
-        )
-        for rank in range(8)
-    ]
+    sent = SHARDED | {"allreduce": WHOLE // 2}
+    ranks = ranks_of(replace(FSDP, workers=8), "nccl", sent, communication_groups=GROUPS)
     assert measured.algorithm_bytes(ranks) == (2 * 1 / 2 + 1 / 2 + 1 / 2 * 2 * 3 / 4) * WHOLE
     assert measured.mesh_bytes(ranks) == (
         f"shard (2): all_gather {2e-6 * WHOLE:.3g} MB, reduce_scatter {1e-6 * WHOLE:.3g} MB; "
         f"replicate (4): allreduce {5e-7 * WHOLE:.3g} MB"
     )
-    folder = plant(tmp_path, both(FSDP))
-    for path in folder.glob("trials/*/record.json"):
-        record = json.loads(path.read_text())
-        if record["trial"]["allreduce"] == "fp32":
-            for rank in record["ranks"]:
-                rank["communication_groups"] = [asdict(each) for each in GROUPS]
-        path.write_text(json.dumps(record))
+    groups = [asdict(each) for each in GROUPS]
+    folder = changed_ranks(plant(tmp_path, both(FSDP)), lambda rank: rank.update(communication_groups=groups), "fp32")
     listing = communication.listing(results.read(folder), "resnet18")
     assert listing
     column = listing.header.index("by dimension of the mesh")

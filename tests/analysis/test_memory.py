@@ -23,10 +23,6 @@ def read(folder: Path, planted: list[Planted]) -> results.Results:
     return results.read(plant(folder, planted))
 
 
-def by_stage(made: pd.DataFrame) -> dict[int, pd.Series]:
-    return {int(row.zero_stage): row for _, row in made[made.framework == "deepspeed_zero"].iterrows()}
-
-
 @pytest.mark.parametrize(
     ("stage", "workers", "bytes"), [(0, 4, 24.0), (1, 4, 15.0), (2, 4, 12.0), (3, 4, 6.0), (3, 1, 24.0)]
 )
@@ -43,9 +39,8 @@ def test_what_a_process_of_several_configurations_holds_is_none_of_theirs(tmp_pa
 
 def test_sharding_saves_what_the_paper_says(tmp_path: Path) -> None:
     made = memory.measured(read(tmp_path, [DDP, FSDP, *ZERO]), "resnet18")
-    saved = {stage: (row.saved, row.theory) for stage, row in by_stage(made).items()}
-    for stage, share in ((0, 0.0), (1, 1 / 6), (2, 1 / 3), (3, 1 / 2)):
-        assert saved[stage] == pytest.approx((share, share))
+    zero, shares = made[made.framework == "deepspeed_zero"].sort_values("zero_stage"), [0, 1 / 6, 1 / 3, 1 / 2]
+    assert zero.saved.tolist() == pytest.approx(shares) and zero.theory.tolist() == pytest.approx(shares)
     fsdp = made[made.framework == "torch_fsdp2"].iloc[0]
     assert (fsdp.saved, fsdp.theory) == pytest.approx((0.5, 0.5)), "FSDP shards everything unless told otherwise"
     assert set(made.reference) == {"torch_ddp"}
@@ -80,34 +75,28 @@ def test_a_framework_that_failed_parity_is_nobodys_reference(tmp_path: Path) -> 
     plant(tmp_path, planted)
     plant_gates(tmp_path, planted, {"torch_ddp": "another shape of fc.weight"})
     done = results.read(tmp_path)
-    assert set(memory.measured(done, "resnet18").reference) == {"horovod"}
-    listing = memory.listing(done, "resnet18")
-    assert listing
-    assert [row[0] for row in listing.rows if "†" in row[0]] == ["torch_ddp, 2 workers, fp32 †"]
-    assert set(memory.measured(done, "resnet18").parity) == {"passed", "another shape of fc.weight"}
-
-
-def test_a_series_stands_once_at_the_batch_that_most_have(tmp_path: Path) -> None:
-    lost = replace(FSDP, batch_per_worker=64, status="oom", speed=None)
-    done = read(tmp_path, [DDP, replace(DDP, batch_per_worker=64), FSDP, lost])
-    listing = memory.listing(done, "resnet18")
-    assert listing
-    assert [row[:2] for row in listing.rows] == [
-        ("torch_ddp, 2 workers, fp32", "32"),
-        ("torch_fsdp2, 2 workers, fp32", "32"),
-    ]
-    assert listing.rows[1][2:5] == ("22.4", "22.4", "22.4")
-    assert listing.rows[1][-2:] == ("50 %", "50 %")
-    assert len(memory.measured(done, "resnet18")) == 3, "the CSV has every batch size"
+    made, listing = memory.measured(done, "resnet18"), memory.listing(done, "resnet18")
+    assert set(made.reference) == {"horovod"} and set(made.parity) == {"passed", "another shape of fc.weight"}
+    assert listing and [row[0] for row in listing.rows if "†" in row[0]] == ["torch_ddp, 2 workers, fp32 †"]
 
 
 @pytest.mark.parametrize("sharded", [False, True])
-def test_the_table_has_what_sharding_saves_where_something_is_sharded(tmp_path: Path, sharded: bool) -> None:
-    planted = [DDP, replace(DDP, batch_per_worker=64), replace(DDP, framework="horovod"), *[FSDP] * sharded]
-    listing = memory.listing(read(tmp_path, planted), "resnet18")
-    assert listing and listing.header[-2:] == (("saved", "theory") if sharded else ("peak", "resident"))
+def test_a_series_stands_once_at_the_batch_that_most_have_with_what_sharding_saves(
+    tmp_path: Path, sharded: bool
+) -> None:
+    other = FSDP if sharded else replace(DDP, framework="horovod")
+    lost = replace(FSDP, batch_per_worker=64, status="oom", speed=None)
+    done = read(tmp_path, [DDP, replace(DDP, batch_per_worker=64), other, lost])
+    listing = memory.listing(done, "resnet18")
+    assert listing and {row[:2] for row in listing.rows} == {
+        ("torch_ddp, 2 workers, fp32", "32"),
+        (f"{other.framework}, 2 workers, fp32", "32"),
+    }
+    assert listing.header[-2:] == (("saved", "theory") if sharded else ("peak", "resident"))
+    assert not sharded or listing.rows[1][2:5] + listing.rows[1][-2:] == ("22.4", "22.4", "22.4", "50 %", "50 %")
     notes = " ".join(listing.notes)
     assert ("ZeRO-1" in notes) == sharded and "tables/memory-resnet18.csv also has batch 64." in notes
+    assert len(memory.measured(done, "resnet18")) == 3, "the CSV has every batch size"
 
 
 def test_the_table_has_no_column_that_is_empty(tmp_path: Path) -> None:
