@@ -286,9 +286,7 @@ def chosen_rows(hits: Sequence[NDArray[np.bool_]], instruments: NDArray[np.int64
     The kinds take turns, so that each has as many rows as the others while it has some; within a kind those come first
     whose instrument was drawn least.
     """
-    kinds: dict[tuple[bool, ...], list[int]] = {}
-    for row in range(len(instruments)):
-        kinds.setdefault(tuple(bool(one[row]) for one in hits), []).append(row)
+    kinds = findings.grouped(range(len(instruments)), lambda row: tuple(bool(one[row]) for one in hits))
     order = sorted(kinds, reverse=True)  # all hit first, none last
     drawn: dict[int, tuple[bool, ...]] = {}
     while len(drawn) < min(MOST_ROWS, len(instruments)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from analysis.__main__ import main
 from analysis.frames import measured, results
 from analysis.frames.configurations import known
 from analysis.frames.results import Results
+from analysis.frames.rows import ConfigurationRow
 from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.predict import Asked, forecast
 from analysis.show import layout, notes
@@ -34,7 +34,6 @@ from analysis.views import (
 )
 from analysis.views import target as target_table
 from analysis.views import target as training
-from analysis.views.attribution import attributions
 from analysis.views.bottleneck import bottlenecks, remedies
 from analysis.views.target import trained_configurations
 from scaling_study.records import store
@@ -62,10 +61,10 @@ def rounds_of(read: Results) -> dict[Any, Any]:
     return row
 
 
-def of_hivemind(rows: Iterable[Any]) -> Any:
-    """The one of these that is of peers: a row, or what is said of one."""
-    (one,) = (one for one in rows if getattr(one, "row", one)["framework"] == "hivemind")
-    return one
+def row_of(read: Results) -> ConfigurationRow:
+    """That of the peers."""
+    (row,) = (row for row in read.rows if row["framework"] == "hivemind")
+    return row
 
 
 def updates(how: str) -> Peers:
@@ -84,7 +83,7 @@ def test_a_row_says_what_rounds_had_and_waited_for(tmp_path: Path) -> None:
     assert row["round_seconds"] == pytest.approx(2.4 * 1.02) and row["blocked_share"] == pytest.approx(0.6 / 2.448)
     runs = made.trials[made.trials.framework == "hivemind"]
     assert runs.achieved_over_target.tolist() == pytest.approx([1.0625] * 3) and set(runs.rounds_failed) == {0}
-    peers = of_hivemind(made.rows)
+    peers = row_of(made)
     assert peers["achieved_over_target"] == pytest.approx(1.0625) and peers["matchmaking_seconds"] == 2.0
 
 
@@ -141,14 +140,16 @@ def test_how_it_differs_is_one_sentence_with_this_studys_figures(tmp_path: Path)
 def test_looking_for_peers_is_communication_with_names_of_its_own(tmp_path: Path) -> None:
     waits = Peers(phases={**ROUND, "matchmaking": 2.0})
     made = read(tmp_path, waits)
-    limited, lost = of_hivemind(bottlenecks(made)), of_hivemind(attributions(made))
+    name = row_of(made)["configuration"]
+    limited = next(one for one in bottlenecks(made) if one.row["configuration"] == name)
     assert limited.kind == "communication"
     assert limited.shares["matchmaking"] == pytest.approx(2.0 / 3.9) and limited.shares["averaging"] > 0.02
     assert sum(limited.shares.values()) == pytest.approx(1)
+    lost = attribution.by_name(made)[name]
     parts = {part.name: part.lost for part in lost.parts}
     assert sum(parts.values()) == pytest.approx(lost.lost) and parts["matchmaking"] > parts["averaging"] > 0
     assert "stragglers" not in parts
-    named = [remedy.name for remedy in remedies(made)[limited.row["configuration"]]]
+    named = [remedy.name for remedy in remedies(made)[name]]
     assert "Twice the target batch of a round" in named and "Twice the batch on each worker" not in named
     assert named[0] == "Hiding all communication behind computing"
     assert bottleneck.draw(made, "resnet18")
@@ -157,7 +158,7 @@ def test_looking_for_peers_is_communication_with_names_of_its_own(tmp_path: Path
 def test_a_round_of_more_than_its_target_is_no_miscounting(tmp_path: Path) -> None:
     made = read(tmp_path, Peers())
     assert not [one for one in catalog.all_findings(made) if one.title == "Samples that do not add up"]
-    assert measured.samples_of_step(of_hivemind(made.rows)) == pytest.approx(1.0625 * 512)
+    assert measured.samples_of_step(row_of(made)) == pytest.approx(1.0625 * 512)
 
 
 @pytest.mark.parametrize(("rounds", "found"), [(2, True), (9, True), (10, False)])
@@ -179,7 +180,7 @@ def test_trainings_to_a_result_have_as_many_rounds_as_they_need(tmp_path: Path) 
 def test_other_updates_stand_apart_and_claim_no_speed_up(tmp_path: Path, how: str) -> None:
     made, column = read(tmp_path, updates(how)), f"hivemind, 2 workers, fp32, {how}"
     assert notes.how_it_differs(made.configurations)
-    row = of_hivemind(made.rows)
+    row = row_of(made)
     assert row["series"] == column and np.isnan(row["speedup"])
     assert row["speedup_reason"].startswith("not comparable with synchronous training: a peer steps by ")
     cells = throughput.listing(made, "resnet18").cells
@@ -189,7 +190,7 @@ def test_other_updates_stand_apart_and_claim_no_speed_up(tmp_path: Path, how: st
 
 
 def test_synchronous_updates_are_compared_whether_said_or_not(tmp_path: Path) -> None:
-    row = of_hivemind(read(tmp_path, updates("synchronous")).rows)
+    row = row_of(read(tmp_path, updates("synchronous")))
     assert row["not_comparable"] == "" and row["speedup"] > 0 and row["series"] == "hivemind, 2 workers, fp32"
 
 
