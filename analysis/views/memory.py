@@ -420,7 +420,7 @@ def frontier_listing(results: Results) -> Listing | None:
         searched = " (searched)" if family.searched and family.searched == family.largest else ""
         rows.append(
             {
-                "configuration": (f"{family.about['model']}, " if len(results.models) > 1 else "") + family.series,
+                "configuration": notes.series_and_batch(family.about, results)[0],
                 "largest batch that fits": f"{family.largest or 'none'}{searched}",
                 "smallest out of memory": str(family.smallest_out or "none"),
                 "fixed MB": fixed,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from drawings import drawn_by, shown
-from planted import PARAMETERS, Planted, plant, record
+from planted import PARAMETERS, Planted, plant, plant_gates, record
 from planted_phases import STEP, Phased, plant_phased
 
 from analysis.frames import results
@@ -71,6 +71,14 @@ def test_one_size_makes_no_line_and_growth_is_of_the_last_step(tmp_path: Path) -
     assert made.growth is not None
     before, after, ratio = made.growth
     assert (before, after) == (64, 128) and ratio.mean == pytest.approx(228 / 164)
+
+
+def test_what_failed_parity_carries_the_sign_that_is_explained_below(tmp_path: Path) -> None:
+    planted = [replace(one, framework="torch_ddp", workers=2, allreduce="fp32") for one in sizes(32, 64)]
+    plant(tmp_path, planted)
+    plant_gates(tmp_path, planted, {"torch_ddp": "another shape of fc.weight"})
+    said = memory.frontier_listing(results.read(tmp_path))
+    assert said and [row[0] for row in said.rows] == ["2 workers, fp32 †"] and said.notes[0].startswith("† ")
 
 
 @pytest.mark.parametrize("in_rounds", [False, True])
