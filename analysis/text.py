@@ -86,6 +86,11 @@ def percent(share: Any, places: int | None = None) -> str:
     return f"{100 * share:.{places}f} %".replace("-0 %", "0 %")
 
 
+def change(ratio: float, low: Any, high: Any) -> str:
+    """`+39 % [+35, +43]` of a ratio of 1.39."""
+    return f"{100 * (ratio - 1):+.0f} %" + bracketed(low, high, lambda end: f"{100 * (end - 1):+.0f}")
+
+
 def percents(shares: Iterable[float]) -> str:
     """`24 / 21 / 48 / 6.5 %`; "" of none."""
     return " / ".join(map(percent, shares)).replace(" % /", " /")

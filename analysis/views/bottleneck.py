@@ -20,7 +20,7 @@ from analysis.frames.results import Results, on_wire, once
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Listing
-from analysis.text import number, percent, three_digits
+from analysis.text import change, number, percent, three_digits
 from analysis.views import allreduce_gain, attribution, steps
 from analysis.views.attribution import Attribution
 from analysis.views.memory import STATE, BatchFamily, families
@@ -238,6 +238,7 @@ def listing(results: Results) -> Listing | None:
 
 LEAST = 0.005  # of a gain: what is less is not worth a line
 MOST_GAIN = 10.0  # beyond it the bound says nothing: almost all of the step is that part
+GAIN = ("gain", "gain_low", "gain_high")  # columns of allreduce_gain
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,7 @@ def remedies(results: Results) -> dict[str, list[Remedy]]:
     memory = {str(row["configuration"]): family for family in families(results) for row in family.rows}
     gains = allreduce_gain.gains(results).dropna(subset="gain")
     narrow = {
-        str(pair["reference"]): _measured(pair["gain"], pair["gain_low"], pair["gain_high"], pair["allreduce"])
+        str(pair["reference"]): f"{pair['allreduce']} was measured: {change(*(pair[name] for name in GAIN))}"
         for pair in as_rows(gains)
     }
     by_configuration = {}
@@ -341,13 +342,7 @@ def _larger(row: ConfigurationRow, memory: BatchFamily | None) -> str:
     if larger is None:
         return ""
     measured = over(larger, row)
-    return _measured(measured.mean, measured.low, measured.high, f"batch {twice}")
-
-
-def _measured(ratio: float, low: float | None, high: float | None, what: str) -> str:
-    """`fp16 was measured: -10 % [-14, -7]`."""
-    bounds = f" [{100 * (low - 1):+.0f}, {100 * (high - 1):+.0f}]" if known(low) and known(high) else ""
-    return f"{what} was measured: {100 * (ratio - 1):+.0f} %{bounds}"
+    return f"batch {twice} was measured: {change(measured.mean, measured.low, measured.high)}"
 
 
 MOST_REMEDIES = 3  # of a configuration, in a table

@@ -22,7 +22,7 @@ from analysis.frames.rows import ConfigurationRow, as_rows, bounded
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel, Failure, SeriesLook
-from analysis.text import file_name, megabytes, number, percent
+from analysis.text import change, file_name, megabytes, number, percent
 from analysis.views.view import Drawing, Gap, ModelTable, StudyTable, View
 from scaling_study.frameworks import FRAMEWORKS, POWERSGD
 from scaling_study.stats.intervals import Interval
@@ -69,8 +69,7 @@ def stage_of(row: ConfigurationRow) -> int | None:
 
 def held(state: Sequence[float], stage: int, workers: int) -> float:
     """Bytes of `state` (parameters, gradients, optimiser) that a worker holds, in theory."""
-    first_sharded = {0: 3, 1: 2, 2: 1, 3: 0}[stage]
-    return sum(size / workers if index >= first_sharded else size for index, size in enumerate(state))
+    return sum(size / workers if index >= 3 - stage else size for index, size in enumerate(state))
 
 
 @once
@@ -203,7 +202,7 @@ class BatchFamily:
     @property
     def largest(self) -> int | None:
         """That fitted; None where none was seen to."""
-        return max((*self.batches, *([self.searched] if self.searched else ())), default=None)
+        return max(filter(None, (*self.batches, self.searched)), default=None)
 
     @property
     def smallest_out(self) -> int | None:
@@ -266,11 +265,12 @@ def _drawn_line(family: BatchFamily) -> tuple[float, float] | None:
 
 def draw(results: Results) -> Figure | None:
     """The figure, or None where no series has a line (FEWEST_SIZES) and memory was never exhausted."""
-    every = {}
-    for model in results.models:
-        ours = families(results, model)
-        if any(family.rows for family in ours) and any(_drawn_line(family) or family.out for family in ours):
-            every[model] = ours
+    of_models = {model: families(results, model) for model in results.models}
+    every = {
+        model: ours
+        for model, ours in of_models.items()
+        if any(family.rows for family in ours) and any(_drawn_line(family) or family.out for family in ours)
+    }
     if not every:
         return None
     look = style.series_looks(results.configurations)
@@ -444,9 +444,7 @@ def _growth_text(family: BatchFamily) -> str:
     if family.growth is None:
         return ""
     before, after, ratio = family.growth
-    low, high = (100 * ((bound or 0.0) - 1) for bound in (ratio.low, ratio.high))
-    bounds = "" if ratio.low is None else f" [{low:+.0f}, {high:+.0f}]"
-    return f"{100 * (ratio.mean - 1):+.0f} %{bounds} from {before} to {after}"
+    return f"{change(ratio.mean, ratio.low, ratio.high)} from {before} to {after}"
 
 
 VIEW = View("What fills a worker's memory?", (ModelTable("memory", listing, measured, "memory"),))
