@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.findings import DOUBT, Evidence, Finding, about, count, named
 from analysis.frames import configurations
-from analysis.frames.configurations import known
+from analysis.frames.configurations import known, trains
 from analysis.frames.measured import NUMBERS, SECONDS
 from analysis.frames.results import Results
 from analysis.frames.rows import as_rows, by_configuration
@@ -18,7 +18,6 @@ from analysis.show.layout import Listing
 from analysis.text import megabytes, number, percent, with_interval
 from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import between_repeats
-from scaling_study.targets import ENDS
 
 FEWEST_ROUNDS = 10  # that a launch times
 
@@ -122,9 +121,8 @@ def few_rounds(evidence: Evidence) -> Iterator[Finding]:
     """Launches that timed too few rounds for their mean to be one."""
     runs = evidence.results.details.rounds
     fewest = runs[runs.ok].groupby("configuration").rounds.min()
-    timed = [row for row in evidence.rows if not any(known(row[end]) for end in ENDS)]
-    few = [row for row in timed if fewest.get(row["configuration"], FEWEST_ROUNDS) < FEWEST_ROUNDS]
-    if few:
+    timed = (row for row in evidence.rows if not trains(row))
+    if few := [row for row in timed if fewest.get(row["configuration"], FEWEST_ROUNDS) < FEWEST_ROUNDS]:
         least = min(int(fewest[row["configuration"]]) for row in few)
         text = (
             f"A launch timed only {count(least, 'averaging round')} ({named(few)}). Rounds of a launch are unlike, as "
