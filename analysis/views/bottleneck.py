@@ -14,16 +14,16 @@ from matplotlib.ticker import MaxNLocator
 from analysis import findings
 from analysis.findings import NOTE, Evidence, Finding
 from analysis.frames import configurations
-from analysis.frames.configurations import known, over, usual_batch, values_of
+from analysis.frames.configurations import over, usual_batch, values_of
 from analysis.frames.measured import of_peers, samples_of_step
 from analysis.frames.results import Results, on_wire, once
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Listing
-from analysis.text import change, number, percent, three_digits
+from analysis.text import change, megabytes, number, percent, three_digits
 from analysis.views import allreduce_gain, attribution, steps
 from analysis.views.attribution import Attribution
-from analysis.views.memory import STATE, BatchFamily, families
+from analysis.views.memory import BatchFamily, families, state_bytes
 from analysis.views.roofline import Utilisation, utilisations
 from analysis.views.steps import (
     AVERAGING,
@@ -173,8 +173,8 @@ def _judged(ours: MeasuredSteps, parts: Mapping[str, float], used: Utilisation |
     if kind is None:
         return Bottleneck(ours.row, UNKNOWN, f"{text}; nothing measured tells the two apart.", parts)
     if kind == MEMORY:
-        if whole := sum(float(ours.row[name]) for name in STATE if known(ours.row[name])):
-            text += f"; {number(whole / 1e6)} MB of parameters, gradients and optimiser state go through memory for it"
+        if whole := state_bytes(ours.row):
+            text += f"; {megabytes(whole)} MB of parameters, gradients and optimiser state go through memory for it"
     if kind == COMPUTE and used is not None and used.share is not None:
         off = " (above 100 %: the microbenchmark reached less, or fewer FLOPs were needed than counted)"
         text += f"; {percent(used.share)} of the device's measured peak{off * (used.share > 1)}"

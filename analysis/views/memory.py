@@ -67,6 +67,11 @@ def stage_of(row: ConfigurationRow) -> int | None:
     return framework.shards
 
 
+def state_bytes(row: ConfigurationRow) -> int:
+    """Parameters, gradients and optimiser state of a worker, as far as they are known."""
+    return sum(int(row[kind]) for kind in STATE if known(row[kind]))
+
+
 def held(state: Sequence[float], stage: int, workers: int) -> float:
     """Bytes of `state` (parameters, gradients, optimiser) that a worker holds, in theory."""
     return sum(size / workers if index >= 3 - stage else size for index, size in enumerate(state))
@@ -81,7 +86,7 @@ def measured(results: Results, model: str) -> pd.DataFrame:
     """
     measured = [row for row in as_rows(results.frame_of(model)) if row["n"] and known(row[MEMORY_COLUMNS[0]])]
     for row in measured:
-        row["state_bytes"] = sum(int(row[kind]) for kind in STATE if known(row[kind]))
+        row["state_bytes"] = state_bytes(row)
     frame = pd.DataFrame([row | _saved(row, measured) for row in measured], columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
 
