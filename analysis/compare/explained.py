@@ -270,7 +270,7 @@ def utilisation(seen: Seen) -> Found:
 
 
 def head_room(seen: Seen) -> Found:
-    family = next((one for one in memory.families(seen.results) if any(row is seen.row for row in one.rows)), None)
+    family = memory.family_of(seen.results).get(seen.name)
     if family is None:
         raise NotKnown("the peak memory of its processes was not recorded")
     peak = family.peaks[family.batches.index(int(seen.row["batch_per_worker"]))]

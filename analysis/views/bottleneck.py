@@ -23,7 +23,7 @@ from analysis.show.layout import Listing
 from analysis.text import change, megabytes, number, percent, three_digits
 from analysis.views import allreduce_gain, attribution, steps
 from analysis.views.attribution import Attribution
-from analysis.views.memory import BatchFamily, families, state_bytes
+from analysis.views.memory import BatchFamily, family_of, state_bytes
 from analysis.views.roofline import Utilisation, utilisations
 from analysis.views.steps import (
     AVERAGING,
@@ -299,7 +299,6 @@ def ways(row: ConfigurationRow, shares: Mapping[str, float], lag: float) -> list
 def remedies(results: Results) -> dict[str, list[Remedy]]:
     """Configuration -> what would help it, the most first; of those whose phases are known."""
     lost = attribution.by_name(results)
-    memory = {str(row["configuration"]): family for family in families(results) for row in family.rows}
     gains = allreduce_gain.gains(results).dropna(subset="gain")
     narrow = {
         str(pair["reference"]): f"{pair['allreduce']} was measured: {change(*(pair[name] for name in GAIN))}"
@@ -309,7 +308,7 @@ def remedies(results: Results) -> dict[str, list[Remedy]]:
     for limit in bottlenecks(results):
         name = str(limit.row["configuration"])
         if limit.shares:
-            tried = {HALVE: narrow.get(name, ""), LARGER_BATCH: _larger(limit.row, memory.get(name))}
+            tried = {HALVE: narrow.get(name, ""), LARGER_BATCH: _larger(limit.row, family_of(results).get(name))}
             by_configuration[name] = remedies_of(limit, lost.get(name), tried)
     return by_configuration
 

@@ -246,6 +246,12 @@ def families(results: Results, model: str | None = None) -> list[BatchFamily]:
     return [family for family in (_family(ours, searches) for ours in groups) if family.rows or family.out]
 
 
+@once
+def family_of(results: Results) -> dict[str, BatchFamily]:
+    """Configuration -> its family, of those with a known peak."""
+    return {str(row["configuration"]): family for family in families(results) for row in family.rows}
+
+
 def _family(rows: Sequence[ConfigurationRow], searches: Sequence[ConfigurationRow]) -> BatchFamily:
     about = rows[0]
     out = [row for row in rows if not row["n"] and row["status"] == OOM]

@@ -25,7 +25,7 @@ from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
 from analysis.text import flop_rate, giga, number, percent, three_digits
-from analysis.views.memory import families, stage_of
+from analysis.views.memory import family_of, stage_of
 from analysis.views.pipelines import is_cut
 from analysis.views.view import Drawing, Gap, StudyTable, View
 from scaling_study.models import IMAGE_KEYS, MODELS
@@ -310,8 +310,8 @@ def compute_is_slow(evidence: Evidence) -> Iterator[Finding]:
 def switches(row: Row, results: Results) -> str:
     """Says which settings that make kernels faster this configuration lacks: `Switch on: precision: bf16.`"""
     images = str(row["model"]) in MODELS and set(IMAGE_KEYS) <= set(MODELS[str(row["model"])].keys)
-    alike = (one for one in families(results) if row["configuration"] in [each["configuration"] for each in one.rows])
-    out = next((family.smallest_out for family in alike), None)
+    family = family_of(results).get(str(row["configuration"]))
+    out = family.smallest_out if family else None
     found = [
         "`precision: bf16`" if row["precision"] in ("fp32", "fp64") else "",
         "`compile: true`" if known(row["compile"]) and not row["compile"] else "",
