@@ -140,16 +140,6 @@ def slow_backends(evidence: Evidence) -> Iterator[Finding]:
             f"{findings.named(rows)}. {remedy}, and run these again."
         )
         yield findings.about(flaw, "GPUs that do not use NCCL", text, WRONG, rows)
-    yield from _unlike_carriers(evidence)
-    yield from _unlike_overlap(evidence)
-    whole = [row for row in evidence.rows if 1 in evidence.fact(row, "units") and int(row["workers"]) > 1]
-    if whole:
-        text = (
-            "Sharded as one unit, so all weights are gathered at once, little memory is saved and nothing overlaps: "
-            f"{findings.named(whole)}. Gather it block by block: `wrapping_policy: blocks`; a model of your own names "
-            "them in its Workload, as `blocks=(nn.Linear,)`."
-        )
-        yield findings.about("F24", "One unit, gathered whole", text, WRONG, whole)
 
 
 def _compared(key: str, rows: Iterable[Row]) -> list[Row]:
@@ -158,7 +148,7 @@ def _compared(key: str, rows: Iterable[Row]) -> list[Row]:
     return [row for group in groups if len({row[key] for row in group}) > 1 for row in group]
 
 
-def _unlike_carriers(evidence: Evidence) -> Iterator[Finding]:
+def unlike_carriers(evidence: Evidence) -> Iterator[Finding]:
     """Frameworks that are compared, with gradients that go different ways."""
     rows = _compared("carrier", (row for row in evidence.rows if int(row["workers"]) > 1 and row["carrier"]))
     if not rows:
@@ -174,7 +164,7 @@ def _unlike_carriers(evidence: Evidence) -> Iterator[Finding]:
     yield findings.about("carriers", "Different transports", text, DOUBT, rows)
 
 
-def _unlike_overlap(evidence: Evidence) -> Iterator[Finding]:
+def unlike_overlap(evidence: Evidence) -> Iterator[Finding]:
     """Frameworks that are compared on a CPU, of which only some hide their communication."""
     on_cpu = (row for row in evidence.rows if row["device"] == "cpu" and row["overlap"] == row["overlap"])
     rows = _compared("framework", on_cpu)
@@ -193,8 +183,19 @@ def _unlike_overlap(evidence: Evidence) -> Iterator[Finding]:
     yield findings.about("overlap", "Unlike overlap", text, NOTE, rows)
 
 
+def gathered_whole(evidence: Evidence) -> Iterator[Finding]:
+    whole = [row for row in evidence.rows if 1 in evidence.fact(row, "units") and int(row["workers"]) > 1]
+    if whole:
+        text = (
+            "Sharded as one unit, so all weights are gathered at once, little memory is saved and nothing overlaps: "
+            f"{findings.named(whole)}. Gather it block by block: `wrapping_policy: blocks`; a model of your own names "
+            "them in its Workload, as `blocks=(nn.Linear,)`."
+        )
+        yield findings.about("F24", "One unit, gathered whole", text, WRONG, whole)
+
+
 VIEW = View(
     "What does a worker send?",
     (ModelTable("communication", listing, measured, "communication"),),
-    detectors=(slow_backends,),
+    detectors=(slow_backends, unlike_carriers, unlike_overlap, gathered_whole),
 )
