@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import results as series
-from analysis.frames.configurations import KEYS, known, same, values_of
+from analysis.frames.configurations import KEYS, known, same, trains, values_of
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow
@@ -41,7 +41,6 @@ from scaling_study.records.store import UnreadableRecord
 from scaling_study.stats.network import AlphaBeta
 from scaling_study.study import meshes as mesh_bytes
 from scaling_study.study.rules import MATCHMAKING_SECONDS
-from scaling_study.targets import ENDS
 from scaling_study.trial import Trial
 
 # Predictable cases of a study: each way of sharing gradients that it ran, over one worker's step.
@@ -170,7 +169,7 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
     splits a Llama.
     """
     every: list[Row] = [row for row in results.rows if not known(row["find"])]
-    rows = [row for row in every if not _trained(row)]
+    rows = [row for row in every if not trains(row)]
     shared = [row for row in rows if row["framework"] in FUSIONS]
     chosen, wrong = list[TrainingTarget](), list[str]()
     split, not_split = mesh_targets(results, rows, folder, asked)
@@ -294,14 +293,10 @@ def _ways(rows: Iterable[Row]) -> list[Row]:
     return list(ways.values())
 
 
-def _trained(row: Row) -> bool:
-    return any(known(row[end]) for end in ENDS)
-
-
 def _trained_ways(rows: Iterable[Row]) -> list[Mapping[str, Any]]:
     """How trainings to a result shared gradients: framework, controller and knobs."""
     keys = ("framework", "controller", *KNOBS)
-    found = dict.fromkeys(values_of(row, keys) for row in rows if _trained(row) and row["framework"] in FUSIONS)
+    found = dict.fromkeys(values_of(row, keys) for row in rows if trains(row) and row["framework"] in FUSIONS)
     return [dict(zip(keys, values, strict=True)) for values in found]
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from analysis import findings
 from analysis.findings import DOUBT, NOTE, Evidence, Finding, count, grouped
 from analysis.frames import configurations as launches
+from analysis.frames.configurations import usual_batch
 from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow, by_configuration
 from analysis.frames.trials import began
@@ -337,8 +338,7 @@ class RepeatSpread:
 def draw_distributions(results: Results, model: str) -> Figure | None:
     """The figure of one model, at the batch size that most of its series have; None where no steps were timed."""
     rows = sorted((row for row in results.rows_of(model) if row["n"]), key=lambda row: row["series_order"])
-    sizes = [int(row["batch"]) for row in rows]
-    batch = max(sizes, key=lambda size: (sizes.count(size), size), default=0)
+    batch = usual_batch(rows)
     every = [made for row in rows if row["batch"] == batch and (made := spread(results, row))]
     return _figure(model, batch, every, len(rows), results) if every else None
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from analysis.frames import configurations
-from analysis.frames.configurations import known, values
+from analysis.frames.configurations import known, usual_batch, values
 from analysis.frames.results import Results, once, unit
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.show import dots, notes, style
@@ -325,9 +325,8 @@ def draw_frameworks(results: Results) -> Figure | None:
 
 
 def _usual_batch(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the batch size that most series have, the largest of several."""
-    count = rows[rows.n > 0].groupby("batch").series.nunique()
-    usual: pd.DataFrame = rows[rows.batch == max(count.index, key=lambda batch: (count[batch], batch))]
+    """The rows of the batch size that most of those measured have, the largest of several."""
+    usual: pd.DataFrame = rows[rows.batch == usual_batch(as_rows(rows.loc[rows.n > 0, ["batch"]]))]
     return usual
 
 

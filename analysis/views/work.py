@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from analysis import findings
 from analysis.findings import DOUBT, MOST_NAMES, NOTE, WRONG, Evidence, Finding, Row, grouped, simultaneous
 from analysis.frames import configurations
-from analysis.frames.configurations import known, over, unlike_work, values_of
+from analysis.frames.configurations import known, over, trains, unlike_work, values_of
 from analysis.frames.rows import as_rows
 from analysis.frames.study import workers_text
 from analysis.frames.trials import NOT_CHECKED
@@ -18,7 +18,6 @@ from scaling_study.frameworks import COMMAND
 from scaling_study.models import MODELS
 from scaling_study.records.schema import DOUBT as DOUBTED
 from scaling_study.stats.intervals import FEWEST_REPEATS
-from scaling_study.targets import ENDS
 
 # Did rows that are compared do the same work? F9: 2,929 batches an epoch against 50, and "over 10x".
 #
@@ -78,7 +77,7 @@ def unlike_data(evidence: Evidence) -> Iterator[Finding]:
 def _same_data(row: Row) -> tuple[object, ...]:
     """Values that decide how many samples an epoch has; a training to a result leaves out its validation samples."""
     keys = ("model", "data", "sequence_length", "image_size", "image_width", "train_validation")
-    return (*values_of(row, keys), any(known(row[end]) for end in ENDS))
+    return (*values_of(row, keys), trains(row))
 
 
 # Was the thing trained that its name says? Parameter counts, variants, lost weights, and what parity said.
