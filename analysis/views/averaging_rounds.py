@@ -70,13 +70,13 @@ def listing(results: Results) -> Listing | None:
 
 def _cells(row: Mapping[Any, Any], results: Results) -> dict[str, str]:
     name, batch = notes.series_and_batch(results.by_name[row["configuration"]], results)
-    achieved = (row[f"achieved_{of}"] for of in ("over_target", "low", "high"))
+    achieved, low, high = (row[f"achieved_{of}"] for of in ("over_target", "low", "high"))
     shown = {key: number(row[key]) if known(row[key]) else "" for key in ("round_seconds", *SECONDS)}
     return {
         "configuration": name,
         "batch": batch,
         "target batch": f"{row['target_batch']:,}",
-        "achieved / target": with_interval(*achieved, "{:.3f}".format),
+        "achieved / target": with_interval(achieved, low, high, "{:.3f}".format),
         "rounds": str(row["rounds"]),
         "failed": f"{row['failed']}" + (f" ({row['local']} alone)" if row["local"] else ""),
         "peers": f"{row['peers']} of {row['workers']}",
@@ -109,8 +109,8 @@ def _lines(results: Results, rows: pd.DataFrame) -> Iterator[str]:
     failed = rows[rows.failed > 0]
     for row in failed.itertuples():
         yield (
-            f"{row.series}, batch {row.batch}: {count(row.failed, 'round')} failed, {row.local} of them applied with "
-            f"a peer's own gradients alone; first: {row.failure}. Runs with such a round count as failed."
+            f"{row.series}, batch {row.batch}: {row.failed} round{'s' * (row.failed != 1)} failed, {row.local} of them "
+            f"applied with a peer's own gradients alone; first: {row.failure}. Runs with such a round count as failed."
         )
     if failed.empty:
         yield "Every round was averaged over all peers."

@@ -172,9 +172,8 @@ def _judged(ours: MeasuredSteps, parts: Mapping[str, float], used: Utilisation |
     text = ", ".join([f"{percent(parts.get(first, 0.0))} of {step} goes into {DOING[first]}", *rest[:2]])
     if kind is None:
         return Bottleneck(ours.row, UNKNOWN, f"{text}; nothing measured tells the two apart.", parts)
-    if kind == MEMORY:
-        if whole := state_bytes(ours.row):
-            text += f"; {megabytes(whole)} MB of parameters, gradients and optimiser state go through memory for it"
+    if kind == MEMORY and (whole := state_bytes(ours.row)):
+        text += f"; {megabytes(whole)} MB of parameters, gradients and optimiser state go through memory for it"
     if kind == COMPUTE and used is not None and used.share is not None:
         off = " (above 100 %: the microbenchmark reached less, or fewer FLOPs were needed than counted)"
         text += f"; {percent(used.share)} of the device's measured peak{off * (used.share > 1)}"
