@@ -284,5 +284,4 @@ def _quoted(first: RankError | None, folder: Path) -> str:
 
 
 def _clause(message: str) -> str:
-    line = next((line.strip() for line in message.splitlines() if line.strip()), message)
-    return line if len(line) <= 200 else line[:197] + "..."
+    return shortened(next((line.strip() for line in message.splitlines() if line.strip()), message), 200)

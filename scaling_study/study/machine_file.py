@@ -102,15 +102,12 @@ class Hardware(Strict):
 
     def machine(self, libraries: Mapping[str, str]) -> Machine:
         """This host, with these libraries installed."""
-        memory, gpus = int(self.memory_gib * 2**30), self.gpus
-        if not gpus:
-            return Machine(self.cores, self.cpu, memory, libraries=libraries)
-        return Machine(
-            self.cores,
-            self.cpu,
-            memory,
-            (gpus.name,) * gpus.count,
-            libraries,
+        host = Machine(self.cores, self.cpu, int(self.memory_gib * 2**30), libraries=libraries)
+        if not (gpus := self.gpus):
+            return host
+        return replace(
+            host,
+            gpus=(gpus.name,) * gpus.count,
             gpu_memory_bytes=int(gpus.memory_gib * 2**30),
             gpu_tflops=gpus.tflops or 0.0,
             gpu_capability=gpus.capability or 0.0,
@@ -198,13 +195,6 @@ def load(path: Path) -> MachineFile:
     document = documents.read(path)
     if not isinstance(document.value, dict):
         raise StudyError([f"{path}:1: a machine file is a mapping; machines/example.yaml shows its keys"])
-    file = validated(MachineFile, document, document.value, _known)
+    file = validated(MachineFile, document, document.value)
     parse_hosts((document.at(("hosts", index)), word) for index, word in enumerate(file.hosts))  # or raises
     return file
-
-
-def _known(place: documents.Place) -> list[str]:
-    """The keys that could stand where `place` stands."""
-    parts: dict[str, type[Strict]] = {"hardware": Hardware, "gpus": Gpus, "topology": Topology}
-    shape = parts.get(str(place[-2]), MachineFile) if len(place) > 1 else MachineFile
-    return list(shape.model_fields)

@@ -45,11 +45,6 @@ def of_layer(shape: Decoder) -> int:
     return shape.of_attention + shape.of_feed_forward
 
 
-def of_ends(shape: Decoder) -> int:
-    """Parameters outside of the layers: embedding, last norm, and the matrix of scores where it is another."""
-    return (1 if shape.tied else 2) * shape.of_vocabulary + shape.width
-
-
 @dataclass(frozen=True)
 class Mesh:
     """Workers by what they share. `zero_stage` is of shards; schedule, virtual stages and micro-batches of stages."""

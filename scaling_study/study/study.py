@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -285,7 +285,7 @@ ROUNDS_SECONDS = 120.0  # in place of 30: ten averaging rounds of decentralised 
 
 
 def _validated(document: Document, value: dict[str, Any]) -> Study:
-    model = validated(StudyModel, document, _with_free_axes(value), _known)
+    model = validated(StudyModel, document, _with_free_axes(value))
     sweeps, problems = [], []
     for index, entry in enumerate(model.sweeps):
         given = entry.model_dump(exclude_none=True)
@@ -298,7 +298,8 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
             usual = {"max_seconds": ROUNDS_SECONDS} if FRAMEWORKS[entry.framework].has_rounds else {}
             measure = Measure.model_validate({**usual, **model.measure.model_dump(exclude_unset=True), **overrides})
         except ValidationError as error:
-            problems += [_explained(document, {**e, "loc": (*place, *e["loc"])}, _known, set()) for e in error.errors()]
+            placed = ({**e, "loc": (*place, *e["loc"])} for e in error.errors())
+            problems += [_explained(StudyModel, document, e, set()) for e in placed]
             continue
         train = {**_train_keys(model.train), **_train_keys(entry.train)}
         given.pop("train", None)
@@ -419,10 +420,8 @@ def _merged(base: Any, over: Any) -> Any:
     return over
 
 
-def validated(
-    model: type[Shape], document: Document, value: dict[str, Any], known: Callable[[Place], Sequence[str]]
-) -> Shape:
-    """`value` in a model's shape; `known` are the keys that could stand at a place.
+def validated(model: type[Shape], document: Document, value: dict[str, Any]) -> Shape:
+    """`value` in a model's shape.
 
     Raises StudyError with the first problems in the order of their lines; to explain thousands would take minutes.
     """
@@ -431,7 +430,7 @@ def validated(
     except ValidationError as error:
         by_place = sorted(error.errors(include_url=False), key=lambda e: document.line(tuple(e["loc"])))
         listed = set[str]()
-        first = {_explained(document, e, known, listed) for e in by_place[:MOST_PROBLEMS]}
+        first = {_explained(model, document, e, listed) for e in by_place[:MOST_PROBLEMS]}
         more = max(0, len(by_place) - MOST_PROBLEMS)
         raise StudyError(sorted(without_shorter(first), key=by_line), more) from error
 
@@ -442,15 +441,15 @@ def without_shorter(problems: Iterable[str]) -> list[str]:
     return [each for each in every if not any(other != each and other.startswith(each) for other in every)]
 
 
-def _explained(document: Document, error: Any, known: Callable[[Place], Sequence[str]], listed: set[str]) -> str:
-    """One pydantic error as `file:line: key: what is wrong, and what would be right`.
+def _explained(model: type[Strict], document: Document, error: Any, listed: set[str]) -> str:
+    """One pydantic error of a model as `file:line: key: what is wrong, and what would be right`.
 
     `listed`: the long lists of choices that stand in a problem before this one, and are not given again.
     """
     place: Place = tuple(part for part in error["loc"] if part != "[key]")
     where = document.at(place)
     if error["type"] == "extra_forbidden":
-        names = known(place)
+        names = keys_at(model, place)
         hint = nearest(str(place[-1]), [*names, *(RENAMED[name] for name in names if name in RENAMED)])
         return f"{where}: unknown key {quoted(place[-1])}{document.worded(hint)}"
     keys = place
@@ -473,20 +472,19 @@ def _explained(document: Document, error: Any, known: Callable[[Place], Sequence
     return f"{wrong}{hint} {message}" if hint else f"{wrong}: {message[0].lower()}{message[1:]}"
 
 
-def _known(place: Place) -> list[str]:
-    """The keys that could stand where `place` stands."""
-    parent = place[-2] if len(place) > 1 else ""
-    if parent == "measure":
-        return list(Measure.model_fields)
-    if len(place) == 1:
-        return list(StudyModel.model_fields)
-    if parent == "expect":
-        return list(Expect.model_fields)
-    if parent == "matrix":
-        return list(KEYS)
-    if parent == "train":
-        return [*TRAIN, "seeds"]
-    return ["framework", "matrix", "exclude", "include", "train", "expect", *KEYS, *Measure.model_fields]
+def keys_at(model: type[Strict], place: Place) -> list[str]:
+    """The keys of a model that could stand where `place` stands."""
+    for part in place[:-1]:
+        if isinstance(part, str):  # not the number of an entry
+            model = _model_in(model.model_fields[part].annotation)
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> Any:
+    """The model in an annotation such as `list[Keys] | None`; None where there is none."""
+    if isinstance(annotation, type) and issubclass(annotation, Strict):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
 def nearest(word: str, known: Sequence[str], most: int = 1) -> str:

@@ -21,7 +21,7 @@ from analysis.views import prediction
 from analysis.views.meshes import ROWS
 from benchmarks import published_llama
 from scaling_study.settings import CHECKOUT
-from scaling_study.study.meshes import SHAPES, Mesh, Work, of_ends
+from scaling_study.study.meshes import SHAPES, Mesh, Work, outermost
 
 NVLINK, CARD = Link(1e-6, 1 / 400e9), Link(10e-6, 1 / 50e9)
 NETWORK = ModelledNetwork(CARD, NVLINK, 8, cards_per_host=8)
@@ -92,9 +92,9 @@ def test_of_shards_the_first_weights_and_the_last_gradients_are_exposed() -> Non
     """The rest travels while layers compute, on links that are fast enough."""
     mesh = Mesh(shards=64)
     took = steps.costs(SHAPE, mesh, WORK, NETWORK)
-    whole = SHAPE.parameters * 2
-    outside = took["shards", "all_gather"] * of_ends(SHAPE) / (2 * SHAPE.parameters - of_ends(SHAPE))
-    last = took["shards", "reduce_scatter"] * of_ends(SHAPE) / SHAPE.parameters
+    whole, ends = SHAPE.parameters * 2, outermost(SHAPE, mesh).elements
+    outside = took["shards", "all_gather"] * ends / (2 * SHAPE.parameters - ends)
+    last = took["shards", "reduce_scatter"] * ends / SHAPE.parameters
     step = simulate(SHAPE, mesh, WORK, NETWORK, COMPUTING)
     assert step.exposed_seconds["shards"] == pytest.approx(outside + last, rel=0.25)
     assert sum(took.values()) > 4 * (outside + last) and whole > 0
