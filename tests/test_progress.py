@@ -36,6 +36,8 @@ def test_a_line_says_what_sets_trials_apart():
         "torch_pipeline resnet8 batch 32, 8 workers, interleaved_1f1b, 2 stages each, m = 4, matrices over 2, "
         "2 replicas, shards over 2, cut time, fp16 gradients"
     )
+    sharded = [describe(Trial(framework="torch_fsdp2", workers=4, shard_group=size)) for size in (None, 1, 2)]
+    assert len({*sharded}) == 3 and "shards over 2" in sharded[2]
 
 
 def test_keys_that_all_configurations_have_alike_are_left_out():

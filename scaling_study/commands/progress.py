@@ -459,34 +459,22 @@ def describe(trial: Trial, alike: Collection[str] = (), more: Collection[str] = 
 
 
 def _wire(trial: Trial, with_gradients: bool = True) -> str:
-    """The parts of a mesh or of a pipeline, and gradients on the wire: `2 replicas, fp16 gradients`."""
-    gradients = f"{trial.allreduce} gradients" if with_gradients and trial.allreduce != "none" else ""
-    return ", ".join(filter(None, [*(shape(trial) if trial.stages else in_parts(trial)), gradients]))
-
-
-def shape(trial: Trial) -> list[str]:
-    """The keys in which pipelines differ: `1f1b`, `m = 4`, `cut time`."""
+    """The parts of a pipeline or of a mesh, and gradients on the wire: `1f1b, m = 4, 2 replicas, fp16 gradients`."""
     parts = [
         trial.schedule,
         f"{trial.virtual_stages} stages each" if (trial.virtual_stages or 1) > 1 else "",
         f"m = {trial.micro_batches}" if trial.micro_batches else "",
         f"matrices over {trial.tensor_parallel}" if (trial.tensor_parallel or 1) > 1 else "",
+        f"sequences over {trial.context_parallel}" if (trial.context_parallel or 1) > 1 else "",
+        "sequence parallel" if trial.sequence_parallel else "",
+        "loss parallel" if trial.loss_parallel else "",
+        trial.attention,
         f"{trial.replicas} replicas" if (trial.replicas or 1) > 1 else "",
         f"shards over {trial.shard_group}" if trial.shard_group else "",
-        f"cut {trial.stage_cut}",
+        f"cut {trial.stage_cut}" if trial.stage_cut else "",
+        f"{trial.allreduce} gradients" if with_gradients and trial.allreduce != "none" else "",
     ]
-    return [part for part in parts if part]
-
-
-def in_parts(trial: Trial) -> list[str]:
-    """The keys in which meshes differ: `matrices over 2`, `sequence parallel`, `2 replicas`."""
-    parts = {"matrices": trial.tensor_parallel or 1, "sequences": trial.context_parallel or 1}
-    return [
-        *(f"{what} over {count}" for what, count in parts.items() if count > 1),
-        *(name.replace("_", " ") for name in ("sequence_parallel", "loss_parallel") if getattr(trial, name)),
-        *([trial.attention] if trial.attention else []),
-        *([f"{trial.replicas} replicas"] if (trial.replicas or 1) > 1 else []),
-    ]
+    return ", ".join(filter(None, parts))
 
 
 def clock(seconds: float) -> str:
