@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from scaling_study.errors import printable, shortened
+from scaling_study.errors import printable
 from scaling_study.records import store
 from scaling_study.records.schema import SCHEMA
 from scaling_study.records.store import UnreadableRecord
@@ -21,7 +21,6 @@ from scaling_study.trial import RENAMED, Window
 
 FILE = "study.json"
 TARGET_INTERVAL = 0.02
-LONGEST = 200  # characters of what is wrong
 
 
 class Manifest(BaseModel):
@@ -79,9 +78,7 @@ class Manifest(BaseModel):
         try:
             return cls.model_validate(_printable(value))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-            raise UnreadableRecord(f"{path} is not whole: {shortened(problem, LONGEST)}") from error
+            raise store.not_whole(path, error) from error
 
 
 def _printable(value: Any) -> Any:

@@ -99,12 +99,17 @@ def parsed(text: bytes, kind: type[Made], path: Path) -> Made:
         made: Made = _adapter(hashable).validate_json(text)
     except ValidationError as error:
         _value(text, path)  # which raises what is wrong with the JSON itself
-        first = error.errors(include_url=False, include_input=False)[0]
-        what = ": ".join([".".join(map(str, first["loc"])), first["msg"]])
-        raise UnreadableRecord(f"{path} is not whole: {shortened(printable(what), LONGEST)}") from error
+        raise not_whole(path, error) from error
     if SUSPECT.search(text):
         _value(text, path)
     return made
+
+
+def not_whole(path: Path, error: Any) -> UnreadableRecord:
+    """The error of a file of which pydantic turns down a field: the first one, in words."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return UnreadableRecord(f"{path} is not whole: {shortened(printable(what), LONGEST)}")
 
 
 @functools.cache
