@@ -15,7 +15,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,18 +72,10 @@ class Asked:
     name: Annotated[str, options.option("NAME", NAME, options.OUTPUT)] = ""
     export: Annotated[str, options.option("FOLDER", EXPORT, options.OUTPUT)] = ""
 
-    def words(self) -> list[str]:
-        """Those that were given, as on a command line."""
-        found: list[str] = []
-        for each in fields(self):
-            option, value = f"--{each.name.replace('_', '-')}", getattr(self, each.name)
-            if value != each.default:
-                found += [option] if value is True else [option, value]
-        return found
-
 
 @options.grouped
 def bench(
+    context: typer.Context,
     commands: Annotated[list[str], typer.Argument(metavar="COMMAND...", help=COMMANDS, show_default=False)],
     asked: Asked,
     dry_run: Annotated[bool, options.flag("--dry-run", help=compared.MINE, group=options.TRIALS)] = False,
@@ -109,8 +101,7 @@ def bench(
         compared.announce(console, candidates, folder, OFTEN if asked.whole else "")
         if dry_run:
             return OK
-        words = [*asked.words(), "--results", str(results), *["--json"] * as_json]
-        again = shlex.join(["scaling-study", "bench", *commands, *words])
+        again = shlex.join(["scaling-study", "bench", *options.words_again(context)])
         try:
             if asked.whole:
                 run_whole(candidates, folder, console)
@@ -207,14 +198,25 @@ def verdict(
     alternated = [f"{label} cannot be interleaved: {why}" for label, why in compared.why_apart(looks).items()]
     shared = compared.shared_files({label: look.wrote for label, look in looks.items()})
     notes = [*alternated, *compared.assumed_samples(looks), *shared]
-    if as_json:
-        print(json.dumps({**said.to_dict(share), "notes": notes, "results": str(folder)}))
-    else:
-        for line in (*said.lines(share), *notes):
-            console.print(escape(line))
+    show(said, notes, folder, share, console, as_json)
     if said.failed:
         return SOME_FAILED
     return OK if all(pair.is_resolved(share) for pair in said.pairs) else NOT_RESOLVED
+
+
+def show(
+    said: options.SideBySide | options.Whole,
+    notes: Sequence[str],
+    folder: Path,
+    share: float,
+    console: Console,
+    as_json: bool,
+) -> None:
+    """Print a comparison with its notes."""
+    if as_json:
+        print(json.dumps({**said.to_dict(share), "notes": notes, "results": str(folder)}))
+    else:
+        compared.say(console, (*said.lines(share), *notes))
 
 
 def say_so_far(
@@ -223,8 +225,7 @@ def say_so_far(
     """Print how each command compares with the first by the launches that had ended when bench was stopped."""
     keys = compared.keys_of(candidates, looks)
     pairs = options.side_by_side(folder, keys, unknown_samples(looks)).pairs if results_folder.finished(folder) else ()
-    for line in [pair.so_far(share, compared.LAUNCHES) for pair in pairs] or [NOTHING_YET]:
-        console.print(escape(line))
+    compared.say(console, [pair.so_far(share, compared.LAUNCHES) for pair in pairs] or [NOTHING_YET])
 
 
 def unknown_samples(looks: Mapping[str, Look]) -> dict[str, str]:
@@ -309,13 +310,9 @@ def whole_verdict(
     folder: Path, candidates: Sequence[Candidate], share: float, console: Console, as_json: bool, metric: str
 ) -> int:
     """Print what whole runs took, and how they compare with the first; the exit code."""
-    said = options.whole_runs(folder, started(candidates), metric.removeprefix(LOWEST), metric.startswith(LOWEST))
+    said = whole_runs(folder, candidates, metric)
     notes = list(compared.shared_files({label: runs[0].get("wrote", []) for label, runs in said.runs.items()}))
-    if as_json:
-        print(json.dumps({**said.to_dict(share), "notes": notes, "results": str(folder)}))
-    else:
-        for line in (*said.lines(share), *notes):
-            console.print(escape(line))
+    show(said, notes, folder, share, console, as_json)
     return OK if said.is_resolved(share) else NOT_RESOLVED
 
 
@@ -323,11 +320,11 @@ def say_whole_so_far(
     folder: Path, candidates: Sequence[Candidate], share: float, console: Console, metric: str
 ) -> None:
     """Print the same of the whole runs that had ended when bench was stopped."""
-    said = options.whole_runs(folder, started(candidates), metric.removeprefix(LOWEST), metric.startswith(LOWEST))
-    for line in (*said.totals(), *(said.so_far(share, WHOLE_LAUNCHES) or [NOTHING_YET])):
-        console.print(escape(line))
+    said = whole_runs(folder, candidates, metric)
+    compared.say(console, (*said.totals(), *(said.so_far(share, WHOLE_LAUNCHES) or [NOTHING_YET])))
 
 
-def started(candidates: Sequence[Candidate]) -> dict[str, str]:
-    """Label -> the command that is started."""
-    return {each.label: each.started(each.text) for each in candidates}
+def whole_runs(folder: Path, candidates: Sequence[Candidate], metric: str) -> options.Whole:
+    """The comparison of the whole runs of these commands that have ended."""
+    started = {each.label: each.started(each.text) for each in candidates}
+    return options.whole_runs(folder, started, metric.removeprefix(LOWEST), metric.startswith(LOWEST))

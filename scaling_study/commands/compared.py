@@ -21,7 +21,7 @@ import shlex
 import shutil
 import string
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -188,6 +188,12 @@ def announce(console: Console, candidates: Sequence[Candidate], folder: Path, of
         f"Each is started {often}, in {escape(os.getcwd())}, as typed and with your rights. "
         f"Results: {escape(str(folder))}"
     )
+
+
+def say(console: Console, lines: Iterable[str]) -> None:
+    """Print lines as they are."""
+    for line in lines:
+        console.print(escape(line))
 
 
 def say_if_busy(console: Console) -> None:

@@ -34,6 +34,7 @@ OUT = "Also write the page there, in Markdown."
 
 
 def explain(
+    context: typer.Context,
     command: Annotated[str, typer.Argument(metavar="COMMAND", help=COMMAND, show_default=False)],
     workers: Annotated[str, options.option("N,…", WORKERS, options.TRIALS)] = "",
     batch_per_worker: Annotated[str, options.option("N,…", BATCHES, options.TRIALS)] = "",
@@ -62,11 +63,7 @@ def explain(
         compared.announce(console, candidates, folder)
         if dry_run:
             return OK
-        given_too = {"samples_per_step": samples_per_step, "peak_tflops": peak_tflops, "name": name, "out": out}
-        chosen = {key: str(value) for key, value in {**axes, **given_too, "results": results}.items() if value}
-        words = [word for key, text in chosen.items() for word in (f"--{key.replace('_', '-')}", text)]
-        words += [*["--shell"] * shell, *["--json"] * as_json]
-        again = shlex.join(["scaling-study", "explain", command, *words])
+        again = shlex.join(["scaling-study", "explain", *options.words_again(context)])
         try:
             looks = compared.looked_at(candidates, folder, console, given)
             for label, look in looks.items():
@@ -87,8 +84,7 @@ def explain(
         if as_json:
             print(json.dumps({**said.to_dict(), "results": str(folder)}))
         else:
-            for line in said.lines():
-                console.print(escape(line))
+            compared.say(console, said.lines())
         return code
 
     return exit_code(asked)
@@ -98,5 +94,4 @@ def say_so_far(folder: Path, peak_flops: float | None, console: Console) -> None
     """Print the answers by the launches that had ended when explain was stopped."""
     ended = results_folder.finished(folder)
     said = options.explained(folder, peak_flops, gpu_memory_bytes()).so_far() if ended else []
-    for line in said or [NOTHING_YET]:
-        console.print(escape(line))
+    compared.say(console, said or [NOTHING_YET])

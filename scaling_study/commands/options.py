@@ -306,16 +306,16 @@ def statuses(text: str) -> frozenset[str]:
     return asked
 
 
-def words_again(context: typer.Context, without: Collection[str]) -> list[str]:
+def words_again(context: typer.Context, without: Collection[str] = ()) -> list[str]:
     """The words of a command line again, but for the parameters named in `without`."""
-    words = []
+    words: list[str] = []
     for parameter in context.command.params:
         name, value = str(parameter.name), context.params.get(str(parameter.name))
         source = context.get_parameter_source(name)
         if name in without or source is None or source.name != "COMMANDLINE":
             continue
         if parameter.param_type_name == "argument":
-            words.append(str(value))
+            words += map(str, value) if isinstance(value, list | tuple) else [str(value)]
         else:
             words += [parameter.opts[-1]] if value is True else [parameter.opts[-1], str(value)]
     return words
