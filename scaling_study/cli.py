@@ -18,7 +18,7 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -82,24 +82,25 @@ FIRST = "Example: scaling-study init && scaling-study run study.yaml --dry-run"
 
 def program() -> typer.Typer:
     """All commands of `scaling-study`."""
-    from scaling_study.commands import bench, explain, init, options, pack, parity, run, slurm
+    from scaling_study.commands import bench, explain, init, pack, parity, run, slurm
 
-    group = _group("run", TITLE, FIRST)
-    _add(group, "init", init.init)
-    _add(group, "run", run.run)
-    _add(group, "bench", bench.bench)
-    _add(group, "explain", explain.explain)
-    _add(group, "doctor", _doctor)
-    _add(group, "parity", parity.parity)
+    commands = {
+        "init": init.init,
+        "run": run.run,
+        "bench": bench.bench,
+        "explain": explain.explain,
+        "doctor": _doctor,
+        "parity": parity.parity,
+        "evaluate": _evaluate,
+        "maps": _maps,
+        **options.commands(),
+        "command": pack.command,
+        "pack": pack.pack,
+        "unpack": pack.unpack,
+    }
+    group = _group("run", TITLE, FIRST, commands)
     about = ENTRIES["slurm"]
     group.add_typer(slurm.app, name="slurm", rich_help_panel=about.panel, short_help=about.summary)
-    _add(group, "evaluate", _evaluate)
-    _add(group, "maps", _maps)
-    for name, command in options.commands().items():
-        _add(group, name, command)
-    _add(group, "command", pack.command)
-    _add(group, "pack", pack.pack)
-    _add(group, "unpack", pack.unpack)
     return group
 
 
@@ -122,14 +123,11 @@ def analysis(words: Sequence[str] | None = None) -> int:
     """`python -m analysis COMMAND RESULTS`; without a command, `tables`."""
 
     def app() -> typer.Typer:
-        from scaling_study.commands import options, pack
+        from scaling_study.commands import pack
 
+        title = "Tables, figures and a report of a study's results."
         example = "Example: python -m analysis report results/cifar10-scaling"
-        group = _group("tables", "Tables, figures and a report of a study's results.", example)
-        commands: dict[str, Callable[..., int]] = {"pack": pack.pack, "unpack": pack.unpack}
-        for name, command in {**options.commands(), **commands}.items():
-            _add(group, name, command)
-        return group
+        return _group("tables", title, example, {**options.commands(), "pack": pack.pack, "unpack": pack.unpack})
 
     return options.call(app, "python -m analysis", words)
 
@@ -199,7 +197,7 @@ def _single(name: str) -> typer.Typer:
     return app
 
 
-def _group(default: str, help: str, example: str) -> typer.Typer:
+def _group(default: str, help: str, example: str, commands: Mapping[str, Callable[..., int]]) -> typer.Typer:
     """Commands by name; words that begin with a file or an option are those of the `default` one."""
 
     class WithDefault(options.Group):
@@ -213,4 +211,7 @@ def _group(default: str, help: str, example: str) -> typer.Typer:
                 raise self.unknown(first, ", and no file or folder has this name")
             return super().parse_args(ctx, [default, *args])
 
-    return _typer(cls=WithDefault, help=help, epilog=example)
+    group = _typer(cls=WithDefault, help=help, epilog=example)
+    for name, command in commands.items():
+        _add(group, name, command)
+    return group
