@@ -84,7 +84,7 @@ def program() -> typer.Typer:
     """All commands of `scaling-study`."""
     from scaling_study.commands import bench, explain, init, pack, parity, run, slurm
 
-    commands = {
+    commands: dict[str, Callable[..., int]] = {
         "init": init.init,
         "run": run.run,
         "bench": bench.bench,
