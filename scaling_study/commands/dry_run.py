@@ -69,6 +69,11 @@ def as_json(run: Run, wanted: Wanted) -> dict[str, list[dict[str, Any]]]:
         for p in wanted
         for t in (p.trial,)
     ]
+    return trials_and_gates(rows)
+
+
+def trials_and_gates(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Rows of trials, and apart from them those of parity checks."""
     gates = [row for row in rows if row["find"] == "parity"]
     return {"trials": [row for row in rows if row["find"] != "parity"], "gates": gates}
 

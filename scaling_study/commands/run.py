@@ -203,9 +203,7 @@ def _finish(
             | {"samples_per_second": r.samples_per_second}
             for r in records
         ]
-        gates = [row for row in rows if row["find"] == "parity"]
-        trials = [row for row in rows if row not in gates]
-        print(json.dumps({"results": str(run.folder), "trials": trials, "gates": gates}))
+        print(json.dumps({"results": str(run.folder), **dry_run.trials_and_gates(rows)}))
     progress.print_after(
         console, run, records, selected, interruption, again, output.quiet, output.no_report or not rendered
     )

@@ -206,6 +206,7 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
     table = FRAMEWORKS[sweep.framework]
     if not table.foreign:
         keys = defaults.named(keys)
+    framework, workers, launcher = sweep.framework, worker_count(keys), keys.get("launcher", table.launchers[0])
 
     def report(key: str, message: str) -> None:
         problems[f"{line_of(study, sweep, key)}: {study.document.worded(message)}"] = None
@@ -218,24 +219,24 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
             continue
         if key not in table.axes:
             why = f": {table.lacks[key]}" if key in table.lacks else nearest(key, list(table.axes))
-            report(key, f"framework {sweep.framework} has no {key!r}{why}")
+            report(key, f"framework {framework} has no {key!r}{why}")
         elif table.axes[key] and value not in table.axes[key] and str(value) not in table.refusals.get(key, {}):
             choices = ", ".join(map(str, table.axes[key]))
-            report(key, f"framework {sweep.framework} has no {key}={value}; it has {choices}")
-        elif not table.has(key, launcher := keys.get("launcher", table.launchers[0])):
+            report(key, f"framework {framework} has no {key}={value}; it has {choices}")
+        elif not table.has(key, launcher):
             having = " or ".join(table.launcher_axes[key])
-            report(key, f"framework {sweep.framework} has {key!r} with launcher={having} only, not with {launcher}")
-    if keys.get("launcher", table.launchers[0]) not in table.launchers:
+            report(key, f"framework {framework} has {key!r} with launcher={having} only, not with {launcher}")
+    if launcher not in table.launchers:
         *first, last = table.launchers
         choices = f"{', '.join(first)} or {last}" if first else last
-        report("launcher", f"framework {sweep.framework} has no launcher={keys['launcher']}; it has {choices}")
-    if worker_count(keys) % keys.get("hosts", 1):
-        report("hosts", f"workers={worker_count(keys)} cannot be spread evenly over hosts={keys['hosts']}")
+        report("launcher", f"framework {framework} has no launcher={launcher}; it has {choices}")
+    if workers % keys.get("hosts", 1):
+        report("hosts", f"workers={workers} cannot be spread evenly over hosts={keys['hosts']}")
     if (by := keys.get("launcher")) in ("mpirun", "srun") and keys.get("controller") == "gloo":
         report("controller", f"launcher={by} needs controller=mpi, not gloo: launcher=horovodrun has gloo")
     model_name = keys.get("model", Trial.model)
     if (trained := table.axes.get("model")) and model_name not in trained and "model" not in keys:
-        report("model", f"framework {sweep.framework} needs a model: it has {', '.join(map(str, trained))}")
+        report("model", f"framework {framework} needs a model: it has {', '.join(map(str, trained))}")
     model = MODELS[model_name]
     if model_name.startswith(TIMM) and (known := timm_names()):
         name = model_name.removeprefix(TIMM).partition(".")[0]
@@ -255,13 +256,13 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
         report("data", f"model {model_name} trains on {own}, not on {keys['data']}")
     for key, message in (
         *models.problems(keys),
-        *rules.training_problems(keys, model_name, model, sweep.framework),
+        *rules.training_problems(keys, model_name, model, framework),
         *rules.kernel_problems(keys, model_name, model),
     ):
         report(key, message)
     if message := network.no_size(keys.get("min_bytes"), keys.get("max_bytes")):
         report("max_bytes" if "max_bytes" in keys else "min_bytes", message)
-    shares = data_shares(sweep.framework, keys)
+    shares = data_shares(framework, keys)
     batch, micro_batches = keys.get("batch_per_worker", Trial.batch_per_worker), keys.get("accumulation", 1)
     if "global_batch" in keys:
         batch = 0 if keys["global_batch"] % shares else keys["global_batch"] // shares  # 0: there is none
@@ -273,18 +274,15 @@ def _find_problems(study: Study, keys: Keys, sweep: Sweep, problems: Problem) ->
         if "batch_per_worker" in keys:
             report("global_batch", "give global_batch or batch_per_worker, not both: one follows from the other")
         elif keys["global_batch"] % shares:
-            divisor = f"workers={shares}" if shares == worker_count(keys) else f"replicas={shares}"
+            divisor = f"workers={shares}" if shares == workers else f"replicas={shares}"
             report("global_batch", f"{divisor} does not divide global_batch={keys['global_batch']}")
-    if table.cuts_model:
-        for key, message in rules.pipeline_problems(sweep.framework, worker_count(keys), batch, keys):
-            report(key, message)
     for key, message in (
-        *rules.mesh_problems(sweep.framework, worker_count(keys), keys),
-        *rules.shard_problems(sweep.framework, worker_count(keys), keys),
+        *rules.pipeline_problems(framework, workers, batch, keys),
+        *rules.mesh_problems(framework, workers, keys),
+        *rules.shard_problems(framework, workers, keys),
+        *rules.peer_problems(framework, workers, batch, keys),
     ):
         report(key, message)
-    for key, message in rules.peer_problems(sweep.framework, worker_count(keys), batch, keys):
-        report(key, message)
-    if keys.get("allreduce") == "none" and (alike := reducing(sweep.framework, keys)) > 1:
-        what = "worker" if alike == worker_count(keys) else "replica"
+    if keys.get("allreduce") == "none" and (alike := reducing(framework, keys)) > 1:
+        what = "worker" if alike == workers else "replica"
         report("allreduce", f"allreduce=none with {what}s={alike}: more than one {what} must reduce gradients")

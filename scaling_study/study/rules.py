@@ -97,7 +97,9 @@ def resolved(framework: str, workers: int, given: Mapping[str, Any]) -> dict[str
 
 
 def pipeline_problems(framework: str, workers: int, batch: int, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(key, what is wrong with it on every machine) of a shape that is asked for."""
+    """(key, what is wrong with it on every machine) of a shape that is asked for; nothing where no model is cut."""
+    if not FRAMEWORKS[framework].cuts_model:
+        return
     shape = resolved(framework, workers, given)
     stages, replicas, width = shape["stages"], shape.get("replicas", 1), shape.get("tensor_parallel", 1)
     times = f" x tensor_parallel={width}" if width > 1 else ""
