@@ -154,9 +154,7 @@ def test_samples_are_of_all_commands_or_of_those_that_are_named() -> None:
         (["--name", "my run"], "--name my run: letters, digits"),
     ],
 )
-def test_options_that_say_nothing_are_refused(
-    options: list[str], fact: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_that_say_nothing_are_refused(options, fact, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     for name in ("other", "results/bench-x"):
@@ -268,9 +266,7 @@ def test_the_first_stage_of_a_pipeline_may_see_no_samples(tmp_path: Path) -> Non
         (Supervisor(10, 10, samples=(16, 48)), ["A takes 16 and 48 samples a step in its processes"]),
     ],
 )
-def test_a_command_that_fails_is_named_with_its_last_words(
-    supervisor: Supervisor, facts: list[str], tmp_path: Path
-) -> None:
+def test_a_command_that_fails_is_named_with_its_last_words(supervisor, facts, tmp_path):
     with pytest.raises(HostError) as why:
         look(supervisor, tmp_path)
     assert why.value.problems[0].startswith("A ") and all(fact in str(why.value) for fact in facts)
@@ -291,9 +287,7 @@ def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., di
     return looks
 
 
-def test_samples_that_cannot_be_told_may_be_said_and_those_seen_are_not_overruled(
-    looking: Callable[..., dict[str, Look]],
-) -> None:
+def test_samples_that_cannot_be_told_may_be_said_and_those_seen_are_not_overruled(looking):
     unknown = {"samples": None, "unknown": "16 or 35"}
     assert looking({}, **unknown)["A"].samples is None
     said = looking({"A": 16}, **unknown)
@@ -304,9 +298,7 @@ def test_samples_that_cannot_be_told_may_be_said_and_those_seen_are_not_overrule
         looking({"A": 16, "B": 16})
 
 
-def test_launches_of_two_versions_of_a_script_are_not_mixed(
-    looking: Callable[..., dict[str, Look]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_launches_of_two_versions_of_a_script_are_not_mixed(looking, tmp_path, monkeypatch):
     script, measured = tmp_path / "a.py", dict[str, Any]()
     monkeypatch.setattr(compared.results_folder, "finished", lambda _: measured)
 
@@ -465,9 +457,7 @@ def finish(shown: Turns, planned: plan.Plan, launch: int, *rates: float) -> None
         shown.finished(each.at(launch), ended, again=False)
 
 
-def test_one_line_says_the_launch_the_command_the_margin_and_the_time_left(
-    turns: tuple[Turns, plan.Plan, io.StringIO],
-) -> None:
+def test_one_line_says_the_launch_the_command_the_margin_and_the_time_left(turns):
     shown, planned, screen = turns
     first, second = (p.trial for p in planned.configurations)
     shown.starts(planned.configurations[0])
@@ -487,9 +477,7 @@ def test_one_line_says_the_launch_the_command_the_margin_and_the_time_left(
 
 
 @pytest.mark.parametrize("took", [(0.001, 0.1, 5.0), (0.010, 0.012, 0.0085)])
-def test_a_margin_above_30_percent_is_no_number(
-    took: tuple[float, ...], turns: tuple[Turns, plan.Plan, io.StringIO]
-) -> None:
+def test_a_margin_above_30_percent_is_no_number(took, turns):
     shown, planned, screen = turns
     for block in took:
         for each, seconds in zip(planned.configurations, (0.01, block), strict=True):
@@ -505,9 +493,7 @@ def test_a_margin_above_30_percent_is_no_number(
     assert "the margin of B over A is above ±30 %, and ±2 % is asked" in screen.getvalue()
 
 
-def test_launches_that_a_margin_asks_for_are_announced_once_with_the_reason(
-    turns: tuple[Turns, plan.Plan, io.StringIO],
-) -> None:
+def test_launches_that_a_margin_asks_for_are_announced_once_with_the_reason(turns):
     shown, planned, screen = turns
     shown.later = 0
     for launch in (1, 2, 3, 4):
@@ -537,9 +523,7 @@ def test_a_machine_that_is_busy_before_anything_starts_is_named(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("launches, said", [(3, "So far, after 3 launches: B is"), (0, "nothing is compared yet")])
-def test_a_bench_that_is_stopped_says_what_is_known_so_far(
-    launches: int, said: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bench_that_is_stopped_says_what_is_known_so_far(launches, said, tmp_path, capsys, monkeypatch):
     known = pair(2.1, 4.9)
     both = SideBySide([known.first, known.side], [known], {})
     monkeypatch.setattr(compared, "looked_at", lambda *_: dict.fromkeys("AB", SEEN))
@@ -558,9 +542,7 @@ def test_fewer_launches_than_planned_resolve_nothing() -> None:
     assert pair(None, None).so_far(0.02, 3) == "So far, after 3 launches: B over A: 1.30x; not resolved."
 
 
-def test_ctrl_c_in_a_look_ends_it_and_says_how_to_resume(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_in_a_look_ends_it_and_says_how_to_resume(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     waiting = """python -c 'open("begun", "w"); import time; time.sleep(600)'"""
 
@@ -606,9 +588,7 @@ def pair(low: float | None, high: float | None, **other: Any) -> Pair:
         (None, None, "say nothing of how sure", False),
     ],
 )
-def test_a_verdict_is_a_sentence_with_its_interval(
-    low: float | None, high: float | None, words: str, resolved: bool
-) -> None:
+def test_a_verdict_is_a_sentence_with_its_interval(low, high, words, resolved):
     assert words in pair(low, high).sentence(0.02) and pair(low, high).is_resolved(0.02) == resolved
 
 
@@ -675,9 +655,7 @@ def test_whole_runs_are_compared_launch_by_launch_with_their_cost(tmp_path: Path
     assert isinstance(said, Whole) and said.to_dict(0.02)["commands"][0]["worker_seconds"] == 22.0
 
 
-def test_commands_run_to_their_end_in_alternation_and_what_has_run_is_kept(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_run_to_their_end_in_alternation_and_what_has_run_is_kept(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     program = """import sys, time; print("acc=0.%s" % sys.argv[1]); time.sleep(float(sys.argv[2]))"""
     Path("run.py").write_text(f"{program}; open('both.log', 'a').write('x')")
@@ -713,9 +691,7 @@ def test_commands_run_to_their_end_in_alternation_and_what_has_run_is_kept(
         (5, ["So far, after 2 launches: B over A: 2.24x", "not resolved"]),
     ],
 )
-def test_whole_runs_that_are_stopped_say_what_is_known_so_far(
-    ended: int, facts: list[str], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whole_runs_that_are_stopped_say_what_is_known_so_far(ended, facts, tmp_path, capsys, monkeypatch):
     """Beside three whole runs of a command that was called B before."""
     monkeypatch.chdir(tmp_path)
     for launch in (1, 2, 3):
@@ -770,9 +746,7 @@ def test_a_command_that_waits_is_slower_by_what_it_waits(benched: Callable[..., 
 
 
 @pytest.mark.slow
-def test_a_command_that_stops_others_waiting_is_measured_in_launches_that_alternate(
-    benched: Callable[..., int], capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_stops_others_waiting_is_measured_in_launches_that_alternate(benched, capsys, monkeypatch):
     """One that ends after 30 steps is gone in the middle of its turns."""
     monkeypatch.setattr(compared, "LAUNCHES", 1)
     Path("short.py").write_text(TRAIN.replace("range(1000)", "range(1)").replace("4096", "480"))

@@ -78,9 +78,7 @@ def test_as_many_parity_checks_are_listed_as_are_said(shown: Shown) -> None:
 
 
 @pytest.mark.parametrize("study", ["eight_gpus", "parallelism"])
-def test_many_keys_fit_80_columns_with_each_configuration_on_one_line(
-    shown: Shown, study: str, machine: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_keys_fit_80_columns_with_each_configuration_on_one_line(shown, study, machine, monkeypatch):
     libraries = dict.fromkeys(("torch", "torchvision", "horovod", "deepspeed", "transformers", "tokenizers"), "99")
     monkeypatch.setattr(options, "this_machine", lambda: replace(machine(), libraries=libraries))
     said = shown("--dry-run", "--machine", "dgx-h100", study=str(CHECKOUT / "studies" / f"{study}.yaml"))

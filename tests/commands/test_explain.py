@@ -42,9 +42,7 @@ def test_one_command_is_enough_and_a_dry_run_starts_nothing(tmp_path: Path, caps
 
 
 @pytest.mark.parametrize("launches, facts", [(2, ["9 of 10 questions", "812 samples/s"]), (0, ["no launch has ended"])])
-def test_an_explanation_that_is_stopped_says_what_is_known_so_far(
-    launches: int, facts: list[str], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_explanation_that_is_stopped_says_what_is_known_so_far(launches, facts, tmp_path, capsys, monkeypatch):
     known = Explanation("How fast is it?", "812 samples/s", "2 launches")
     page = Explained("python train.py", [known, *9 * [Explanation("?", NOT_KNOWN, "too few launches")]], {})
     monkeypatch.setattr(compared, "looked_at", lambda *_: {"A": compared.Look(1, 32)})
@@ -58,9 +56,7 @@ def test_an_explanation_that_is_stopped_says_what_is_known_so_far(
 
 
 @pytest.mark.slow
-def test_a_loader_that_sleeps_is_what_to_change_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_a_loader_that_sleeps_is_what_to_change_first(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compared, "LAUNCHES", 2)
     monkeypatch.setattr(compared, "MOST_LAUNCHES", 2)

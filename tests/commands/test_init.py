@@ -38,9 +38,7 @@ def dry_run(capsys: Capture, *words: str) -> list[dict[str, Any]]:
     return trials
 
 
-def test_the_first_study_of_a_gpu_computes_in_bf16_compiled(
-    at: Any, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_study_of_a_gpu_computes_in_bf16_compiled(at, capsys, monkeypatch):
     at(FOUR_H100)
     assert cli.main(["init"]) == 0
     said = capsys.readouterr().out

@@ -60,9 +60,7 @@ def test_what_an_older_program_has_begun_is_known(results: Path, capsys: pytest.
     ("name", "said"),
     [("singel-resnet18", f"no trial singel-resnet18; the nearest is {FIRST.id}"), ("", "2 trials that begin with")],
 )
-def test_no_trial_or_several_are_one_clear_line(
-    results: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
-) -> None:
+def test_no_trial_or_several_are_one_clear_line(results, capsys, name, said):
     assert cli.main(["command", str(results), name]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1

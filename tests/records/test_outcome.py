@@ -49,9 +49,7 @@ def leave_error(folder: Path, rank: int, at: float, message: str, oom: bool = Fa
         (Exit(-15, 9.0, interrupted=True), ("complete, but its processes did not exit and were terminated",)),
     ],
 )
-def test_whole_reports_are_ok_however_the_processes_then_end(
-    tmp_path: Path, rank_report: Report, exit: Exit, notes: tuple[str, ...]
-) -> None:
+def test_whole_reports_are_ok_however_the_processes_then_end(tmp_path, rank_report, exit, notes):
     reports = leave_reports(tmp_path, rank_report)
     leave_error(tmp_path, 1, 5.0, "terminate called without an active exception")
     assert judge(TWO, tmp_path, exit) == Outcome("ok", ranks=tuple(reports), notes=notes)
@@ -78,9 +76,7 @@ def test_whole_reports_are_ok_however_the_processes_then_end(
         ({"memory": {"optimizer": -8}}, "rank 0 reports memory of optimizer: -8"),
     ],
 )
-def test_reports_that_contradict_what_was_asked_are_a_failure(
-    tmp_path: Path, rank_report: Report, changes: dict[str, Any], reason: str
-) -> None:
+def test_reports_that_contradict_what_was_asked_are_a_failure(tmp_path, rank_report, changes, reason):
     leave_reports(tmp_path, rank_report, **changes)
     result = judge(TWO, tmp_path, CLEAN)
     assert (result.status, result.reason) == ("failed", reason)
@@ -101,9 +97,7 @@ SHARED_GPU = "rank 0 and rank 1 of here share GPU-b"
         ({"cores": [], "gpu_uuids": ["GPU-b"]}, {"cores": [], "gpu_uuids": ["GPU-a", "GPU-b"]}, SHARED_GPU),
     ],
 )
-def test_workers_of_a_host_must_not_share_what_they_compute_on(
-    tmp_path: Path, rank_report: Report, first: dict[str, Any], second: dict[str, Any], reason: str
-) -> None:
+def test_workers_of_a_host_must_not_share_what_they_compute_on(tmp_path, rank_report, first, second, reason):
     for rank, changes in enumerate((first, second)):
         write_rank(tmp_path, rank_report(rank=rank, world_size=2, **changes))
     result = judge(TWO, tmp_path, CLEAN)
@@ -177,46 +171,24 @@ LOST = "Connection closed by peer"
     ("errors", "exit", "status", "reason", "error"),
     [
         ([(0, 1.0, LOST, False)], {"interrupted": True, "killed_for_memory": True}, "cancelled", "interrupted", ""),
-        (
-            [(1, 1.0, "CUDA out of memory\nmore", True), (0, 2.0, LOST, False)],
-            {},
-            "oom",
-            "rank 1: CUDA out of memory",
-            "Traceback of 1",
-        ),
+        ([(1, 1.0, "CUDA out of memory\nmore", True), (0, 2.0, LOST, False)], {},
+         "oom", "rank 1: CUDA out of memory", "Traceback of 1"),
         ([], {"killed_for_memory": True}, "oom", "the kernel killed a process for memory", "Killed"),
-        (
-            [(0, 1.0, LOST, False)],
-            {"killed_for_memory": True},
-            "oom",
-            f"the kernel killed a process for memory; rank 0: {LOST}",
-            "Traceback of 0",
-        ),
+        ([(0, 1.0, LOST, False)], {"killed_for_memory": True},
+         "oom", f"the kernel killed a process for memory; rank 0: {LOST}", "Traceback of 0"),
         ([(0, 1.0, "out of memory", True)], {"timed_out": True}, "oom", "rank 0: out of memory", "Traceback of 0"),
-        (
-            [(0, 2.0, "out of memory", True), (1, 1.0, "shapes do not match", False)],
-            {},
-            "failed",
-            "rank 1: shapes do not match",
-            "Traceback of 1",
-        ),
+        ([(0, 2.0, "out of memory", True), (1, 1.0, "shapes do not match", False)], {},
+         "failed", "rank 1: shapes do not match", "Traceback of 1"),
         ([], {"timed_out": True}, "timeout", "not finished after 600 s", "Killed"),
-        (
-            [(0, 10.25, LOST, False), (1, 10.125, "\n\n  division by zero  \nmore", False)],
-            {},
-            "failed",
-            "rank 1: division by zero",
-            "Traceback of 1",
-        ),
+        ([(0, 10.25, LOST, False), (1, 10.125, "\n\n  division by zero  \nmore", False)], {},
+         "failed", "rank 1: division by zero", "Traceback of 1"),
         ([(0, 1.0, "x" * 500, False)], {}, "failed", f"rank 0: {'x' * 197}...", "Traceback of 0"),
         ([], {}, "failed", f"exit code 1 {SILENT}", "Killed"),
         ([], {"code": -11}, "failed", f"signal 11 {SILENT}", "Killed"),
         ([], {"code": 0}, "failed", "exited with 0 but left no whole report", "rank-0.json is missing\nKilled"),
     ],
-)
-def test_without_whole_reports_the_cause_is_named(
-    tmp_path: Path, errors: list[tuple[Any, ...]], exit: dict[str, Any], status: str, reason: str, error: str
-) -> None:
+)  # fmt: skip
+def test_without_whole_reports_the_cause_is_named(tmp_path, errors, exit, status, reason, error):
     (tmp_path / "log.txt").write_text("Killed\n")
     for each in errors:
         leave_error(tmp_path, *each)
@@ -225,9 +197,7 @@ def test_without_whole_reports_the_cause_is_named(
 
 
 @pytest.mark.parametrize("spoil", ["NaN", "1e999", "cut", "gone"])
-def test_one_report_that_is_not_whole_is_named_and_makes_a_failure(
-    tmp_path: Path, rank_report: Report, spoil: str
-) -> None:
+def test_one_report_that_is_not_whole_is_named_and_makes_a_failure(tmp_path, rank_report, spoil):
     leave_reports(tmp_path, rank_report, step_seconds=[0.5, 0.123456])
     path = tmp_path / "ranks" / "rank-1.json"
     text = path.read_text()
@@ -241,21 +211,13 @@ def test_one_report_that_is_not_whole_is_named_and_makes_a_failure(
     )
 
 
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        "{",
-        "[]",
-        '{"at": 1.0}',
-        '{"rank": 1, "at": NaN, "type": "", "message": "", "traceback": ""}',
-        '{"rank": "1", "at": 1.0, "type": "", "message": "", "traceback": ""}',
-        '{"rank": 1, "at": 1.0, "type": "", "message": "", "traceback": "", "stepping": "no"}',
-    ],
-)
-def test_garbled_errors_of_a_rank_are_passed_over(tmp_path: Path, garbage: str) -> None:
+def test_garbled_errors_of_a_rank_are_passed_over(tmp_path: Path) -> None:
     leave_error(tmp_path, 0, 7.0, "the real one")
-    (tmp_path / "ranks" / "error-1.json").write_text(garbage)
-    assert judge(TWO, tmp_path, Exit(1, 3.0)).reason == "rank 0: the real one"
+    whole = '{"rank": 1, "at": 1.0, "type": "", "message": "", "traceback": "", "stepping": true}'
+    spoilt = [whole.replace(*change) for change in (("1.0", "NaN"), (": 1,", ': "1",'), ("true", '"no"'))]
+    for garbage in ("{", "[]", '{"at": 1.0}', *spoilt):
+        (tmp_path / "ranks" / "error-1.json").write_text(garbage)
+        assert judge(TWO, tmp_path, Exit(1, 3.0)).reason == "rank 0: the real one", garbage
 
 
 @pytest.mark.parametrize(

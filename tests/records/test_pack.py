@@ -182,9 +182,7 @@ WRONG: dict[str, tuple[dict[str | zipfile.ZipInfo, bytes], str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_file_that_is_not_safe_is_refused_and_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_a_file_that_is_not_safe_is_refused_and_nothing_is_written(tmp_path, monkeypatch, what):
     monkeypatch.setattr(pack, "MOST_BYTES", 100_000)
     content, said = WRONG[what]
     whole: dict[str | zipfile.ZipInfo, bytes] = {"study.json": b"{}", "records.jsonl": RECORDS, **content}

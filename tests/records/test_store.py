@@ -56,10 +56,7 @@ whole_numbers = st.integers(1 - store.MOST, store.MOST - 1)
     error=st.text(st.characters(exclude_categories=["Cs"])),
     backend=st.dictionaries(st.text(max_size=3), st.none() | whole_numbers | st.text(max_size=3), max_size=3),
 )
-def test_any_numbers_and_words_survive(
-    tmp_path_factory: pytest.TempPathFactory, rank_report: Report, steps: list[float], loss: float | None, error: str,
-    backend: dict[str, Any],
-) -> None:  # fmt: skip
+def test_any_numbers_and_words_survive(tmp_path_factory, rank_report, steps, loss, error, backend):
     folder = tmp_path_factory.getbasetemp() / "survive"
     made = a_record(ranks=[rank_report(step_seconds=steps, loss_first=loss, backend=backend)], error=error)
     write_record(folder, made)
@@ -126,9 +123,7 @@ def test_any_json_is_a_record_or_unreadable(tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("name", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "ctrl-c"])
-def test_a_failure_while_writing_leaves_neither_a_record_nor_a_temporary_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: BaseException
-) -> None:
+def test_a_failure_while_writing_leaves_neither_a_record_nor_a_temporary_file(tmp_path, monkeypatch, name, error):
     def fail(*_: Any) -> None:
         raise error
 
@@ -227,9 +222,7 @@ def test_a_summary_of_an_ok_record_has_its_throughput(rank_report: Report) -> No
         ({}, {"samples_seen": 2**62, "step_seconds": [5e-324]}),
     ],
 )
-def test_a_record_that_contradicts_itself_is_not_believed(
-    rank_report: Report, changes: dict[str, Any], of_rank: dict[str, Any]
-) -> None:
+def test_a_record_that_contradicts_itself_is_not_believed(rank_report, changes, of_rank):
     with pytest.raises(UnreadableRecord):
         results.summarize(a_record(**{"ranks": [replace(rank_report(), **of_rank)], **changes}))
 

@@ -25,9 +25,7 @@ PlanFor = Callable[..., Plan]
 
 
 @pytest.mark.parametrize("said", ["[Errno 28] No space left on device: '/tmp/x'", "[Errno 122] Disk quota exceeded"])
-def test_a_rank_that_found_the_disk_full_has_not_failed(
-    plan_for: PlanFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
-) -> None:
+def test_a_rank_that_found_the_disk_full_has_not_failed(plan_for, tmp_path, monkeypatch, said):
     plan = plan_for("take_a_second")
     results.open_results(tmp_path, plan)
     with pytest.raises(HostError) as stopped:
@@ -67,9 +65,7 @@ def test_a_first_file_that_cannot_be_written_asks_for_another_place(tmp_path: Pa
     assert "no space left on the disk" in str(results.write_error(tmp_path, OSError(errno.ENOSPC, "full"), first=True))
 
 
-def test_a_failed_write_of_a_record_leaves_the_trial_open_and_an_earlier_one_in_place(
-    plan_for: PlanFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_of_a_record_leaves_the_trial_open_and_an_earlier_one_in_place(plan_for, tmp_path, monkeypatch):
     plan = plan_for("take_a_second")
     first, _ = run(plan, tmp_path)
     before = store.read_trial(tmp_path / "trials" / first.started[0])
@@ -85,9 +81,7 @@ def test_a_failed_write_of_a_record_leaves_the_trial_open_and_an_earlier_one_in_
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.ESTALE])
-def test_a_record_that_cannot_be_read_stops_the_run_and_is_not_overwritten(
-    code: int, plan_for: PlanFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_that_cannot_be_read_stops_the_run_and_is_not_overwritten(code, plan_for, tmp_path, monkeypatch):
     plan = plan_for("take_a_second")
     first, _ = run(plan, tmp_path)
     path = tmp_path / "trials" / first.started[0] / "record.json"

@@ -298,9 +298,7 @@ LEVEL = {"LEVEL": "1"}
         ),
     ],
 )  # fmt: skip
-def test_one_command_for_this_machine_and_for_several_hosts(
-    tmp_path: Path, text: str, over: Command, alone: str
-) -> None:
+def test_one_command_for_this_machine_and_for_several_hosts(tmp_path, text, over, alone):
     keys = {"command": text, "workdir": "/w", "workers": 4, "env": LEVEL, "oversubscribe": True}
     two = plan_of(tmp_path, cluster=TWO, hosts=2, **keys)
     assert two.configurations[0].unsupported == ""
@@ -389,9 +387,7 @@ def test_an_expected_global_batch_is_worked_out_from_axes_and_held_against_what_
         ({"expect": {"global_batch": "32"}, "framework": "single", "command": None}, "expect is for framework command"),
     ],
 )
-def test_what_is_no_arithmetic_of_samples_is_refused_with_its_line(
-    tmp_path: Path, keys: dict[str, Any], fact: str
-) -> None:
+def test_what_is_no_arithmetic_of_samples_is_refused_with_its_line(tmp_path, keys, fact):
     sweep = {"command": "python t.py {size}", "batch_per_worker": None, "matrix": {"size": ["big"]}, **keys}
     if "framework" in keys:
         del sweep["matrix"]

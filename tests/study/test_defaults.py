@@ -151,9 +151,7 @@ def test_what_means_the_same_runs_once(plan_of: PlanOf) -> None:
         (BARE, "compile: true", "compile=true: no C compiler (gcc or clang) on PATH: apt install gcc; or"),
     ],
 )
-def test_what_the_gpu_has_no_kernels_for_is_unsupported_and_the_plan_names_the_line(
-    plan_of: PlanOf, machine: Machine, keys: str, said: str
-) -> None:
+def test_what_the_gpu_has_no_kernels_for_is_unsupported_and_the_plan_names_the_line(plan_of, machine, keys, said):
     study = f"study: a\nparity: false\nsweeps:\n  - framework: single\n    model: resnet8\n    {keys}\n"
     made = plan_of(study, machine)
     (planned,) = made.configurations

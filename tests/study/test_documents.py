@@ -189,9 +189,7 @@ def test_plain_data_is_read_back_as_it_was_written(study_file, value):
         ("2.5e4", "2.5e+4"),
     ],
 )
-def test_a_number_that_yaml_reads_otherwise_is_refused_with_one_that_it_reads(
-    complaint: Callable[[str | bytes], str], written: str, instead: str
-) -> None:
+def test_a_number_that_yaml_reads_otherwise_is_refused_with_one_that_it_reads(complaint, written, instead):
     line = complaint(f"sweeps:\n  - matrix:\n      batch: [1, {written}]\n")
     assert line.startswith("study.yaml:3: ") and written in line and instead in line
 

@@ -69,9 +69,7 @@ STAGE = (P - R) // 2 + (512 * 64 + 64) * 8  # of two: a layer and one end, with 
             ("replicas", "allreduce"): STAGE / 2}),
     ],
 )  # fmt: skip
-def test_bytes_of_a_step_are_those_that_real_ranks_handed_over(
-    mesh: Mesh, expected: dict[tuple[str, str], float]
-) -> None:
+def test_bytes_of_a_step_are_those_that_real_ranks_handed_over(mesh, expected):
     """Held against sockets and records of two and four ranks, in fp64."""
     assert handed(TINY, mesh, IN_FULL) == expected
 
@@ -165,9 +163,7 @@ def test_what_a_layer_keeps_of_a_token() -> None:
     [("gpipe", 1, 8, 8), ("1f1b", 1, 8, 2), ("1f1b", 1, 2, 2), ("interleaved_1f1b", 2, 8, 2.5),
      ("zbv_zero_bubble", 2, 8, 2)],
 )  # fmt: skip
-def test_a_first_stage_keeps_the_micro_batches_that_are_under_way(
-    schedule: str, virtual: int, micro_batches: int, alive: float
-) -> None:
+def test_a_first_stage_keeps_the_micro_batches_that_are_under_way(schedule, virtual, micro_batches, alive):
     mesh = Mesh(stages=2, schedule=schedule, virtual_stages=virtual, micro_batches=micro_batches)
     held = memory(EIGHT, mesh, Work(samples=micro_batches, length=8192))
     assert held["activations"] == pytest.approx(alive * 16 * 8192 * kept(Mesh()) * 2)  # 16 layers, bf16

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -38,9 +37,7 @@ def meant(asked: Study) -> tuple[list[tuple[str, Measure]], list[str], str]:
 
 
 @pytest.mark.parametrize("path", [*SHIPPED, *PACKED], ids=lambda path: path.name.partition(".")[0])
-def test_every_shipped_and_every_older_study_means_the_same_in_both_spellings(
-    path: Path, study_of: Callable[..., Study]
-) -> None:
+def test_every_shipped_and_every_older_study_means_the_same_in_both_spellings(path, study_of):
     text = zipfile.ZipFile(path).read("study.yaml").decode() if path in PACKED else path.read_text(encoding="utf-8")
     for small in (False, True) if re.search("^small:", text, re.MULTILINE) else (False,):
         own, older, newer = (study_of(each, small) for each in (text, spelled(text, OLDER), spelled(text, RENAMED)))
@@ -112,9 +109,7 @@ def test_both_names_of_a_key_in_one_file_are_refused_with_both_lines(problems_of
         ("{framework: command, command: 't.py {gradients}', batch_per_worker: 8}", "{gradients}: give gradients=..."),
     ],
 )
-def test_what_is_wrong_is_said_with_the_name_that_the_file_has(
-    problems_of: Callable[..., list[str]], line: str, said: str
-) -> None:
+def test_what_is_wrong_is_said_with_the_name_that_the_file_has(problems_of, line, said):
     (problem,) = problems_of(f"study: a\nsweeps:\n  - {line}\n")
     assert problem.startswith("study.yaml:3: ") and said in problem
 

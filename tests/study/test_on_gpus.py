@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from scaling_study.machine import Machine
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import groups, machine_file, on_gpus, plan, study
 from scaling_study.study.on_gpus import CONTEXT_BYTES, GIB, NCCL_BYTES
-from scaling_study.study.plan import Plan
 from scaling_study.study.study import Measure
 from scaling_study.study.support import Cluster
 from scaling_study.trial import Trial
@@ -43,9 +41,7 @@ def test_on_the_gpu_of_which_the_figures_are_the_estimate_is_what_was_measured()
         ({"accumulation": 4}, 1.0, 0.25),
     ],
 )
-def test_an_estimate_goes_with_samples_pixels_and_precision(
-    changes: dict[str, Any], seconds: float, activations: float
-) -> None:
+def test_an_estimate_goes_with_samples_pixels_and_precision(changes, seconds, activations):
     other = replace(RESNET, **changes)
     assert on_gpus.step_seconds(other, H200) == pytest.approx(seconds * (on_gpus.step_seconds(RESNET, H200) or 0))
     small, large = ((on_gpus.group_bytes([each]) or 0) for each in (replace(RESNET, batch_per_worker=1), RESNET))
@@ -66,9 +62,7 @@ def test_states_of_a_group_add_up_and_its_activations_take_turns() -> None:
     assert on_gpus.step_seconds(replace(DDP, model="resnet18"), H200) is None
 
 
-def test_a_batch_that_cannot_fit_is_unsupported_with_one_that_would(
-    plan_of: Callable[..., Plan], machine: Callable[..., Machine]
-) -> None:
+def test_a_batch_that_cannot_fit_is_unsupported_with_one_that_would(plan_of, machine):
     text = "study: a\nparity: false\nsweeps:\n  - {framework: single, device: cuda, precision: bf16, model: gpt2, "
     small = replace(machine(), gpus=("A100",), gpu_memory_bytes=40 * GIB, libraries=LIBRARIES)
     reasons = {}
@@ -113,9 +107,7 @@ sweeps:
         (0, ()),
     ],
 )
-def test_groups_on_several_gpus_take_turns_where_the_study_says_so(
-    plan_of: Callable[..., Plan], machine: Callable[..., Machine], memory: int, said: tuple[int, ...]
-) -> None:
+def test_groups_on_several_gpus_take_turns_where_the_study_says_so(plan_of, machine, memory, said):
     eight = replace(machine(cores=64), gpus=("A100",) * 8, gpu_memory_bytes=memory)
     alone = plan_of(TURNS % "", eight)
     assert {each.trial.warm for each in alone.configurations} == {None}
@@ -205,9 +197,7 @@ MOST_SECONDS = 2 * 3600  # on eight H100
 
 
 @pytest.mark.parametrize(("name", "machine"), [(EIGHT, "dgx-h100"), (TWO_HOSTS, "two-dgx-h100")])
-def test_the_plan_for_a_machine_file_says_time_and_memory_anywhere(
-    name: str, machine: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_plan_for_a_machine_file_says_time_and_memory_anywhere(name, machine, capsys, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("COLUMNS", "300")
     words = [str(CHECKOUT / "studies" / name), "--dry-run", "--machine", machine]
@@ -227,9 +217,7 @@ def test_the_plan_for_a_machine_file_says_time_and_memory_anywhere(
 
 
 @pytest.mark.parametrize(("machine", "gpus"), [("dgx-h100", 8), ("eight-dgx-h100", 64)])
-def test_the_plan_of_all_ways_to_split_a_llama_is_shown_on_any_machine(
-    machine: str, gpus: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_plan_of_all_ways_to_split_a_llama_is_shown_on_any_machine(machine, gpus, capsys, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     words = [str(CHECKOUT / "studies" / "parallelism.yaml"), "--dry-run", "--machine", machine]
     assert cli.run_sweep([*words, "--json"]) == 0

@@ -80,9 +80,7 @@ def test_a_file_beside_the_study_or_in_the_current_folder_is_one(planned: Planne
         ("my_model.py", "", "a model of your own is a file and a function in it, like my_model.py:load"),
     ],
 )
-def test_what_is_wrong_with_it_is_said_with_the_line_of_the_study(
-    planned: Planned, tmp_path: Path, model: str, source: str, said: str
-) -> None:
+def test_what_is_wrong_with_it_is_said_with_the_line_of_the_study(planned, tmp_path, model, source, said):
     with pytest.raises(StudyError) as refused:
         planned(model, "studies/my_model.py", source=source)
     (problem,) = refused.value.problems
@@ -165,9 +163,7 @@ def test_an_edit_after_trials_have_finished_is_said_with_both_digests(planned: P
     assert not list(job.edited_models())
 
 
-def test_the_code_of_an_installed_model_is_that_of_its_module_or_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_code_of_an_installed_model_is_that_of_its_module_or_package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "planted_module.py").write_text("1\n")
     (tmp_path / "planted_package").mkdir()

@@ -248,8 +248,6 @@ def test_small_without_a_small_section_is_refused(problems_of):
         ("small:\n  sweeps:\n    - framework: single\n      workers: -1\n", "10: workers: -1 is not right: "),
     ],
 )
-def test_wrong_overrides_are_said_with_their_own_line_even_when_they_are_not_asked_for(
-    problems_of, section, said, small
-):
+def test_wrong_overrides_are_said_with_their_line_even_when_they_are_not_asked_for(problems_of, section, said, small):
     (problem,) = problems_of(f"{SINGLE}measure:\n  repeats: 2\n{section}", small=small)
     assert problem.startswith(f"study.yaml:{said}")
