@@ -8,28 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 TRAIN = (  # a study's `train:`, and the trial keys train_*
-    "epochs",
-    "steps",
-    "max_seconds",
-    "target",
-    "evaluate_every",
-    "validation",
-    "patience",
-    "optimizer",
-    "momentum",
-    "weight_decay",
-    "clip_norm",
-    "label_smoothing",
-    "schedule",
-    "warmup_steps",
-    "scale_learning_rate",
-    "reference_batch",
-    "augmentation",
-    "loop",
-    "log",
-    "start_learning_rate",
-    "cycle_steps",
-    "keep",
+    *("epochs", "steps", "max_seconds", "target", "evaluate_every", "validation", "patience"),
+    *("optimizer", "momentum", "weight_decay", "clip_norm", "label_smoothing"),
+    *("schedule", "warmup_steps", "scale_learning_rate", "reference_batch", "augmentation"),
+    *("loop", "log", "start_learning_rate", "cycle_steps", "keep"),
 )
 LOGS = ("tensorboard", "wandb")  # that a training can write beside training.csv; each is a library of that name
 LOOPS = ("ours", "native")

@@ -25,25 +25,8 @@ NOBODY = {"", "root", "localhost", "127.0.0.1"}  # everybody's
 TELLING = re.compile(r"(?=.*[A-Za-z])(?=.*[^A-Za-z_]).*", re.DOTALL)  # a value that is no plain word or number
 HOST_KEYS, VARIABLES = ("host", "hosts"), "environment"
 AS_THEY_ARE = {  # keys whose values are this program's own words
-    "id",
-    "configuration",
-    "configurations",
-    "alone",
-    "sentinel",
-    "trial",
-    "window",
-    "status",
-    "study",
-    "launch",
-    "schema",
-    "commit",
-    "versions",
-    "libraries",
-    "fingerprint",
-    "baseline",
-    "measure",
-    "scaling",
-    "parity",
+    *("id", "configuration", "configurations", "alone", "sentinel", "trial", "window", "status", "study", "launch"),
+    *("schema", "commit", "versions", "libraries", "fingerprint", "baseline", "measure", "scaling", "parity"),
 }
 
 

@@ -24,17 +24,8 @@ READ_AHEAD = ("images", "cholect45", "surgical_scenes")  # data whose files are 
 ON_A_GPU = ("single", "torch_ddp", "torch_fsdp2", "mpi_allreduce", "horovod")  # tried interleaved, with one worker
 UNTESTED = "interleaving over several GPUs is untested: no record of it from two or more GPUs was looked at yet"
 ALIKE = (
-    "framework",
-    "launcher",
-    "controller",
-    "workers",
-    "hosts",
-    "device",
-    "cores_per_worker",
-    "allocator",
-    "fusion_bytes",
-    "cycle_seconds",
-    "machine",
+    *("framework", "launcher", "controller", "workers", "hosts", "device", "cores_per_worker", "allocator"),
+    *("fusion_bytes", "cycle_seconds", "machine"),
 )
 
 

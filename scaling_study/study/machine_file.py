@@ -33,15 +33,8 @@ from scaling_study.variables import NAME
 FOLDER = "machines"
 # Variables of each rank or trial: one value for all of them would be wrong.
 NOT_FOR_ALL = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "NODE_RANK",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TMPDIR",
-    "SCALING_STUDY_RESULTS",
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
+    *("TMPDIR", "SCALING_STUDY_RESULTS"),
 )
 FLAGGED = tuple(name for name in LAUNCHERS if name != "python")  # launchers that take words of their own
 DECIDE_SPEED = ("interface", "environment", "flags")  # keys: another value is another machine
