@@ -41,10 +41,7 @@ def trial(**keys: Any) -> Trial:
 @pytest.mark.parametrize(
     ("launcher", "keys", "cluster", "argv"),
     [
-        (
-            "horovodrun", {}, PLAIN,
-            ["/venv/bin/horovodrun", "-np", "4", "-H", "h1:2,h2:2", "--mpi", UNBOUND, *PROGRAM],
-        ),
+        ("horovodrun", {}, PLAIN, ["/venv/bin/horovodrun", "-np", "4", "-H", "h1:2,h2:2", "--mpi", UNBOUND, *PROGRAM]),
         (
             "horovodrun", {"controller": "gloo"}, TOLD,
             ["/venv/bin/horovodrun", "-np", "4", "-H", "h1:2,h2:2", "--network-interface", "ib0", "--gloo",

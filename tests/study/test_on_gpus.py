@@ -100,12 +100,7 @@ sweeps:
 
 @pytest.mark.parametrize(
     ("memory", "said"),
-    [
-        (80 * GIB, (3, 4, 37, 80)),
-        (140 * GIB, (4, 4, 50, 140)),
-        (16 * GIB, (1, 4, 12, 16)),
-        (0, ()),
-    ],
+    [(80 * GIB, (3, 4, 37, 80)), (140 * GIB, (4, 4, 50, 140)), (16 * GIB, (1, 4, 12, 16)), (0, ())],
 )
 def test_groups_on_several_gpus_take_turns_where_the_study_says_so(plan_of, machine, memory, said):
     eight = replace(machine(cores=64), gpus=("A100",) * 8, gpu_memory_bytes=memory)
@@ -118,12 +113,9 @@ def test_groups_on_several_gpus_take_turns_where_the_study_says_so(plan_of, mach
     start = "estimated: {} of {} groups of processes fit on the GPUs together, in {} of {} GiB of the fullest GPU "
     start = start.format(*said) if said else "groups share the GPUs as long as they have room"
     [note] = [note for note in turns.notes if note.startswith(start)]
-    own = {
-        3: "launches: torch_ddp with 8 workers",
-        1: "with 2 workers, torch_ddp with 4 workers, torch_ddp with 8 workers",
-    }
-    alive = said[0] if said else 0
-    assert note.endswith(own.get(alive, "" if not memory else "buffers counted)"))
+    eight_alone, counted = "torch_ddp with 8 workers", "buffers counted)"
+    own = {4: counted, 3: f"launches: {eight_alone}", 1: f"with 2 workers, torch_ddp with 4 workers, {eight_alone}"}
+    assert note.endswith(own[said[0]] if said else "")
     two = plan_of(TURNS % ", interleave_gpus: true", replace(eight, gpus=eight.gpus[:1]))
     assert groups.UNTESTED not in two.notes, "what is left on one GPU is no group of several"
 
@@ -138,17 +130,24 @@ def test_turns_on_gpus_are_asked_for_in_rounds(problems_of: Callable[..., list[s
 
 EIGHT, TWO_HOSTS = "eight_gpus.yaml", "two_hosts.yaml"
 LIBRARIES = dict.fromkeys(("torch", "torchvision", "horovod", "deepspeed", "transformers", "tokenizers"), "9")
+HERE = Machine(2, "", 0, libraries=LIBRARIES)
 
 
 def described(name: str) -> machine_file.MachineFile:
     return machine_file.load(CHECKOUT / "machines" / f"{name}.yaml")
 
 
+def planned(name: str, machine: Machine, file: machine_file.MachineFile) -> plan.Plan:
+    """A shipped study on a machine, and on the hosts of a machine file."""
+    hosts = parse_hosts(("file", word) for word in file.hosts)
+    return plan.make(study.load(CHECKOUT / "studies" / name), machine, cluster=Cluster(hosts, file))
+
+
 @pytest.mark.parametrize("gpus", [0, 1, 2, 4, 8])
 def test_eight_gpus_runs_as_far_as_there_are_gpus_and_says_why_not_beyond(gpus: int) -> None:
-    dgx = described("dgx-h100").machine(Machine(2, "", 0, libraries=LIBRARIES), elsewhere=True)
-    here = replace(dgx, gpus=dgx.gpus[:gpus])
-    made = plan.make(study.load(CHECKOUT / "studies" / EIGHT), here)
+    file = described("dgx-h100")
+    dgx = file.machine(HERE, elsewhere=True)
+    made = planned(EIGHT, replace(dgx, gpus=dgx.gpus[:gpus]), file)
     able = [each.trial for each in made.configurations if not each.unsupported]
     assert {trial.workers for trial in able} == {n for n in (1, 2, 4, 8) if n <= gpus}
     assert {trial.device for trial in able} <= {"cuda"} and {trial.precision for trial in able} <= {"bf16"}
@@ -164,25 +163,19 @@ def test_eight_gpus_runs_as_far_as_there_are_gpus_and_says_why_not_beyond(gpus: 
 
 def test_two_hosts_has_the_same_eight_gpus_on_one_host_and_on_two() -> None:
     file = described("two-dgx-h100")
-    hosts = parse_hosts(("file", word) for word in file.hosts)
-    here = file.machine(Machine(2, "", 0, libraries=LIBRARIES), elsewhere=True)
-    made = plan.make(study.load(CHECKOUT / "studies" / TWO_HOSTS), here, cluster=Cluster(hosts, file))
+    made = planned(TWO_HOSTS, file.machine(HERE, elsewhere=True), file)
     assert not [each.unsupported for each in made.configurations if each.unsupported]
     large = {(each.trial.workers, each.trial.hosts) for each in made.configurations if each.trial.model != "resnet18"}
     assert large == {(1, None), (2, 1), (2, 2), (4, 2), (8, 1), (8, 2), (16, 2)}
-    cores = Machine(2, "", 0, libraries=LIBRARIES)
-    small = plan.make(study.load(CHECKOUT / "studies" / TWO_HOSTS), cores, cluster=Cluster(hosts))
-    runs = {each.trial.model for each in small.configurations if not each.unsupported}
+    runs = {each.trial.model for each in planned(TWO_HOSTS, HERE, file).configurations if not each.unsupported}
     assert runs == {"resnet18"}, "on hosts without GPUs it is what it was"
 
 
 @pytest.mark.parametrize(("name", "gpus"), [("dgx-h100", 8), ("eight-dgx-h100", 64)])
 def test_of_all_ways_to_split_a_llama_only_copies_of_the_large_one_have_no_room(name: str, gpus: int) -> None:
     file = described(name)
-    hosts = parse_hosts(("file", word) for word in file.hosts)
-    libraries = {**LIBRARIES, "torch": "2.15"}
-    here = file.machine(Machine(2, "", 0, libraries=libraries), elsewhere=True)
-    made = plan.make(study.load(CHECKOUT / "studies" / "parallelism.yaml"), here, cluster=Cluster(hosts, file))
+    here = file.machine(replace(HERE, libraries={**LIBRARIES, "torch": "2.15"}), elsewhere=True)
+    made = planned("parallelism.yaml", here, file)
     placed = [each for each in made.configurations if each.trial.workers <= gpus]
     large = {each.trial: each.unsupported for each in placed if each.trial.model == "llama_3_1_8b"}
     assert {trial.framework for trial, why in large.items() if not why} == {"torch_fsdp2", "torch_tp"}
@@ -207,7 +200,7 @@ def test_the_plan_for_a_machine_file_says_time_and_memory_anywhere(name, machine
     seconds = sum(row["estimated_seconds"] for row in (*trials, *whole["gates"]))
     assert 1800 < seconds < MOST_SECONDS, seconds
     sizes = {row["model"]: row["estimated_gpu_bytes"] for row in trials}
-    room = described(machine).machine(Machine(2, "", 0), elsewhere=True).gpu_memory_bytes
+    room = described(machine).machine(HERE, elsewhere=True).gpu_memory_bytes
     assert sizes["gpt2"] and sizes["resnet50"] and max(size or 0 for size in sizes.values()) < room
     assert cli.run_sweep([*words, "--where", "framework=torch_ddp,model=gpt2"]) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -234,16 +227,14 @@ def test_the_plan_of_all_ways_to_split_a_llama_is_shown_on_any_machine(machine, 
 
 def test_a_machine_that_has_the_files_gpus_is_planned_for_as_it_is_and_one_gpu_missing_is_said() -> None:
     file = described("dgx-h100")
-    dgx = file.machine(Machine(2, "", 0, libraries=LIBRARIES), elsewhere=True)
+    dgx = file.machine(HERE, elsewhere=True)
     mine = replace(dgx, cores=100, gpu_tflops=0.0)
     assert file.machine(mine, elsewhere=True) == replace(mine, gpu_tflops=989.0)
     seven = replace(mine, gpus=mine.gpus[:7])
     assert file.machine(seven, elsewhere=True) == dgx and file.machine(seven, elsewhere=False) == seven
-    made = plan.make(study.load(CHECKOUT / "studies" / EIGHT), seven, cluster=Cluster(file=file))
+    made = planned(EIGHT, seven, file)
     said = "the machine file describes 8 x NVIDIA H100 80GB HBM3, this machine shows 7 x NVIDIA H100 80GB HBM3: "
     assert [note for note in made.notes if note.startswith(said)]
-    assert {each.unsupported for each in made.configurations if each.trial.workers == 8} == {
-        "8 workers need 8 GPUs, this machine has 7"
-    }
-    whole = plan.make(study.load(CHECKOUT / "studies" / EIGHT), mine, cluster=Cluster(file=file))
-    assert not [note for note in whole.notes if note.startswith("the machine file")]
+    eight = {each.unsupported for each in made.configurations if each.trial.workers == 8}
+    assert eight == {"8 workers need 8 GPUs, this machine has 7"}
+    assert not [note for note in planned(EIGHT, mine, file).notes if note.startswith("the machine file")]
