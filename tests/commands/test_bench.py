@@ -63,15 +63,15 @@ SEEN = Look(1, 32, step_seconds=0.01, start_seconds=3.0)
 # --- what is compared ---
 
 
+def expanded(*commands: str, by: str = "bench", by_shell: bool = False, **axes: str) -> list[Candidate]:
+    return list(compared.expanded(by, commands, {"workers": "", "batch_per_worker": "", **axes}, by_shell))
+
+
 def test_every_command_is_compared_with_every_value_that_it_names() -> None:
-    asked = {"workers": "1,2,2", "batch_per_worker": "32"}
-    found = list(compared.expanded("bench", ["a {workers} {batch_per_worker} {port}", "b {batch_per_worker}"], asked))
-    assert [(each.label, each.text) for each in found] == [
-        ("A", "a 1 32 {port}"),
-        ("B", "a 2 32 {port}"),
-        ("C", "b 32"),
-    ]
-    assert [each.of for each in found] == ["A", "A", "C"]
+    commands = ["a {workers} {batch_per_worker} {port}", "b \\\n  {batch_per_worker}"]  # which goes on as in a shell
+    found = expanded(*commands, workers="1,2,2", batch_per_worker="32")
+    ways = [(each.label, each.text, each.of) for each in found]
+    assert ways == [("A", "a 1 32 {port}", "A"), ("B", "a 2 32 {port}", "A"), ("C", "b   32", "C")]
 
 
 def test_braces_that_are_no_placeholders_stay(capsys: Capture) -> None:
@@ -98,7 +98,7 @@ def test_braces_that_are_no_placeholders_stay(capsys: Capture) -> None:
 )
 def test_what_is_wrong_is_said_before_anything_starts(commands: list[str], asked: dict[str, str], fact: str) -> None:
     with pytest.raises(StudyError) as refused:
-        list(compared.expanded("bench", commands, {"workers": "", "batch_per_worker": "", **asked}))
+        expanded(*commands, **asked)
     assert fact in refused.value.problems[0] and "s3cret" not in refused.value.problems[0]
 
 
@@ -106,20 +106,14 @@ def test_what_is_wrong_is_said_before_anything_starts(commands: list[str], asked
 def test_what_is_wrong_names_the_command_that_was_called(words: list[str]) -> None:
     for called, other in (("bench", "explain"), ("explain", "bench")):
         with pytest.raises(StudyError) as refused:
-            list(compared.expanded(called, words, {"workers": "", "batch_per_worker": ""}))
+            expanded(*words, by=called)
         assert f"{called} " in str(refused.value) and other not in str(refused.value)
 
 
-def test_a_line_that_ends_in_a_backslash_goes_on() -> None:
-    first, _ = compared.expanded("bench", ["python t.py \\\n  --x", "b"], {"workers": "", "batch_per_worker": ""})
-    assert first.text == "python t.py   --x"
-
-
 def test_a_shell_reads_a_pipeline_where_it_is_asked_for_and_quotes_keep_one_from_it() -> None:
-    axes = {"workers": "", "batch_per_worker": ""}
     quoted = [r"""python t.py 'a | b' "c > \"d\"" e\;f --x=1""", "b"]
-    assert [each.started(each.text) for each in compared.expanded("bench", quoted, axes)] == quoted
-    first, _ = compared.expanded("bench", ["python t.py --port {port} | tee log", "b"], axes, by_shell=True)
+    assert [each.started(each.text) for each in expanded(*quoted)] == quoted
+    first, _ = expanded("python t.py --port {port} | tee log", "b", by_shell=True)
     assert first.started(first.text) == "sh -c 'python t.py --port {port} | tee log'"
 
 
@@ -168,7 +162,7 @@ def test_one_command_is_compared_with_nothing(capsys: Capture) -> None:
 
 
 def test_a_command_that_takes_other_samples_than_expected_is_refused() -> None:
-    candidates = list(compared.expanded("bench", ["a {workers}", "b"], {"workers": "2", "batch_per_worker": ""}))
+    candidates = expanded("a {workers}", "b", workers="2")
     looks = {"A": compared.Look(2, 16), "B": compared.Look(1, 32)}
     bench.refuse_other_samples("32", candidates, looks)
     bench.refuse_other_samples("{workers} * 8", candidates, {"A": compared.Look(2, 8), "B": compared.Look(1, None)})
@@ -243,6 +237,9 @@ def test_the_first_stage_of_a_pipeline_may_see_no_samples(tmp_path: Path) -> Non
     assert look(Supervisor(10, 10, samples=(None, 16.0)), tmp_path).samples == 16
 
 
+UNSEEN = "scaling-study: not observed: OSError: full\n"
+
+
 @pytest.mark.parametrize(
     "supervisor, facts",
     [
@@ -251,14 +248,8 @@ def test_the_first_stage_of_a_pipeline_may_see_no_samples(tmp_path: Path) -> Non
         (Supervisor(6), ["ended with 0 after 6 steps", "--whole"]),
         (Supervisor(exit=Exit(-15, 600.0, timed_out=True)), ["took too long", "it printed nothing"]),
         (Supervisor(exit=Exit(0, 1.0)), ["PYTHONPATH", "scaling_study.observe.step(samples)"]),
-        (
-            Supervisor(exit=Exit(0, 1.0), log="scaling-study: not observed: OSError: full\n"),
-            ["observed (not observed: OSError"],
-        ),
-        (
-            Supervisor(exit=Exit(-15, 2.0, lost_sight=True), log="scaling-study: not observed: OSError: full\n"),
-            ["A was ended and no training step", "(not observed: OSError: full)"],
-        ),
+        (Supervisor(exit=Exit(0, 1.0), log=UNSEEN), ["observed (not observed: OSError"]),
+        (Supervisor(exit=Exit(-15, 2.0, lost_sight=True), log=UNSEEN), ["A was ended and no", "(not observed: OSError"]),
         (Supervisor(exit=Exit(0, 1.0, left_behind=2)), ["left 2 processes behind", "daemon"]),
         (Supervisor(exit=Exit(None, 0.0, error="nope: no such file")), ["nope: no such file"]),
         (Supervisor(exit=Exit(1, 1.0), log="EOFError: EOF when reading a line"), ["/dev/null as its input"]),
@@ -407,7 +398,7 @@ def test_a_resnet_of_380_ms_is_planned_within_three_minutes(tmp_path: Path) -> N
 
 
 def test_the_study_compares_with_the_first_and_analyses_see_one_command_with_several_workers(tmp_path: Path) -> None:
-    found = list(compared.expanded("bench", ["a {workers}", "b"], {"workers": "1,2", "batch_per_worker": ""}))
+    found = expanded("a {workers}", "b", workers="1,2")
     looks = {"A": SEEN, "B": replace(SEEN, processes=2), "C": SEEN}
     planned = written(found, looks, tmp_path)
     trials = [p.trial for p in planned.configurations]
@@ -422,7 +413,7 @@ def test_the_study_compares_with_the_first_and_analyses_see_one_command_with_sev
 
 def test_a_batch_that_is_not_what_is_seen_is_filled_in(tmp_path: Path) -> None:
     """Of accumulation: {batch_per_worker} is 32, and a step takes 64 samples."""
-    found = list(compared.expanded("bench", ["a {batch_per_worker}"], {"workers": "", "batch_per_worker": "16,32"}))
+    found = expanded("a {batch_per_worker}", batch_per_worker="16,32")
     looks = {"A": replace(SEEN, samples=32), "B": replace(SEEN, samples=64)}
     trials = [p.trial for p in written(found, looks, tmp_path).configurations]
     assert [(t.command, t.batch_per_worker) for t in trials] == [("a 16", 32), ("a 32", 64)]
