@@ -194,7 +194,7 @@ def verdict(
     looks: Mapping[str, Look],
 ) -> int:
     """Print how fast each is, and how it compares with the first; the exit code."""
-    said = options.side_by_side(folder, compared.keys_of(candidates, looks), unknown_samples(looks))
+    said = side_by_side(folder, candidates, looks)
     alternated = [f"{label} cannot be interleaved: {why}" for label, why in compared.why_apart(looks).items()]
     shared = compared.shared_files({label: look.wrote for label, look in looks.items()})
     notes = [*alternated, *compared.assumed_samples(looks), *shared]
@@ -223,14 +223,14 @@ def say_so_far(
     folder: Path, candidates: Sequence[Candidate], share: float, console: Console, looks: Mapping[str, Look]
 ) -> None:
     """Print how each command compares with the first by the launches that had ended when bench was stopped."""
-    keys = compared.keys_of(candidates, looks)
-    pairs = options.side_by_side(folder, keys, unknown_samples(looks)).pairs if results_folder.finished(folder) else ()
+    pairs = side_by_side(folder, candidates, looks).pairs if results_folder.finished(folder) else ()
     compared.say(console, [pair.so_far(share, compared.LAUNCHES) for pair in pairs] or [NOTHING_YET])
 
 
-def unknown_samples(looks: Mapping[str, Look]) -> dict[str, str]:
-    """Label -> why the samples of a step are not known."""
-    return {label: look.unknown for label, look in looks.items() if not look.samples}
+def side_by_side(folder: Path, candidates: Sequence[Candidate], looks: Mapping[str, Look]) -> options.SideBySide:
+    """The comparison of the launches of these commands that have ended."""
+    unknown = {label: look.unknown for label, look in looks.items() if not look.samples}
+    return options.side_by_side(folder, compared.keys_of(candidates, looks), unknown)
 
 
 def export(folder: Path, place: Path, console: Console) -> None:

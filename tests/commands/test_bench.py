@@ -249,7 +249,7 @@ UNSEEN = "scaling-study: not observed: OSError: full\n"
         (Supervisor(exit=Exit(-15, 600.0, timed_out=True)), ["took too long", "it printed nothing"]),
         (Supervisor(exit=Exit(0, 1.0)), ["PYTHONPATH", "scaling_study.observe.step(samples)"]),
         (Supervisor(exit=Exit(0, 1.0), log=UNSEEN), ["observed (not observed: OSError"]),
-        (Supervisor(exit=Exit(-15, 2.0, lost_sight=True), log=UNSEEN), ["A was ended and no", "(not observed: OSError"]),
+        (Supervisor(exit=Exit(-15, 2.0, lost_sight=True), log=UNSEEN), ["A was ended and", "(not observed: OSError"]),
         (Supervisor(exit=Exit(0, 1.0, left_behind=2)), ["left 2 processes behind", "daemon"]),
         (Supervisor(exit=Exit(None, 0.0, error="nope: no such file")), ["nope: no such file"]),
         (Supervisor(exit=Exit(1, 1.0), log="EOFError: EOF when reading a line"), ["/dev/null as its input"]),
