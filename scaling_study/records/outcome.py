@@ -214,31 +214,30 @@ def foreign_gpus(ranks: Sequence[RankReport], visible: Collection[str]) -> str:
 
 def _failure(folder: Path, exit: Exit, first: RankError | None, unreadable: store.UnreadableRecord) -> Outcome:
     """The outcome of a trial without whole reports; `first`: the earliest error of its ranks."""
-    broken, missing = str(unreadable), isinstance(unreadable, MissingRecord)
+    broken, missing, log = str(unreadable), isinstance(unreadable, MissingRecord), tail(folder / "log.txt")
+    of_rank = f"rank {first.rank}: {_clause(first.message)}" if first else ""
+    error = first.traceback[-TAIL_BYTES:] if first else log
+    said = f"; its log has {last}" if (last := last_exception(log)) else ""
     if exit.node:
-        return Outcome("failed", f"node_failed: {exit.node}", _quoted(first, folder))
+        return Outcome("failed", f"node_failed: {exit.node}", error)
     if exit.interrupted:
         return Outcome("cancelled", "interrupted")
-    if exit.killed_for_memory or (first and first.oom):
-        why = f"rank {first.rank}: {_clause(first.message)}" if first else ""
-        if not (first and first.oom):  # counted for the whole machine, so a rank's own error is shown beside it
-            why = f"the kernel killed a process for memory{f'; {why}' if why else ''}"
-        return Outcome("oom", why, _quoted(first, folder))
+    if first and first.oom:
+        return Outcome("oom", of_rank, error)
+    if exit.killed_for_memory:  # counted for the whole machine, so a rank's own error is shown beside it
+        return Outcome("oom", f"the kernel killed a process for memory{f'; {of_rank}' if of_rank else ''}", error)
     if exit.timed_out:
-        said = f"; its log has {last}" if (last := last_exception(tail(folder / "log.txt"))) else ""
-        return Outcome("timeout", f"not finished after {exit.seconds:.0f} s{said}", _quoted(first, folder))
+        return Outcome("timeout", f"not finished after {exit.seconds:.0f} s{said}", error)
     if first:
-        return Outcome("failed", f"rank {first.rank}: {_clause(first.message)}", _quoted(first, folder))
+        return Outcome("failed", of_rank, error)
     if exit.lost:
-        return Outcome("failed", f"watch: the supervisor of trials {exit.lost}", tail(folder / "log.txt"))
-    log = tail(folder / "log.txt")
+        return Outcome("failed", f"watch: the supervisor of trials {exit.lost}", log)
     if not missing:  # it is there, and not to be believed
         why = broken.replace(f"{folder}{os.sep}", "").removeprefix(f"{folder}: ")
         return Outcome("failed", _clause(why), f"{broken}\n{log}")
     if exit.code == 0:
         return Outcome("failed", "exited with 0 but left no whole report", f"{broken}\n{log}")
     how = f"signal {-exit.code}" if exit.code and exit.code < 0 else f"exit code {exit.code}"
-    said = f"; its log has {last}" if (last := last_exception(log)) else ""
     return Outcome("failed", f"{how} and no report from any rank{said}", log)
 
 
@@ -277,10 +276,6 @@ def _after_the_end(exit: Exit) -> tuple[str, ...]:
     if exit.code:
         return (f"complete; its processes then exited with {exit.code}",)
     return ()
-
-
-def _quoted(first: RankError | None, folder: Path) -> str:
-    return first.traceback[-TAIL_BYTES:] if first else tail(folder / "log.txt")
 
 
 def _clause(message: str) -> str:

@@ -123,20 +123,21 @@ class _Builder:
         self.lines.setdefault(place, line)
         self._count(len(place), line)
         if node.tag not in (PLAIN if isinstance(node, yaml.ScalarNode) else (MAPPING, SEQUENCE)):
-            self.problems.append(f"{self.path}:{line}: tag {quoted(node.tag)} is not allowed here")
-            return None
+            return self._note(line, f"tag {quoted(node.tag)} is not allowed here")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, place)
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*place, index)) for index, item in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode) and (why := _misread(node)):
-            self.problems.append(f"{self.path}:{line}: {why}")
-            return None
+            return self._note(line, why)
         try:
             return self._scalar(node)
         except (yaml.YAMLError, ValueError, OverflowError, LookupError, AttributeError):  # the tags' own checks are few
-            self.problems.append(f"{self.path}:{line}: {quoted(node.value)} cannot be read as {node.tag}")
-            return None
+            return self._note(line, f"{quoted(node.value)} cannot be read as {node.tag}")
+
+    def _note(self, line: int, problem: str) -> Any:
+        """Add a problem; None is in place of the value."""
+        self.problems.append(f"{self.path}:{line}: {problem}")
 
     def _count(self, depth: int, line: int) -> None:
         self._values += 1
@@ -159,14 +160,11 @@ class _Builder:
             key, line = str(key_node.value), key_node.start_mark.line + 1
             self._count(len(place), line)
             if not isinstance(key_node, yaml.ScalarNode):
-                self.problems.append(f"{self.path}:{line}: a key must be a plain word")
+                self._note(line, "a key must be a plain word")
             elif key_node.tag == MERGE:
-                self.problems.append(
-                    f"{self.path}:{line}: <<, YAML's merge of mappings, is not read: write the keys out"
-                )
+                self._note(line, "<<, YAML's merge of mappings, is not read: write the keys out")
             elif key in result:
-                first = self.lines[(*place, key)]
-                self.problems.append(f"{self.path}:{line}: {quoted(key)} is given twice (first on line {first})")
+                self._note(line, f"{quoted(key)} is given twice (first on line {self.lines[(*place, key)]})")
             else:
                 self.lines[(*place, key)] = line
                 result[key] = self.build(value_node, (*place, key))
