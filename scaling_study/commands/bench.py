@@ -66,8 +66,8 @@ class Asked:
     samples_per_step: Annotated[str, options.option("N|A=N,…", SAMPLES, options.TRIALS)] = ""
     expect: Annotated[str, options.option("SAMPLES", EXPECT, options.TRIALS)] = ""
     margin: Annotated[str, options.option("P%", MARGIN, options.TRIALS)] = "2%"
-    shell: Annotated[bool, options.flag("--shell", help=compared.SHELL, group=options.TRIALS)] = False
-    whole: Annotated[bool, options.flag("--whole", help=TO_ITS_END, group=options.TRIALS)] = False
+    shell: Annotated[bool, options.flag("--shell", compared.SHELL, options.TRIALS)] = False
+    whole: Annotated[bool, options.flag("--whole", TO_ITS_END, options.TRIALS)] = False
     metric: Annotated[str, options.option("REGEX", METRIC, options.TRIALS)] = ""
     name: Annotated[str, options.option("NAME", NAME, options.OUTPUT)] = ""
     export: Annotated[str, options.option("FOLDER", EXPORT, options.OUTPUT)] = ""
@@ -78,7 +78,7 @@ def bench(
     context: typer.Context,
     commands: Annotated[list[str], typer.Argument(metavar="COMMAND...", help=COMMANDS, show_default=False)],
     asked: Asked,
-    dry_run: Annotated[bool, options.flag("--dry-run", help=compared.MINE, group=options.TRIALS)] = False,
+    dry_run: Annotated[bool, options.flag("--dry-run", compared.MINE, options.TRIALS)] = False,
     results: options.Results = Path("results"),
     as_json: options.Json = False,
 ) -> int:

@@ -137,9 +137,9 @@ class Group(TyperGroup):
 TRIALS, HOSTS, OUTPUT, SLURM = "Which trials", "Where and how they run", "What is shown", "Slurm"
 
 
-def flag(*names: str, help: str, group: str) -> Any:
+def flag(name: str, help: str, group: str, *shorter: str) -> Any:
     """An option without a value."""
-    return typer.Option(*names, help=help, rich_help_panel=group)
+    return typer.Option(*shorter, name, help=help, rich_help_panel=group)
 
 
 def option(metavar: str, help: str, group: str, **limits: Any) -> Any:
@@ -149,36 +149,13 @@ def option(metavar: str, help: str, group: str, **limits: Any) -> Any:
 
 Study = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file.", show_default=False)]
 StudyIfAny = Annotated[Path | None, typer.Argument(metavar="STUDY", help="The study file.", show_default=False)]
-DryRun = Annotated[bool, flag("--dry-run", help="Show the plan and start nothing.", group=TRIALS)]
-COMMANDS = "Show the plan with the command of each configuration, and start nothing."
-Commands = Annotated[bool, flag("--commands", help=COMMANDS, group=TRIALS)]
-Small = Annotated[bool, flag("--small", help="Apply the study's `small:` overrides.", group=TRIALS)]
+Small = Annotated[bool, flag("--small", "Apply the study's `small:` overrides.", TRIALS)]
 Where = Annotated[str, option("K=V,…", "Run only trials with these keys, e.g. framework=horovod,workers=2.", TRIALS)]
 Retry = Annotated[str, option("STATUS,…", "Run trials of these statuses again, e.g. failed,timeout or ok.", TRIALS)]
-MaxTrials = Annotated[int | None, option("N", "Run at most N trials now.", TRIALS, min=0)]
-NoPrune = Annotated[bool, flag("--no-prune", help="Also run batches above one that ran out of memory.", group=TRIALS)]
-Reset = Annotated[bool, flag("--reset", help="Start trainings from step 0; ignore their checkpoints.", group=TRIALS)]
-Profile = Annotated[str, option("TRIAL", "Profile only this trial; its traces go to profiles/.", TRIALS)]
-Hosts = Annotated[str, option("H:N,…", "Run over these hosts, e.g. h1:2,h2:2.", HOSTS)]
 Hostfile = Annotated[Path | None, option("FILE", "Run over the hosts of FILE: lines such as `h1 slots=2`.", HOSTS)]
-MachineFileName = Annotated[str, option("NAME|FILE", "Use machines/NAME.yaml: interface, variables, GPUs.", HOSTS)]
-Detach = Annotated[bool, typer.Option("--detach", hidden=True, help="Removed: its error says what replaces it.")]
-Doctor = Annotated[bool, flag("--doctor", help="Try every framework and launcher on this machine.", group=HOSTS)]
-PRINT_ENVIRONMENT = "Print the versions, launchers and variables of this machine, as JSON."
-PrintEnvironment = Annotated[bool, flag("--print-environment", help=PRINT_ENVIRONMENT, group=HOSTS)]
 Results = Annotated[Path, option("DIR", "Write results to DIR/<study>; default: results.", OUTPUT)]
-Json = Annotated[bool, flag("--json", help="Print JSON instead of tables.", group=OUTPUT)]
-Quiet = Annotated[bool, flag("-q", "--quiet", help="Print only errors.", group=OUTPUT)]
-NoReport = Annotated[bool, flag("--no-report", help="Run trials only: write no tables and no figures.", group=OUTPUT)]
-SUBMIT = "Submit a job with these options of sbatch, e.g. partition=gpu,time=2:00:00."
-SlurmSubmit = Annotated[str | None, option("K=V,…", SUBMIT, SLURM)]
-SbatchOptions = Annotated[str, option("K=V,…", "Options of sbatch, e.g. partition=gpu,time=2:00:00.", SLURM)]
-PerTrial = Annotated[bool, flag("--per-trial", help="Submit one job for each trial.", group=SLURM)]
-SlurmPrint = Annotated[bool, flag("--slurm-print", help="Show the batch script, submit nothing.", group=SLURM)]
-PrintOnly = Annotated[bool, flag("--print", help="Show the batch script, submit nothing.", group=SLURM)]
-Status = Annotated[bool, flag("--status", help="Show this study's Slurm jobs.", group=SLURM)]
-Collect = Annotated[bool, flag("--collect", help="Record the trials of Slurm jobs that have ended.", group=SLURM)]
-JobOfTrial = Annotated[Path | None, typer.Option("--job", hidden=True, help="Run the trial of this Slurm job.")]
+Json = Annotated[bool, flag("--json", "Print JSON instead of tables.", OUTPUT)]
+PerTrial = Annotated[bool, flag("--per-trial", "Submit one job for each trial.", SLURM)]
 
 
 def grouped(command: Callable[..., int]) -> Callable[..., int]:
@@ -212,16 +189,16 @@ class Trials:
     small: Small = False
     where: Where = ""
     retry: Retry = ""
-    max_trials: MaxTrials = None
+    max_trials: Annotated[int | None, option("N", "Run at most N trials now.", TRIALS, min=0)] = None
 
 
 @dataclass(frozen=True)
 class PlaceOptions:
     """The hosts that trials run over."""
 
-    hosts: Hosts = ""
+    hosts: Annotated[str, option("H:N,…", "Run over these hosts, e.g. h1:2,h2:2.", HOSTS)] = ""
     hostfile: Hostfile = None
-    machine: MachineFileName = ""
+    machine: Annotated[str, option("NAME|FILE", "Use machines/NAME.yaml: interface, variables, GPUs.", HOSTS)] = ""
 
     def cluster(self) -> Cluster:
         """The hosts, and the machine file. Raises StudyError."""

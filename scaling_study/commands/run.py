@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -17,7 +18,7 @@ from rich.markup import escape
 from scaling_study import datasets
 from scaling_study.commands import doctor, dry_run, options, profiling, progress
 from scaling_study.commands import slurm as on_slurm
-from scaling_study.commands.options import INTERRUPTED, OK, SOME_FAILED, PlaceOptions, Selection, Trials, exit_code
+from scaling_study.commands.options import HOSTS, OUTPUT, SLURM, TRIALS, PlaceOptions, Selection, Trials, flag, option
 from scaling_study.errors import StudyError
 from scaling_study.estimate import Estimate
 from scaling_study.launch import inspection
@@ -28,6 +29,9 @@ from scaling_study.slurm import submit
 from scaling_study.study.support import Cluster
 from scaling_study.sweep import Run
 
+COMMANDS = "Show the plan with the command of each configuration, and start nothing."
+ENVIRONMENT = "Print the versions, launchers and variables of this machine, as JSON."
+SUBMIT = "Submit a job with these options of sbatch, e.g. partition=gpu,time=2:00:00."
 NOT_AGAIN = ("retry", "reset")  # it would run again what is finished
 NOT_IN_JOB = ("slurm", "per_trial", "slurm_print", "as_json")  # for the process that submits
 
@@ -36,18 +40,18 @@ NOT_IN_JOB = ("slurm", "per_trial", "slurm_print", "as_json")  # for the process
 class How:
     """Options of the trials that are run."""
 
-    no_prune: options.NoPrune = False
-    reset: options.Reset = False
-    profile: options.Profile = ""
+    no_prune: Annotated[bool, flag("--no-prune", "Also run batches above one that ran out of memory.", TRIALS)] = False
+    reset: Annotated[bool, flag("--reset", "Start trainings from step 0; ignore their checkpoints.", TRIALS)] = False
+    profile: Annotated[str, option("TRIAL", "Profile only this trial; its traces go to profiles/.", TRIALS)] = ""
 
 
 @dataclass(frozen=True)
 class Instead:
     """Options that ask for something else than a sweep."""
 
-    detach: options.Detach = False
-    doctor: options.Doctor = False
-    print_environment: options.PrintEnvironment = False
+    detach: Annotated[bool, typer.Option("--detach", hidden=True, help="Removed: its error says what to do.")] = False
+    doctor: Annotated[bool, flag("--doctor", "Try every framework and launcher on this machine.", HOSTS)] = False
+    print_environment: Annotated[bool, flag("--print-environment", ENVIRONMENT, HOSTS)] = False
 
 
 @dataclass(frozen=True)
@@ -55,20 +59,20 @@ class Output:
     """The form of the output."""
 
     as_json: options.Json = False
-    quiet: options.Quiet = False
-    no_report: options.NoReport = False
+    quiet: Annotated[bool, flag("--quiet", "Print only errors.", OUTPUT, "-q")] = False
+    no_report: Annotated[bool, flag("--no-report", "Run trials only: write no tables and no figures.", OUTPUT)] = False
 
 
 @dataclass(frozen=True)
 class Slurm:
     """Jobs of Slurm: to submit, to show, to collect; or the job that this process runs in."""
 
-    slurm: options.SlurmSubmit = None
+    slurm: Annotated[str | None, option("K=V,…", SUBMIT, SLURM)] = None
     per_trial: options.PerTrial = False
-    slurm_print: options.SlurmPrint = False
-    status: options.Status = False
-    collect: options.Collect = False
-    job: options.JobOfTrial = None
+    slurm_print: Annotated[bool, flag("--slurm-print", "Show the batch script, submit nothing.", SLURM)] = False
+    status: Annotated[bool, flag("--status", "Show this study's Slurm jobs.", SLURM)] = False
+    collect: Annotated[bool, flag("--collect", "Record the trials of Slurm jobs that have ended.", SLURM)] = False
+    job: Annotated[Path | None, typer.Option("--job", hidden=True, help="Run the trial of this Slurm job.")] = None
 
     @property
     def asked(self) -> bool:
@@ -80,8 +84,8 @@ def run(
     context: typer.Context,
     *,
     study: options.StudyIfAny = None,
-    plan_only: options.DryRun = False,
-    commands: options.Commands = False,
+    plan_only: Annotated[bool, flag("--dry-run", "Show the plan and start nothing.", TRIALS)] = False,
+    commands: Annotated[bool, flag("--commands", COMMANDS, TRIALS)] = False,
     trials: Trials,
     how: How,
     place: PlaceOptions,
@@ -128,7 +132,7 @@ def run(
         again = shlex.join([*door, *options.words_again(context, NOT_AGAIN)])
         return start_sweep(selection, cluster, again, how, output)
 
-    return exit_code(command)
+    return options.exit_code(command)
 
 
 def show_plan(selection: Selection, cluster: Cluster, as_json: bool, commands: bool) -> int:
@@ -139,7 +143,7 @@ def show_plan(selection: Selection, cluster: Cluster, as_json: bool, commands: b
         print(json.dumps(dry_run.as_json(run, selected)))
     else:
         dry_run.show(Console(highlight=False), run, selected, commands)
-    return OK
+    return options.OK
 
 
 def start_sweep(
@@ -208,5 +212,6 @@ def _finish(
         console, run, records, selected, interruption, again, output.quiet, output.no_report or not rendered
     )
     if interruption.signal is not None or not rendered:
-        return INTERRUPTED
-    return SOME_FAILED if any(r.status not in ("ok", "unsupported") and not r.implied for r in records) else OK
+        return options.INTERRUPTED
+    failed = any(r.status not in ("ok", "unsupported") and not r.implied for r in records)
+    return options.SOME_FAILED if failed else options.OK

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from scaling_study.commands import options
-from scaling_study.commands.options import OK, SOME_FAILED, PlaceOptions, Selection, Trials, exit_code
+from scaling_study.commands.options import OK, SLURM, SOME_FAILED, PlaceOptions, Selection, Trials, exit_code
 from scaling_study.machine import this_machine
 from scaling_study.slurm import collect as slurm_jobs
 from scaling_study.slurm import submit as slurm_submit
@@ -33,9 +33,9 @@ def submit_command(
     context: typer.Context,
     *,
     study: options.Study,
-    sbatch: options.SbatchOptions = "",
+    sbatch: Annotated[str, options.option("K=V,…", "Options of sbatch, e.g. partition=gpu,time=2:00:00.", SLURM)] = "",
     per_trial: options.PerTrial = False,
-    print_only: options.PrintOnly = False,
+    print_only: Annotated[bool, options.flag("--print", "Show the batch script, submit nothing.", SLURM)] = False,
     trials: Trials,
     place: PlaceOptions,
     results: options.Results = Path("results"),
