@@ -342,6 +342,7 @@ def test_a_command_may_be_compared_with_a_model_of_ours_and_reads_its_own_data(t
 
 # --- the samples that a command is expected to take ---
 
+NO_ARITHMETIC = ("2 ** 9", "{workers}{workers}", "len('ab')", "True", "-3", "4 // 0", "(")
 BY_AXES = {"command": "torchrun --nproc-per-node {workers} t.py --batch={batch}", "batch_per_worker": None}
 
 
@@ -371,13 +372,7 @@ def test_an_expected_global_batch_is_worked_out_from_axes_and_held_against_what_
         ({"expect": {"global_batch": "{workers} * {batch}"}}, "{batch}, which is neither a key"),
         ({"expect": {"global_batch": "{workers} * {size}"}}, "size is 'big'"),
         ({"expect": {"global_batch": "{workers} / 2"}}, "+ - * // and parentheses, like '{workers} * {batch}'"),
-        ({"expect": {"global_batch": "2 ** 9"}}, "is no arithmetic"),
-        ({"expect": {"global_batch": "{workers}{workers}"}}, "is no arithmetic"),
-        ({"expect": {"global_batch": "len('ab')"}}, "is no arithmetic"),
-        ({"expect": {"global_batch": "True"}}, "is no arithmetic"),
-        ({"expect": {"global_batch": "-3"}}, "is no arithmetic"),
-        ({"expect": {"global_batch": "4 // 0"}}, "is no arithmetic"),
-        ({"expect": {"global_batch": "("}}, "is no arithmetic"),
+        *(({"expect": {"global_batch": text}}, "is no arithmetic") for text in NO_ARITHMETIC),
         ({"expect": {"global_batch": "{workers} - 1"}}, "gives 0"),
         ({"expect": {"global_batch": "99999 * 99999"}}, "gives 9999800001"),
         ({"expect": {"global_batch": "7"}, "batch_per_worker": 16}, "gives 7, and batch_per_worker x workers is 16"),
