@@ -109,12 +109,6 @@ def test_cores_are_those_of_each_host(study_of, machine):
     assert {p.trial.cores_per_worker for p in made.configurations} == {2}, "4 cores for 2 workers a host"
 
 
-@pytest.mark.parametrize("keys", ["workers: [3], hosts: [2]", "hosts: [2]"])
-def test_workers_that_cannot_be_spread_evenly_are_wrong_everywhere(problems_of, keys):
-    workers = 3 if "3" in keys else 1
-    assert problems_of(STUDY % keys) == [f"study.yaml:5: workers={workers} cannot be spread evenly over hosts=2"]
-
-
 def test_what_decides_speed_on_a_machine_is_part_of_every_id(plan_of):
     made = plan_of(STUDY % "workers: [2]")
     again = plan.make(made.study, made.machine, cluster=Cluster(TWO, MachineFile(price_per_worker_hour=1.0)))

@@ -186,13 +186,6 @@ SINGLE = "  - {framework: single, model: resnet8}\n"
         (f"study: a\ndefaults: 2025\nsweeps:\n{SINGLE}", "2: defaults: 2025 is not right: the only defaults are"),
         (f"study: a\ndefaults: '2026'\nsweeps:\n{SINGLE}", "2: defaults: '2026' is not right: input should be a valid"),
         (f"study: a\nbaseline: {{compile: auto}}\nsweeps:\n{SINGLE}", "2: baseline: compile=auto has a value for each"),
-        ("study: a\nsweeps:\n  - {framework: single, precision: atuo}\n", "3: precision: 'atuo' is not right"),
-        ("study: a\nsweeps:\n  - {framework: single, compile: 1}\n", "3: compile: 1 is not right: expected"),
-        ("study: a\nsweeps:\n  - {framework: single, zero_stage: auto}\n", "3: zero_stage: 'auto' is not"),
-        (
-            "study: a\nsweeps:\n  - {framework: command, command: a b, batch_per_worker: 1, precision: auto}\n",
-            "3: framework command has no precision=auto; it has fp32, bf16, fp16, fp64",
-        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(problems_of: Callable[..., list[str]], wrong: str, said: str) -> None:

@@ -57,37 +57,6 @@ def test_all_of_them_together_are_one_command_line(plan_of: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "problem"),
-    [
-        ("model: gpt2, vocabulary: 50000", "vocabulary=50000 is less than the 50257 tokens of GPT-2; 50304 pads"),
-        ("model: gpt2, gelu: fast", "gelu: 'fast' is not right: input should be 'new' or 'tanh'"),
-        ("model: resnet8, gelu: tanh", "model resnet8 has no 'gelu': it has image_size"),
-        ("model: transformer_lm, vocabulary: 50304", "model transformer_lm has no 'vocabulary': it has sequence"),
-        ("model: gpt2, compile_scope: model_and_loss", "compile_scope=model_and_loss compiles nothing without compile"),
-        ("model: tripnet_resnet18, compile: true, compile_scope: model_and_loss", "compile the loss of tripnet_"),
-        ("model: gpt2, classes: 1000, data: synthetic", "model gpt2 has no 'classes': its samples have sequence"),
-        ("model: resnet50, classes: 1000", "classes=1000 needs data: synthetic, not data=auto"),
-        ("model: resnet50, classes: 1000, data: cifar10", "classes=1000 needs data: synthetic, not data=cifar10"),
-        ("model: resnet50, classes: 1, data: synthetic", "classes: 1 is not right: input should be greater"),
-        ("model: resnet8, resident_batches: 8, data: cifar10", "resident_batches=8 needs synthetic data: all of data"),
-        ("model: resnet8, resident_batches: 0", "resident_batches: 0 is not right: input should be"),
-        ("model: resnet8, optimizer_kernels: fusd", "did you mean 'fused'? Input should be 'default' or 'fused'"),
-        (
-            "model: gpt2, vocabulary: 50304, learning_rate: 0.1, train: {epochs: 1, label_smoothing: 0.1}",
-            "vocabulary=50304 cannot smooth labels (label_smoothing=0.1)",
-        ),
-        (
-            "model: gpt2, cross_entropy: chunked, learning_rate: 0.1, train: {epochs: 1, label_smoothing: 0.1}",
-            "cross_entropy=chunked cannot smooth labels (label_smoothing=0.1)",
-        ),
-    ],
-)
-def test_what_is_wrong_is_said_with_its_line(problems_of: Any, keys: str, problem: str) -> None:
-    (said,) = problems_of(lines(keys))
-    assert said.startswith("study.yaml:4: ") and problem in said
-
-
-@pytest.mark.parametrize(
     ("framework", "key"),
     [
         ("torch_pipeline", "cross_entropy: chunked"),

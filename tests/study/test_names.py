@@ -91,29 +91,6 @@ def test_both_names_of_a_key_in_one_file_are_refused_with_both_lines(problems_of
     ]
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("{framework: single, gradients: fp16}", "framework single has no gradients=fp16; it has none"),
-        ("{framework: single, allreduce: fp16}", "framework single has no allreduce=fp16; it has none"),
-        ("{framework: single, batchnorm_buffers: local}", "framework single has no 'batchnorm_buffers'"),
-        ("{framework: single, launches: 5, max_launches: 3}", "max_launches=3 is less than launches=5"),
-        ("{framework: single, repeats: 5, max_repeats: 3}", "max_repeats=3 is less than repeats=5"),
-        ("{framework: single, launches: 0}", "launches: 0 is not right: "),
-        ("{framework: horovod, workers: 2, gradients: none}", "gradients=none with workers=2"),
-        ("{framework: horovod, matrix: {gradients: [fp8]}}", "gradients: 'fp8' is not right: "),
-        ("{framework: horovod, gradient: fp16}", "unknown key 'gradient'; did you mean 'gradients'?"),
-        ("{framework: horovod, alreduce: fp16}", "unknown key 'alreduce'; did you mean 'gradients'?"),
-        ("{framework: horovod, gradients: fp16, alreduce: fp16}", "unknown key 'alreduce'; did you mean 'gradients'?"),
-        ("{framework: horovod, exclude: [{gradients: fp16}]}", "exclude {'gradients': 'fp16'} matches nothing"),
-        ("{framework: command, command: 't.py {gradients}', batch_per_worker: 8}", "{gradients}: give gradients=..."),
-    ],
-)
-def test_what_is_wrong_is_said_with_the_name_that_the_file_has(problems_of, line, said):
-    (problem,) = problems_of(f"study: a\nsweeps:\n  - {line}\n")
-    assert problem.startswith("study.yaml:3: ") and said in problem
-
-
 def test_a_drift_check_that_matches_nothing_is_said_by_that_name(problems_of: Callable[..., list[str]]) -> None:
     (problem,) = problems_of("study: a\ndrift_check: {workers: 3}\nsweeps: [{framework: single}]\n")
     assert problem.startswith("study.yaml:2: drift_check workers=3 matches no trial")

@@ -476,22 +476,3 @@ def test_accelerate_is_a_launcher_of_one_host_where_it_is_installed(plan_of, mac
     assert planned.unsupported.startswith(
         "launcher=accelerate starts the workers of one host only: use launcher=torchrun"
     )
-
-
-@pytest.mark.parametrize(
-    ("framework", "key", "why"),
-    [
-        ("torch_tp", "compile: true", "'compile': torch 2.15 compiles only the forward pass"),
-        ("torch_context", "compile: true", "'compile': torch.compile around the collectives"),
-        ("torch_pipeline", "checkpoint: block", "'checkpoint': stages do not compute activations again"),
-    ],
-)
-def test_a_key_that_a_framework_cannot_have_is_refused_with_the_reason(problems_of, framework, key, why):
-    text = f"study: a\nsweeps:\n  - {{framework: {framework}, model: llama_tiny, workers: 2, {key}}}\n"
-    (problem,) = problems_of(text)
-    assert problem.startswith(f"study.yaml:3: framework {framework} has no {why}")
-
-
-def test_local_steps_are_started_by_torchrun_and_not_by_accelerate(problems_of):
-    text = "study: a\nsweeps:\n  - {framework: diloco, model: resnet8, workers: 2, launcher: accelerate}\n"
-    assert problems_of(text) == ["study.yaml:3: framework diloco has no launcher=accelerate; it has torchrun or srun"]

@@ -117,35 +117,6 @@ def test_a_cut_by_hand_is_a_list_of_layers():
     assert rules.by_hand("time") is None and rules.by_hand("9,") is None
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ("workers: 1", "hivemind needs 2 peers or more, not workers=1"),
-        ("batch_per_worker: 64, target_batch_size: 96", "target_batch_size=96 is less than the 128 samples of"),
-        ("target_batch_size: 129", "workers=2 does not divide target_batch_size=129"),
-        ("matchmaking_seconds: 60", "matchmaking_seconds=60 must be less than averaging_timeout_seconds=60"),
-        ("averaging_timeout_seconds: 2", "matchmaking_seconds=3 must be less than averaging_timeout_seconds=2"),
-        ("allreduce: int4", "allreduce"),
-        ("state_allreduce: bf16", "state_allreduce"),
-        ("cores_per_worker: 2, daemon_cores: 2", "daemon_cores=2 leaves no core to compute on: a worker has 2"),
-        ("updates: delayed, train: {steps: 9}", "updates=delayed can only be timed"),
-        ("accumulation: 2", "framework hivemind has no 'accumulation'"),
-        ("global_batch: 256, target_batch_size: 256", "give global_batch or target_batch_size, not both"),
-    ],
-)
-def test_what_is_wrong_is_one_error_with_its_line(problems_of, keys, message):
-    workers = "" if "workers" in keys.split(":")[0] else "workers: 2, "
-    (problem,) = problems_of(f"study: a\nsweeps:\n  - {{framework: hivemind, model: resnet8, {workers}{keys}}}\n")
-    assert problem.startswith("study.yaml:3: ") and message in problem
-
-
-def test_no_other_framework_has_the_keys(problems_of):
-    text = "study: a\nsweeps:\n  - {framework: torch_ddp, model: resnet8, workers: 2, target_batch_size: 256}\n"
-    (problem,) = problems_of(text)
-    assert "framework torch_ddp has no 'target_batch_size'" in problem
-    assert list(rules.peer_problems("torch_ddp", 1, 32, {"target_batch_size": 1})) == []
-
-
 PEERS = Trial(framework="hivemind", model="resnet8", workers=2, launcher="torchrun", device="cpu")
 
 
@@ -203,8 +174,6 @@ def test_workers_that_train_alone_average_every_eighth_step_unless_told_otherwis
     assert (told.trial.sync_every, told.trial.outer) == (64, "average")
     (problem,) = problems_of(sweep.format(", outer: sideways"))
     assert "sideways" in problem and "average" in problem and "nesterov" in problem
-    ddp = "study: a\nsweeps:\n  - {framework: torch_ddp, model: resnet8, workers: 2, sync_every: 8}\n"
-    assert "framework torch_ddp has no 'sync_every'" in problems_of(ddp)[0]
 
 
 def test_powersgd_is_refused_with_a_scaler_of_losses(plan_of, machine):
@@ -230,19 +199,9 @@ def test_parts_and_replicas_of_a_mesh_follow_from_each_other(given, parts, repli
     assert gate.allreduce == "fp32" and (gate.model, gate.sequence_length) == ("llama_tiny", 8)
 
 
-def test_a_study_of_parts_of_sequences_is_refused_where_it_is_written(problems_of, plan_of):
-    text = "study: a\nparity: false\nsweeps:\n  - {framework: torch_context, %s}\n"
-    known = "llama_tiny, smollm2_135m, llama_3_2_1b, llama_3_1_8b"
-    assert problems_of(text % "workers: 2") == [f"study.yaml:4: framework torch_context needs a model: it has {known}"]
-    assert problems_of(text % "model: resnet8, workers: 2") == [
-        f"study.yaml:4: framework torch_context has no model=resnet8; it has {known}"
-    ]
-    wrong = "model: llama_tiny, workers: 2, allreduce: none"
-    assert problems_of(text % wrong) == [
-        "study.yaml:4: allreduce=none with workers=2: more than one worker must reduce gradients"
-    ]
-    good = "model: llama_tiny, workers: 2, global_batch: 8"
-    (planned,) = plan_of(text % good).configurations
+def test_a_global_batch_is_that_of_the_workers_that_share_a_sequence(plan_of):
+    text = "study: a\nsweeps:\n  - {framework: torch_context, model: llama_tiny, workers: 2, global_batch: 8}\n"
+    (planned,) = plan_of(text).configurations
     keys = planned.trial.to_dict()
     assert keys["batch_per_worker"] == keys["global_batch"] == 8 and keys["allreduce"] == "fp32"
     assert (keys["context_parallel"], keys["replicas"], keys["attention"]) == (2, 1, "all_to_all")

@@ -182,25 +182,6 @@ def test_what_is_wrong_with_combinations_is_said_at_once_too(problems_of):
     ]
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ("horovod, global_batch: 96, batch_per_worker: 32", "give global_batch or batch_per_worker, not both"),
-        ("single, model: resnet8, matrix: {model: [resnet18]}", "'model' is both fixed and in the matrix"),
-        ("single, matrix: {model: [resnet8]}, exclude: [{model: resnet8}]", "this sweep of single has no trials left"),
-        ("single, controller: mpi", "framework single has no 'controller'"),
-        ("horovod, matrix: {allreduce: [none, fp32], workers: [2]}", "allreduce=none with workers=2"),
-        ("horovod, launcher: python", "no launcher=python; it has horovodrun, mpirun or srun"),
-        ("horovod, launcher: mpirun, controller: gloo", "launcher=mpirun needs controller=mpi, not gloo"),
-        ("single, max_seconds: 1", "max_seconds=1 is less than min_seconds=2"),
-        ("single, max_steps: 5", "max_steps=5 is less than min_steps=10"),
-    ],
-)
-def test_what_is_wrong_on_every_machine_is_one_line_with_both_values(problems_of, keys, said):
-    (problem,) = problems_of(f"study: a\nsweeps:\n  - {{framework: {keys}}}\n")
-    assert problem.startswith("study.yaml:3: ") and said in problem
-
-
 def test_a_baseline_that_matches_no_trial_is_said_with_its_line(problems_of):
     assert problems_of(f"{SINGLE}baseline: {{framework: horovod, workers: 1}}\n") == [
         "study.yaml:5: baseline workers=1, framework=horovod matches no trial of this study (frameworks: single)"
