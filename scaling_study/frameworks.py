@@ -23,7 +23,6 @@ Axes = Mapping[str, tuple[object, ...]]  # (): any value of the right type
 PROCESS_AXES: Axes = {"device": (), "cores_per_worker": (), "allocator": ("fixed", "system")}
 TRAINING_AXES: Axes = {
     "model": MODEL_NAMES,
-    "batch_per_worker": (),
     "precision": ("fp32", "bf16", "fp16", "fp64"),
     **PROCESS_AXES,
     "data": (
@@ -32,27 +31,18 @@ TRAINING_AXES: Axes = {
     ),
     "input": ("memory", "torchvision", "dali"),
     "damaged_images": ("stop", "replace"),
-    "image_size": (),
-    "image_width": (),
     "memory_format": ("contiguous", "channels_last"),
-    "classes": (),
-    "resident_batches": (),
-    "sequence_length": (),
     "padding": ("fixed", "dynamic"),
-    "weights": (),
     "freeze": (NONE, BACKBONE),
-    "learning_rate": (),
-    "part_learning_rates": (),
-    "accumulation": (),
     "compile": (True, False),
     "compile_scope": ("model", "model_and_loss"),
     "gelu": ("new", "tanh"),
-    "vocabulary": (),
     "cross_entropy": ("whole", "chunked"),
     "checkpoint": (NONE, "block", "selective"),
     "optimizer_kernels": ("default", "fused"),
-    "seed": (),
-    **dict.fromkeys(("epochs", "warmup_epochs", "find", "dropout"), ()),
+    **dict.fromkeys(("batch_per_worker", "image_size", "image_width", "classes", "resident_batches"), ()),
+    **dict.fromkeys(("sequence_length", "weights", "learning_rate", "part_learning_rates", "accumulation"), ()),
+    **dict.fromkeys(("vocabulary", "seed", "epochs", "warmup_epochs", "find", "dropout"), ()),
     **dict.fromkeys((f"train_{name}" for name in TRAIN), ()),
 }
 ONE_HOST_AXES: Axes = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, False)}
