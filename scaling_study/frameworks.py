@@ -218,6 +218,9 @@ MUON_NEEDS_MATRICES = {
     "muon": "Muon needs whole matrices, and this library gives its optimiser flat shards or replaces it: use "
     "train.optimizer adamw, or framework torch_fsdp2"
 }
+# Of libraries that cut weights or gradients into flat shards.
+FLAT_SHARDS: Axes = {**PARALLEL_AXES, "train_optimizer": NO_MUON}
+FLAT_SHARDS_REFUSE = {"model": CLIPPING_NEEDS_ALL_GRADIENTS, "train_optimizer": MUON_NEEDS_MATRICES}
 ONE_RANK_HAS_NO_NETWORK = "a network probe needs two or more workers"
 
 OURS: Mapping[str, Framework] = {
@@ -279,8 +282,8 @@ OURS: Mapping[str, Framework] = {
         script="fsdp/fairscale_oss.py",
         launchers=("torchrun", "srun"),
         needs=("fairscale", "torch"),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "buffers": BUFFERS, "train_optimizer": NO_MUON},
-        refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS, "train_optimizer": MUON_NEEDS_MATRICES},
+        axes={**FLAT_SHARDS, "allreduce": ("none", "fp32", "fp16"), "buffers": BUFFERS},
+        refusals=FLAT_SHARDS_REFUSE,
         shards=2,
         communicates_in=("backward", "optimizer"),
     ),
@@ -289,14 +292,8 @@ OURS: Mapping[str, Framework] = {
         script="fsdp/fairscale_fsdp.py",
         launchers=("torchrun", "srun"),
         needs=("fairscale", "torch"),
-        axes={
-            **PARALLEL_AXES,
-            "allreduce": ("none", "fp32", "fp16"),
-            "zero_stage": (2, 3),
-            "wrap": WRAPS,
-            "train_optimizer": NO_MUON,
-        },
-        refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS, "train_optimizer": MUON_NEEDS_MATRICES},
+        axes={**FLAT_SHARDS, "allreduce": ("none", "fp32", "fp16"), "zero_stage": (2, 3), "wrap": WRAPS},
+        refusals=FLAT_SHARDS_REFUSE,
         reduces_as_it_computes=FAIRSCALE_HAS_NO_WIRE,
         flattens_weights=True,
         shards=3,
@@ -326,19 +323,8 @@ OURS: Mapping[str, Framework] = {
         script="fsdp/deepspeed_zero.py",
         launchers=("deepspeed", "torchrun", "srun"),
         needs=("deepspeed", "torch"),
-        axes={
-            **PARALLEL_AXES,
-            "allreduce": WIRES,
-            "precision": NO_FP64,
-            "zero_stage": (0, 1, 2, 3),
-            "tuned_for": TUNED,
-            "train_optimizer": NO_MUON,
-        },
-        refusals={
-            "precision": {"fp64": DEEPSPEED_HAS_NO_FP64},
-            "model": CLIPPING_NEEDS_ALL_GRADIENTS,
-            "train_optimizer": MUON_NEEDS_MATRICES,
-        },
+        axes={**FLAT_SHARDS, "allreduce": WIRES, "precision": NO_FP64, "zero_stage": (0, 1, 2, 3), "tuned_for": TUNED},
+        refusals={"precision": {"fp64": DEEPSPEED_HAS_NO_FP64}, **FLAT_SHARDS_REFUSE},
         parity_precision="fp32",
         shards=2,
         communicates_in=("backward", "optimizer"),  # and in forward at stage 3
@@ -357,19 +343,8 @@ OURS: Mapping[str, Framework] = {
         script="fsdp/lightning_fsdp.py",
         launchers=("torchrun",),
         needs=("lightning", "torch"),
-        axes={
-            **PARALLEL_AXES,
-            "allreduce": WIRES,
-            "precision": NO_FP64,
-            "zero_stage": (2, 3),
-            "wrap": WRAPS,
-            "train_optimizer": NO_MUON,
-        },
-        refusals={
-            "train_optimizer": MUON_NEEDS_MATRICES,
-            "precision": {"fp64": LIGHTNING_FSDP_HAS_NO_FP64},
-            "model": CLIPPING_NEEDS_ALL_GRADIENTS,
-        },
+        axes={**FLAT_SHARDS, "allreduce": WIRES, "precision": NO_FP64, "zero_stage": (2, 3), "wrap": WRAPS},
+        refusals={"precision": {"fp64": LIGHTNING_FSDP_HAS_NO_FP64}, **FLAT_SHARDS_REFUSE},
         needs_gpu="Lightning refuses this strategy on a CPU (FSDP is only available on GPU)",
         parity_precision="fp32",
         shards=3,
