@@ -195,6 +195,20 @@ def test_auto_data_becomes_what_this_machine_has(plan_of, asked, data, planned, 
     assert (made.configurations[0].trial.data, made.notes) == (planned, notes)
 
 
+@pytest.mark.parametrize(("cores", "share"), [(1, 1), (2, 1), (3, 1), (4, 1), (8, 2), (64, 16)])
+def test_every_worker_of_a_study_has_the_same_share_of_the_cores(plan_of, machine, cores, share):
+    made = plan_of(
+        "study: a\nsweeps:\n"
+        "  - framework: single\n    matrix: {model: [resnet8]}\n"
+        "  - framework: horovod\n    matrix: {model: [resnet8], workers: [1, 2]}\n"
+        "  - framework: horovod\n    include: [{model: resnet8, workers: 4}]\n",
+        machine(cores=cores),
+    )
+    assert [(p.trial.workers, p.trial.cores_per_worker) for p in made.configurations] == [
+        (1, share), (1, share), (2, share), (4, share),
+    ]  # fmt: skip
+
+
 def test_a_share_that_is_asked_for_is_kept(plan_of, machine):
     made = plan_of(f"{HOROVOD}workers: [1, 2], cores_per_worker: [3]}}\n", machine(cores=4))
     assert [(p.trial.cores_per_worker, p.unsupported) for p in made.configurations] == [
