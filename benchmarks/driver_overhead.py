@@ -43,7 +43,7 @@ from scaling_study.study.study import Measure, Study
 from scaling_study.trial import Trial
 
 TRIALS = 50  # over which the claim is made
-SCRIPT = Path(__file__).with_name("one_second.py")
+SCRIPT = CHECKOUT / "tests" / "scripts_that" / "take_a_second.py"
 PLANTED = Framework("a one-second script", str(SCRIPT), ("python",), (), FRAMEWORKS["single"].axes)
 MEASURE = Measure()  # the defaults: 3 repeats, and the driver asks before each further one whether it is needed
 

@@ -143,7 +143,7 @@ def plan_for(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
             monkeypatch.setitem(planted_sweeps.TABLE, script, planted_sweeps.framework(script))
         return planted_sweeps.plan(*scripts, **options)
 
-    monkeypatch.setenv("SECONDS", "0")
+    monkeypatch.setenv("SLEEP_SECONDS", "0")
     return make
 
 

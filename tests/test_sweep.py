@@ -120,7 +120,7 @@ def test_an_unfinished_trial_is_run_again_from_the_start(plan_for, tmp_path):
 
 @pytest.mark.slow
 def test_interruption_keeps_what_is_finished_and_leaves_the_running_trial_open(plan_for, tmp_path, monkeypatch):
-    monkeypatch.setenv("SECONDS", "2")
+    monkeypatch.setenv("SLEEP_SECONDS", "2")
     plan = plan_for("take_a_second", repeats=3, max_repeats=3)
 
     def once_it_runs(log):
@@ -139,7 +139,7 @@ def test_interruption_keeps_what_is_finished_and_leaves_the_running_trial_open(p
     with process.Interruption() as interruption:
         job.run(seen, interruption)
     assert len(seen.ended) == 1 and len(seen.started) == 2
-    monkeypatch.setenv("SECONDS", "0")
+    monkeypatch.setenv("SLEEP_SECONDS", "0")
     again, _ = run(plan, tmp_path)
     assert len(again.kept) == 1 and len(again.ended) == 2
 

@@ -37,7 +37,7 @@ MEASURE = Measure(timeout_seconds=600.0)
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_starts: None) -> Iterator[Callable[..., Attempt]]:
     """running("crash", retries=1): what came of a planted script; its folder is tmp_path / "trial"."""
-    monkeypatch.setenv("SECONDS", "0")
+    monkeypatch.setenv("SLEEP_SECONDS", "0")
     folder = tmp_path / "trial"
     folder.mkdir()
 
