@@ -29,10 +29,9 @@ from rich.console import Console
 
 from benchmarks import gpu, publish
 from benchmarks.options import Options, Unavailable
-from benchmarks.paired import Finding
+from benchmarks.paired import not_run
 from scaling_study.processes import process
 from scaling_study.settings import CHECKOUT
-from scaling_study.stats.intervals import Interval
 
 NAMES = (
     *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),
@@ -110,10 +109,7 @@ def one(name: str, options: Options, folder: Path) -> int:
     try:
         findings = module.run(options)
     except Unavailable as reason:
-        print(f"{name}: {reason}\n{reason.detail}", file=sys.stderr)
-        nothing = Interval(float("nan"), None, None, 0)
-        claim = (module.__doc__ or name).splitlines()[0]
-        findings, status = [Finding(claim, nothing, verdict=f"not run: {reason}")], 1
+        findings, status = [not_run((module.__doc__ or name).splitlines()[0], reason)], 1
     publish.write(folder, name, findings, time.monotonic() - start, options.quick, where)
     publish.write_readme(folder)
     return status

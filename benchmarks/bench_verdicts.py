@@ -19,7 +19,6 @@ and `--minutes` bounds one run. A pair that went on has no seconds. Not shown: o
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -28,14 +27,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks import gathered
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import (
     FEWEST_PAIRS,
@@ -124,35 +123,23 @@ def run(options: Options) -> list[Finding]:
         raise Unavailable(f"{missing[0]} is not in DATA_ROOT")
     if not options.quick and (absent := [name for name in NEEDS.values() if not installed(name)]):
         raise Unavailable(f"{absent[0]} is not installed")
-    with tempfile.TemporaryDirectory(prefix="bench-verdicts-") as made:
-        work, data = (Path(made), Path(made) / DATA.name) if options.quick else (KEPT, DATA)
-        try:
-            gather(work, data, options)
-        except KeyboardInterrupt:
-            print("  stopped: the same command goes on with this pair", flush=True)
-        pairs = read(data)
-    findings = list(judged(pairs))
-    return [replace(finding, verdict="") for finding in findings] if options.quick else findings
+    return gathered.findings(options, DATA, KEPT, gather, judged, Pair)
 
 
 def gather(work: Path, data: Path, options: Options) -> None:
     """Measure pairs until there are enough, or no time for another one. Raises Unavailable, KeyboardInterrupt."""
-    start, longest = time.monotonic(), 0.0
-    while len(pairs := read(data)) < (1 if options.quick else options.asked_pairs or PAIRS):
-        began = time.monotonic()
-        if options.minutes is not None and began - start + longest > 60 * options.minutes:
-            break
+    enough = 1 if options.quick else options.asked_pairs or PAIRS
+    patience = gathered.Patience(options.minutes)
+    while len(pairs := gathered.read(data, Pair)) < enough and patience.for_another():
         asked = planned(max((pair.number for pair in pairs), default=0) + 1)
         if options.quick:
             asked = Planned(1, "accumulation", 1, "50%")
         taken = measured(asked, work)
-        add(data, taken)
-        last = read(data)[-FAILURES:]
-        if taken.verdict == NOT_MEASURED and (
-            options.quick or sum(p.verdict == NOT_MEASURED for p in last) == FAILURES
-        ):
+        gathered.add(data, [taken])
+        last = [pair.verdict for pair in (*pairs, taken)][-FAILURES:]
+        if taken.verdict == NOT_MEASURED and (options.quick or last == [NOT_MEASURED] * FAILURES):
             raise Unavailable(f"pair {asked.number} ({asked.script}) was not measured", taken.why)
-        longest = max(longest, time.monotonic() - began)
+        patience.ended()
         print(f"  pair {asked.number}: {said(taken)}", flush=True)
 
 
@@ -244,29 +231,6 @@ def own_clocks(folder: Path) -> dict[str, float | None]:
         return {"by_own_clocks": None, "own_delay": None}
     a, b, delay = fmean(steps["a"]), fmean(steps["b"]), fmean(delays)
     return {"by_own_clocks": round(a / (b + delay), 5), "own_delay": round(delay / b, 5)}
-
-
-def read(data: Path) -> list[Pair]:
-    """All pairs that were kept."""
-    if not data.exists():
-        return []
-    types: dict[str, Callable[[str], Any]] = dict.fromkeys(("number", "delayed", "launches"), int)
-    numbers = ("ratio", "low", "high", "step_ms", "by_own_clocks", "own_delay", "seconds", "load")
-    types |= dict.fromkeys(numbers, lambda text: float(text) if text else None)
-    with data.open(encoding="utf-8", newline="") as stream:
-        lines = list(csv.DictReader(stream))
-    return [Pair(**{name: types.get(name, str)(text) for name, text in line.items()}) for line in lines]
-
-
-def add(data: Path, pair: Pair) -> None:
-    """One more row, whole or not at all."""
-    data.parent.mkdir(exist_ok=True)
-    half = data.with_suffix(".half")
-    with half.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, [field.name for field in fields(Pair)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(map(asdict, [*read(data), pair]))
-    half.replace(data)
 
 
 def said(pair: Pair) -> str:

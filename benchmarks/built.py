@@ -7,7 +7,12 @@ written down a second time here.
 from __future__ import annotations
 
 import runpy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.measure import Training, surroundings
@@ -43,6 +48,17 @@ class Built:
         """Samples per second of this rank over `steps` steps."""
         return steps * self.training.workload.samples_per_step / self.seconds(steps)
 
+    def samples(self, steps: int) -> int:
+        """Of all ranks in so many steps."""
+        return self.training.workload.samples_per_step * self.ranks.world_size * steps
+
+    
+    def facts(self) -> dict[str, Any]:
+        """Beside what was timed."""
+        return {
+            "workers": self.ranks.world_size, "parameters": self.training.workload.parameters, **self.ranks.backend
+        }  # fmt: skip
+
 
 def build(trial: Trial, ranks: Ranks | None = None) -> Built:
     """Build the trial by its script; join first, which pins this process to the trial's cores, unless `ranks` did."""
@@ -53,3 +69,14 @@ def build(trial: Trial, ranks: Ranks | None = None) -> Built:
     trial = as_launched(trial, ranks)
     training = script["build"](trial, ranks)
     return Built(training, trial, replace(ranks, backend={**ranks.backend, **training.backend}))
+
+
+def rate(seconds: Callable[[], float], samples: float) -> float:
+    """Samples per second over one block of `samples` of all ranks, which they begin together, by the slowest of them."""
+    with surroundings.settled():
+        if dist.is_initialized():
+            dist.barrier()
+        took = torch.tensor([seconds()], dtype=torch.float64)
+    if dist.is_initialized():
+        dist.all_reduce(took, op=dist.ReduceOp.MAX)
+    return samples / float(took)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,7 +30,6 @@ from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Control, Finding
 from scaling_study.machine import installed
 from scaling_study.records import store
-from scaling_study.settings import CHECKOUT
 from scaling_study.stats.intervals import between_repeats
 
 HERE, THERE, WITHOUT = "on the peer's core", "on another core", "without Hivemind"
@@ -93,22 +91,10 @@ def one(cores: Sequence[int], asked: dict[str, Any]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="daemon-") as made, contextlib.ExitStack() as until_over:
         folder = Path(made)
         store.write_json(folder / "asked", {**asked, "cores": list(cores)})
-        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "TMPDIR": made, "OMP_NUM_THREADS": "1"}
-        peers = []
+        peers = leaving_peers.Peers(folder, "daemon_core", until_over)
         for name in ("a", "b"):
-            log = until_over.enter_context((folder / f"{name}.log").open("wb"))
-            argv = [sys.executable, "-m", "benchmarks.daemon_core", made, name]
-            started = subprocess.Popen(
-                argv, cwd=CHECKOUT, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
-            until_over.callback(leaving_peers.end_all, [started])
-            peers.append(started)
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not (folder / "over").exists():
-            if any(peer.poll() is not None for peer in peers) or time.monotonic() > deadline:
-                logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in folder.glob("*.log"))
-                raise Unavailable("a peer ended by itself, or hung", logs)
-            time.sleep(0.1)
+            peers.start(name)
+        peers.until("the last round", (folder / "over").exists, DEADLINE_SECONDS)
         rounds: list[dict[str, Any]] = json.loads((folder / "over").read_text())
         return rounds
 
@@ -119,7 +105,7 @@ def peer(folder: Path, name: str) -> None:
     import torch
     from hivemind.compression import Float16Compression
 
-    from benchmarks.leaving_peer import NO_INTERNET
+    from benchmarks.leaving_peer import swarm
     from scaling_study import workloads
     from scaling_study.ranks import Ranks
     from scaling_study.trial import Trial
@@ -128,13 +114,9 @@ def peer(folder: Path, name: str) -> None:
     mine, other = (asked["cores"][0], asked["cores"][-1]) if name == "a" else (asked["cores"][1],) * 2
     os.sched_setaffinity(0, {mine})
     torch.set_num_threads(1)
-    addresses = folder / "addresses"
-    while name == "b" and not addresses.exists():
+    while name == "b" and not (folder / "addresses").exists():
         time.sleep(0.1)
-    known = json.loads(addresses.read_text()) if name == "b" else None
-    dht = hivemind.DHT(initial_peers=known, host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True, **NO_INTERNET)
-    if known is None:
-        store.write_json(addresses, [str(address) for address in dht.get_visible_maddrs()])
+    dht = swarm(folder)
     keys = {"model": asked["model"], "batch_per_worker": BATCH, "data": "synthetic", "device": "cpu"}
     trial = Trial(**keys, cores_per_worker=1, image_size=None if asked["model"] == "resnet8" else IMAGE_SIZE)
     workload = workloads.load(trial, Ranks(rank=int(name == "b"), world_size=2))

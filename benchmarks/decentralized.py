@@ -35,15 +35,14 @@ import yaml
 
 from benchmarks import crossover, crossover_figure, crossover_text, over_links, publish
 from benchmarks.crossover import Cell, Measured, Way
-from benchmarks.links_figure import named
-from benchmarks.options import Options, Unavailable
+from benchmarks.options import Options
+from benchmarks.over_links import named
 from benchmarks.paired import Finding
-from scaling_study import datasets
 from scaling_study.records import pack, store
 from scaling_study.settings import CACHE, CHECKOUT
 from scaling_study.study.study import contents
 from scaling_study.trial import NAMES, Trial
-from tests.cluster.network import Network, why_not
+from tests.cluster.network import Network
 
 STUDY = CHECKOUT / "studies" / "decentralized.yaml"
 KEPT = CACHE / "benchmarks" / "decentralized"
@@ -51,28 +50,20 @@ EXAMPLES = CHECKOUT / "examples" / "results"
 ARMS = tuple(  # as Hivemind's documentation recommends
     Trial("hivemind", allreduce="fp16", state_allreduce="fp16", average_state_every=every) for every in (1, 10)
 )
-QUICK_MODEL = "resnet8"
 QUICK_RATES = ("100mbit",)
 
 
 def run(options: Options) -> list[Finding]:
-    if why := why_not():
-        raise Unavailable(f"hosts cannot be made here: {why}")
-    if not (data := datasets.prepare(["cifar10"])["cifar10"]).name == "cifar10":
-        raise Unavailable(f"CIFAR-10 is not here, and no loss can be trained to: {data.why}")
-    with tempfile.TemporaryDirectory(prefix="decentralized-") as made:
-        work = Path(made) if options.quick else KEPT
-        if options.fresh and not options.quick:
-            shutil.rmtree(KEPT, ignore_errors=True)
-        work.mkdir(parents=True, exist_ok=True)
-        measured = measure(options, Path(made), work)
+    over_links.require_hosts()
+    over_links.require_cifar10()
+    with tempfile.TemporaryDirectory(prefix="decentralized-") as folder, options.work(KEPT, Path(folder)) as work:
+        measured = measure(options, made := Path(folder), work)
         if not options.quick and not options.fresh:
-            measure_arms(measured, options, Path(made), work)
+            measure_arms(measured, options, made, work)
     found = crossover.cells(measured)
     if not options.quick:
-        publish.RESULTS.mkdir(exist_ok=True)
         text = crossover_text.page(measured)
-        (publish.RESULTS / "decentralized.md").write_text(text + "\n", encoding="utf-8")
+        publish.write_page("decentralized", text)
         publish.write_figure("decentralized", lambda: crossover_figure.draw(found, measured.loss))
         print(text)
     return list(findings(measured, found))
@@ -84,13 +75,13 @@ def measure(options: Options, made: Path, work: Path) -> Measured:
     anew = options.quick or options.fresh
     for rate in QUICK_RATES if options.quick else over_links.RATES:
         gated = not options.quick and rate == over_links.RATES[0]  # a gate says the same over any link
-        asked = timed_study(f"decentralized-{rate or 'unlimited'}", options.quick, repeats, gated)
+        asked = over_links.timed_part(STUDY, f"decentralized-{rate or 'unlimited'}", options.quick, repeats, gated)
         folder = None if anew else kept(asked, repeats)
         if folder is None:
             folder = over(rate, asked, made, work)
         measured.add(named(rate), store.read_study(folder))
         print(f"  {named(rate)}: done", flush=True)
-    asked = trained_study("decentralized-to-loss", options.quick)
+    asked = over_links.trained_part(STUDY, "decentralized-to-loss", options.quick)
     folder = None if anew else kept(asked, len(asked["sweeps"][0]["train"]["seeds"]))
     measured.add("", store.read_study(folder or over_links.swept(asked, work)))
     return measured
@@ -134,7 +125,7 @@ def arms_study(rate: str | None, cell: Cell, repeats: int) -> dict[str, Any]:
     """The ways that an older study lacks in one cell, beside what was the fastest there but for Hivemind."""
     other = cell.best(decentralised=False)
     ways = [Way.of(each) for each in ARMS] + ([other.way] if other else [])
-    asked = timed_study(f"decentralized-{rate or 'unlimited'}-{cell.target}", False, repeats, False)
+    asked = over_links.timed_part(STUDY, f"decentralized-{rate or 'unlimited'}-{cell.target}", False, repeats)
     sweeps = []
     for sweep in asked["sweeps"]:
         fixed = {key: value for key, value in sweep.items() if key not in ("matrix", "include")}
@@ -178,40 +169,6 @@ def whole(folder: Path, sweeps: list[dict[str, Any]], repeats: int) -> bool:
         record.configuration for record in store.read_study(folder) if record.status == "ok" and not record.trial.find
     )
     return len(counts) == sum(len(_combinations(sweep)) for sweep in sweeps) and min(counts.values()) >= repeats
-
-
-def timed_study(name: str, quick: bool, repeats: int, gated: bool) -> dict[str, Any]:
-    """What studies/decentralized.yaml times, over two hosts with a core each."""
-    asked = _part(name, quick, trained=False)
-    spread = {"hosts": 2, "cores_per_worker": 1}
-    measure = {**asked["measure"], "repeats": repeats, "max_repeats": repeats}
-    return {**asked, "parity": gated, "measure": measure, "sweeps": [{**sweep, **spread} for sweep in asked["sweeps"]]}
-
-
-def trained_study(name: str, quick: bool) -> dict[str, Any]:
-    """What it trains to a loss, on this machine alone."""
-    asked = {**_part(name, quick, trained=True), "parity": False}
-    return {key: value for key, value in asked.items() if key != "baseline"}  # which is timed
-
-
-def _part(name: str, quick: bool, trained: bool) -> dict[str, Any]:
-    document = contents(STUDY).value
-    small = document.pop("small")
-    document |= {"study": name} | (small if quick else {})
-    sweeps = [sweep for sweep in document["sweeps"] if ("train" in sweep) == trained]
-    return {**document, "sweeps": [_tiny(sweep) for sweep in sweeps] if quick else sweeps}
-
-
-def _tiny(sweep: dict[str, Any]) -> dict[str, Any]:
-    """One target batch of it, with a model and a training of seconds."""
-    small = {**sweep, "model": QUICK_MODEL}
-    if "include" in sweep:
-        small["include"] = sweep["include"][:1]
-    else:
-        small["matrix"] = {key: values[:1] for key, values in sweep["matrix"].items()}
-    if "train" in sweep:
-        return {**small, "train": {**sweep["train"], "seeds": [1], "epochs": 1}}
-    return {**small, "data": "synthetic"}
 
 
 def findings(measured: Measured, found: list[Cell]) -> Iterator[Finding]:

@@ -23,7 +23,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +53,7 @@ def run(options: Options) -> list[Finding]:
         for number in range(options.pairs(1)):
             append(data, {"study": of_study, **measured(Path(made) / str(number), options.quick)})
         rows = [row for row in read(data) if row["study"] == of_study]
-    found = [finding(rows, name) for name in BARS if any(row[name] for row in rows)]
-    return [replace(each, verdict="") for each in found] if options.quick else found
+    return [finding(rows, name) for name in BARS if any(row[name] for row in rows)]
 
 
 def asked() -> str:
@@ -71,7 +69,7 @@ def measured(work: Path, quick: bool) -> dict[str, Any]:
     start = time.monotonic()
     folder = over_links.swept(default_study.study("default", quick), work, words=())
     seconds = time.monotonic() - start
-    timed = sum(max(rank.window_seconds for rank in r.ranks) for r in store.read_study(folder) if r.ranks)
+    timed = default_study.timed_seconds(store.read_study(folder))
     margins = default_study.margins_of_speedups(results.read(folder))
     shutil.rmtree(work)
     return about | {

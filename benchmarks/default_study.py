@@ -18,12 +18,8 @@ the first run (`--fresh`: begin anew).
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.frames import configurations, results
@@ -31,11 +27,11 @@ from analysis.frames.configurations import known
 from analysis.views import allreduce_gain
 from benchmarks import over_links
 from benchmarks.options import Options
-from benchmarks.paired import MET, MISSED, NOT_COMPARED, Bar, Finding
+from benchmarks.paired import Bar, Finding, exact
 from benchmarks.warm import leaks
 from scaling_study.records import store
+from scaling_study.records.schema import Record
 from scaling_study.settings import CACHE, CHECKOUT
-from scaling_study.stats.intervals import Interval
 from scaling_study.study.study import contents
 
 KEPT = CACHE / "benchmarks" / "default_study"
@@ -45,11 +41,7 @@ Row = Mapping[Any, Any]
 
 
 def run(options: Options) -> list[Finding]:
-    with tempfile.TemporaryDirectory(prefix="default-") as made:
-        work = Path(made) if options.quick else KEPT
-        if options.fresh and not options.quick:
-            shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True, exist_ok=True)
+    with options.work(KEPT) as work:
         short = study("short", options.quick)
         new, start = not (work / "short").exists(), time.monotonic()
         folder = over_links.swept(short, work, words=())
@@ -59,17 +51,17 @@ def run(options: Options) -> list[Finding]:
             many = {"repeats": LONG, "max_repeats": LONG}
             truth = results.read(over_links.swept({**short, "study": "long", "measure": short["measure"] | many}, work))
         records = list(store.read_study(folder))
-        timed = sum(max(rank.window_seconds for rank in r.ranks) for r in records if r.ranks)
+        timed = timed_seconds(records)
         if not options.quick:
             records += store.read_study(work / "long")
     findings = [*_widths(said), *_agreement(said.rows, truth.rows), leaks(records)]
     if seconds is not None:
         findings = [
-            _finding("seconds of run_sweep.py sweeps.yaml", seconds, Bar(high=300.0), "s"),
-            _finding("of them inside timed steps", timed / seconds, Bar(low=0.3), "%"),
+            exact("seconds of run_sweep.py sweeps.yaml", seconds, Bar(high=300.0), "s"),
+            exact("of them inside timed steps", timed / seconds, Bar(low=0.3), "%"),
             *findings,
         ]
-    return [replace(finding, verdict="") for finding in findings] if options.quick else findings
+    return findings
 
 
 def study(name: str, quick: bool) -> dict[str, Any]:
@@ -81,6 +73,11 @@ def study(name: str, quick: bool) -> dict[str, Any]:
         asked |= {"parity": False, "sweeps": [sweep for sweep in asked["sweeps"] if sweep["framework"] == "single"]}
         asked["sweeps"][0]["matrix"]["model"] = ["resnet8"]
     return asked
+
+
+def timed_seconds(records: Iterable[Record]) -> float:
+    """Inside timed steps, of the slowest rank of each trial."""
+    return sum(max(rank.window_seconds for rank in record.ranks) for record in records if record.ranks)
 
 
 def margins_of_speedups(said: results.Results) -> Any:
@@ -96,8 +93,8 @@ def _widths(said: results.Results) -> Iterator[Finding]:
     of_gains = ((gains.gain_high - gains.gain_low) / 2 / gains.gain).dropna()
     for what, widths in (("speed-ups", margins_of_speedups(said)), ("gains of fp16", of_gains)):
         if len(widths):
-            yield _finding(f"margin of {what}, median of {len(widths)}", widths.median(), Bar(high=0.04), "%")
-            yield _finding(f"margin of {what}, the widest", widths.max(), Bar(high=0.08), "%")
+            yield exact(f"margin of {what}, median of {len(widths)}", widths.median(), Bar(high=0.04), "%")
+            yield exact(f"margin of {what}, the widest", widths.max(), Bar(high=0.08), "%")
 
 
 def _agreement(said: Sequence[Row], truth: Sequence[Row]) -> Iterator[Finding]:
@@ -116,14 +113,8 @@ def _agreement(said: Sequence[Row], truth: Sequence[Row]) -> Iterator[Finding]:
     wrong = [pair for pair in decided if (pair[2] > 1) != (pair[3] > 1)]
     if inside:
         title = f"of {len(inside)} speed-ups of the long run, in the intervals"
-        yield _finding(title, sum(inside) / len(inside), Bar(low=10 / 12), "%")
+        yield exact(title, sum(inside) / len(inside), Bar(low=10 / 12), "%")
     if pairs:
         title = f"of {len(pairs)} pairs that differ by more than {DIFFERENT:.0%}"
-        yield _finding(f"{title}, decided", len(decided) / len(pairs), Bar(low=0.8), "%", pairs=pairs)
-        yield _finding(f"{title}, decided the wrong way", len(wrong) / len(pairs), Bar(high=0.0), "%")
-
-
-def _finding(claim: str, value: float, bar: Bar, unit: str, **evidence: Any) -> Finding:
-    """One number, without an interval: it is what was counted."""
-    verdict = MET if bar.low <= value <= bar.high else MISSED
-    return Finding(claim, Interval(value, None, None, 1), bar, unit, verdict, evidence, NOT_COMPARED)
+        yield exact(f"{title}, decided", len(decided) / len(pairs), Bar(low=0.8), "%", pairs=pairs)
+        yield exact(f"{title}, decided the wrong way", len(wrong) / len(pairs), Bar(high=0.0), "%")

@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks import jobs
 from benchmarks.horovod_synthetic import compare
 from benchmarks.options import Options
-from benchmarks.paired import Finding, alternate, over_launches, pairs_of, ratio
+from benchmarks.paired import Finding, alternate, compared, pairs_of, ratio
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.store import read_ranks
 from scaling_study.settings import CHECKOUT
@@ -43,8 +43,7 @@ def run(options: Options) -> list[Finding]:
     findings = []
     for variant, title in list(IN_ONE_JOB.items())[-1 if options.quick else 0 :]:
         evidence = compare(variant, "ours", "again", "resnet8" if options.quick else MODEL, "fp32", options)
-        figure, control = over_launches(evidence["samples_per_second"], (1, 2))
-        findings.append(Finding(f"gain: {title}", figure, evidence=evidence, control=control))
+        findings.append(compared(f"gain: {title}", evidence["samples_per_second"], evidence, control=(1, 2)))
         print(f"  {title}: done", flush=True)
     if not options.quick:  # jobs as of the allocator, in another environment
         findings.append(yielding(options))
@@ -90,7 +89,7 @@ def job_rate(
     with tempfile.TemporaryDirectory(prefix="gain-") as record:
         script = str(CHECKOUT / FRAMEWORKS["horovod"].script)
         always = ["--model", model, "--batch-per-worker", str(batch), "--data", "synthetic", "--steps", str(steps)]
-        jobs.horovodrun([script, *always, *flags, "--record", record], workers=workers, env=env)
+        jobs.launched("horovod", [script, *always, *flags, "--record", record], workers, env=env)
         ranks = read_ranks(Path(record), workers)
     if resident is not None:
         resident.append(max(rank.memory["resident"] for rank in ranks))

@@ -15,11 +15,12 @@ Not shown: agreement at the end of two separate jobs, which would compare the ma
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from benchmarks import horovod_example, jobs
 from benchmarks.options import Options
-from benchmarks.paired import Bar, Finding, over_launches
+from benchmarks.paired import Bar, Finding, compared
 
 UNVERIFIED = "no claim: not the file that Horovod released"
 LAUNCHES, TURNS, STEPS = 12, 6, 10  # 10 is Horovod's own number of steps
@@ -31,17 +32,9 @@ def run(options: Options) -> list[Finding]:
     for model in options.models:
         for allreduce in ("fp16",) if options.quick else ("fp32", "fp16"):
             evidence = compare("ours", "theirs", "again", model, allreduce, options)
-            figure, control = over_launches(evidence["samples_per_second"])
-            findings.append(
-                Finding(
-                    f"our step over Horovod's own benchmark, {model}, batch 32, 2 workers, allreduce {allreduce}",
-                    figure,
-                    Bar(0.97, 1.03),
-                    verdict="" if released or options.quick else UNVERIFIED,
-                    evidence=evidence,
-                    control=control,
-                )
-            )
+            claim = f"our step over Horovod's own benchmark, {model}, batch 32, 2 workers, allreduce {allreduce}"
+            found = compared(claim, evidence["samples_per_second"], evidence, Bar(0.97, 1.03))
+            findings.append(found if released else replace(found, verdict=UNVERIFIED))
             print(f"  {model}, allreduce {allreduce}: done", flush=True)
     return findings
 
@@ -49,8 +42,6 @@ def run(options: Options) -> list[Finding]:
 def compare(a: str, b: str, c: str, model: str, allreduce: str, options: Options) -> dict[str, Any]:
     """Three sides of side_by_side.py: `samples_per_second`, one (a, b, c) a turn of each launch, and facts of a job."""
     turns, steps = (1, 2) if options.quick else (TURNS, STEPS)
-    program = ["-m", "benchmarks.side_by_side", "--sides", f"{a},{b},{c}", "--model", model, "--allreduce", allreduce]
-    program += ["--steps", str(steps), "--turns", str(turns)]
-    results = jobs.results_of(options.pairs(LAUNCHES), "horovod", program)
-    taken = [launch["samples_per_second"] for launch in results]
-    return {**results[0], "samples_per_second": taken, "steps_a_block": steps}
+    flags = ["--sides", f"{a},{b},{c}", "--model", model, "--allreduce", allreduce]
+    results = jobs.results_of(options.pairs(LAUNCHES), "horovod", "side_by_side", steps, turns, *flags)
+    return jobs.in_blocks(results, steps)

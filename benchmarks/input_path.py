@@ -35,12 +35,11 @@ import torch
 from benchmarks import jobs
 from benchmarks.built import build
 from benchmarks.options import Options, Unavailable
-from benchmarks.paired import Bar, Control, Finding, Turns, alternate, over_launches, pairs_of, ratio
+from benchmarks.paired import Bar, Control, Finding, Turns, alternate, compared, not_run, pairs_of, ratio
 from scaling_study.machine import DALI, installed
 from scaling_study.measure import surroundings
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
-from scaling_study.stats.intervals import Interval
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, inputs
 from scaling_study.workloads.feed import Batch, Feed, batches_of_indices
@@ -127,8 +126,7 @@ def augmenting(options: Options) -> list[Finding]:
 
     findings = [against("our input", Feed(order(), fetch), None)]
     if not any(map(installed, DALI)):
-        nothing, why = Interval(float("nan"), None, None, 0), f"{DALI[0]} is not installed"
-        return [*findings, Finding("DALI: augmented images/s", nothing, verdict=f"not run: {why}")]
+        return [*findings, not_run("DALI: augmented images/s", f"{DALI[0]} is not installed")]
     return [*findings, against("DALI", by(inputs.DALI, 1), Bar(low=3.0))]
 
 
@@ -180,11 +178,8 @@ def training(model: str, options: Options) -> Finding:
     steps, turns = (2, 1) if options.quick else (40 if model == "resnet8" else 10, 4)
     launches = jobs.in_fresh_processes(options.pairs(12), training_turns, model, steps, turns)
     print(f"  training {model}: done", flush=True)
-    figure, control = over_launches(launches)
-    return Finding(
-        f"training {model} at batch 32 on real data over on synthetic, samples/s", figure, Bar(low=0.97),
-        evidence={"samples_per_second": launches, "steps_a_block": steps}, control=control,
-    )  # fmt: skip
+    claim = f"training {model} at batch 32 on real data over on synthetic, samples/s"
+    return compared(claim, launches, {"samples_per_second": launches, "steps_a_block": steps}, Bar(low=0.97))
 
 
 def training_turns(model: str, steps: int, turns: int) -> list[tuple[float, ...]]:

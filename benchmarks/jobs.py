@@ -21,15 +21,11 @@ from scaling_study.records.store import load
 from scaling_study.trial import Trial
 
 
-def horovodrun(
-    program: Sequence[str], workers: int, timeout_seconds: float = 1200, env: Mapping[str, str] | None = None
-) -> float:
-    """Run `python <program>` with so many ranks to its end; its seconds, launch to exit. Raises Unavailable."""
-    return launched("horovod", program, workers, timeout_seconds, env)
-
-
-def results_of(launches: int, framework: str, program: Sequence[str]) -> list[dict[str, Any]]:
-    """What `python <program> --out FILE` leaves in its file, of each of so many launches, one after the other."""
+def results_of(
+    launches: int, framework: str, module: str, steps: int, turns: int, *flags: str
+) -> list[dict[str, Any]]:
+    """What a module that times blocks of so many steps in turn leaves, of each of so many launches one after another."""
+    program = ["-m", f"benchmarks.{module}", *flags, "--steps", str(steps), "--turns", str(turns)]
     with tempfile.TemporaryDirectory(prefix="launches-") as made:
         out, results = Path(made) / "out.json", []
         for _ in range(launches):
@@ -37,6 +33,12 @@ def results_of(launches: int, framework: str, program: Sequence[str]) -> list[di
             results.append(load(out))
             out.unlink()
     return results
+
+
+def in_blocks(results: Sequence[dict[str, Any]], steps: int) -> dict[str, Any]:
+    """Evidence of launches: `samples_per_second` of all, and the facts of the first."""
+    taken = [launch["samples_per_second"] for launch in results]
+    return {**results[0], "samples_per_second": taken, "steps_a_block": steps}
 
 
 def in_fresh_processes(count: int, function: Callable[..., Any], *arguments: object) -> list[Any]:
@@ -49,7 +51,8 @@ def launched(
     framework: str, program: Sequence[str], workers: int = 2, timeout_seconds: float = 1200,
     env: Mapping[str, str] | None = None,
 ) -> float:  # fmt: skip
-    """The same through a framework's own launcher; one process for a framework that has no more."""
+    """Run `python <program>` with so many ranks to its end, by the launcher of a framework; one process where it has no
+    more. Its seconds, launch to exit. Raises Unavailable."""
     table = FRAMEWORKS[framework]
     if missing := [name for name in table.needs if not installed(name)]:
         raise Unavailable(f"{missing[0]} is not installed")

@@ -42,11 +42,7 @@ def main() -> None:
     asked = parser.parse_args()
     os.sched_setaffinity(0, {asked.core})
     torch.set_num_threads(1)
-    addresses = asked.folder / "addresses"
-    known = json.loads(addresses.read_text()) if addresses.exists() else None
-    dht = hivemind.DHT(initial_peers=known, host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True, **NO_INTERNET)
-    if known is None:
-        store.write_json(addresses, [str(address) for address in dht.get_visible_maddrs()])
+    dht = swarm(asked.folder)
     trial = Trial(model=MODEL, batch_per_worker=BATCH, data="synthetic", device="cpu", cores_per_worker=1)
     workload = workloads.load(trial, Ranks(rank=asked.core % 2, world_size=2))
     optimizer = hivemind.Optimizer(
@@ -66,6 +62,16 @@ def main() -> None:
     torch.save(weights, asked.folder / f"{asked.name}.half")
     (asked.folder / f"{asked.name}.half").rename(asked.folder / f"{asked.name}.pt")
     time.sleep(3600)  # one that ended now would be missed by the others; all are killed together
+
+
+def swarm(folder: Path) -> hivemind.DHT:
+    """The table in which peers find each other: the first one's, or one that has joined it."""
+    addresses = folder / "addresses"
+    known = json.loads(addresses.read_text()) if addresses.exists() else None
+    dht = hivemind.DHT(initial_peers=known, host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True, **NO_INTERNET)
+    if known is None:
+        store.write_json(addresses, [str(address) for address in dht.get_visible_maddrs()])
+    return dht
 
 
 def train(workload: workloads.Workload, optimizer: Any, log: Any, stop: Path) -> None:

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -34,7 +34,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks import leaving_figure
+from benchmarks import publish
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Finding
 from scaling_study.machine import installed, this_machine
@@ -88,7 +88,8 @@ def run(options: Options) -> list[Finding]:
                 f"  averaging timeout {timeout:g} s, expiration {expiration:g} s: {runs[-1].killed_seconds:.0f} s lost"
             )
     if not options.quick:
-        leaving_figure.write(findings)
+        killed = [finding for finding in findings if finding.evidence["measured"] == "killed_seconds"]
+        publish.write_figure("leaving_peers", lambda: draw(killed))
     return findings
 
 
@@ -115,10 +116,10 @@ def one(timeout: float, expiration: float, counts: tuple[int, int, int]) -> Lost
     settings = ["--target", str(TARGET), "--matchmaking", str(MATCHMAKING_SECONDS)]
     settings += ["--averaging-timeout", str(timeout), "--expiration", str(expiration)]
     with tempfile.TemporaryDirectory(prefix="leaving-") as made, contextlib.ExitStack() as until_over:
-        peers = Peers(Path(made), settings, until_over)
-        first = peers.start("a", core=0)
-        peers.until("the first peer's address", lambda: (peers.folder / "addresses").exists(), START_SECONDS)
-        second = peers.start("b", core=1)
+        peers = Peers(Path(made), "leaving_peer", until_over)
+        first = peers.start("a", "--core", "0", *settings)
+        peers.until("the first peer's address", (peers.folder / "addresses").exists, START_SECONDS)
+        second = peers.start("b", "--core", "1", *settings)
         peers.until("rounds of two", lambda: together(peers.rounds("a")) >= before_kill, START_SECONDS)
         killed_at = time.time()
         end_all([second])
@@ -126,7 +127,7 @@ def one(timeout: float, expiration: float, counts: tuple[int, int, int]) -> Lost
         peers.until("rounds of one", lambda: alone(since(peers.rounds("a"), killed_at)) >= by_itself, patience)
         usual = median(each.seconds for each in peers.rounds("a")[1 - by_itself :])
         joined_at = time.time()
-        third = peers.start("c", core=1, late=True)
+        third = peers.start("c", "--core", "1", *settings, "--late")
         peers.until("rounds of two again", lambda: together(peers.rounds("c")) >= in_the_end, patience)
         last = max(each["epoch"] for each in peers.said("a")) + 2
         store.write_json(peers.folder / "stop", last)
@@ -171,19 +172,18 @@ def apart(one: Path, other: Path) -> float:
 
 
 class Peers:
-    """Processes of leaving_peer.py in one folder; all are killed in the end."""
+    """Processes of a module in one folder, which is told them with a name; all are killed in the end."""
 
-    def __init__(self, folder: Path, settings: Sequence[str], until_over: contextlib.ExitStack) -> None:
-        self.folder, self.settings, self.until_over = folder, settings, until_over
+    def __init__(self, folder: Path, module: str, until_over: contextlib.ExitStack) -> None:
+        self.folder, self.module, self.until_over = folder, f"benchmarks.{module}", until_over
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, core: int, late: bool = False) -> subprocess.Popen[bytes]:
+    def start(self, name: str, *settings: str) -> subprocess.Popen[bytes]:
         log = self.until_over.enter_context((self.folder / f"{name}.log").open("wb"))
-        argv = [sys.executable, "-m", "benchmarks.leaving_peer", str(self.folder), name, "--core", str(core)]
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "TMPDIR": str(self.folder), "OMP_NUM_THREADS": "1"}
         started = subprocess.Popen(
-            [*argv, *self.settings, *(["--late"] if late else [])], cwd=CHECKOUT, env=environment, stdout=log,
-            stderr=log, start_new_session=True,
+            [sys.executable, "-m", self.module, str(self.folder), name, *settings], cwd=CHECKOUT, env=environment,
+            stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
         self.running[name] = started
         self.until_over.callback(end_all, [started])
@@ -201,7 +201,7 @@ class Peers:
         pairs = itertools.pairwise(lines)
         return [Round(each["at"], each["at"] - before["at"], each["peers"]) for before, each in pairs]
 
-    def until(self, what: str, there: Any, seconds: float) -> None:
+    def until(self, what: str, there: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not there():
             ended = [name for name, each in self.running.items() if each.poll() not in (None, -signal.SIGKILL)]
@@ -210,6 +210,26 @@ class Peers:
                 logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in self.folder.glob("*.log"))
                 raise Unavailable(f"waiting for {what}: {why}", logs)
             time.sleep(0.1)
+
+def draw(findings: Sequence[Finding]) -> Any:
+    """One axes: averaging timeout, and seconds that the peer loses whose other one is killed, a line an expiration."""
+    from matplotlib.figure import Figure
+
+    from analysis.show import style
+
+    figure = Figure(figsize=(4.6, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for place, expiration in enumerate(sorted({each.evidence["metadata_expiration_seconds"] for each in findings})):
+        mine = [each for each in findings if each.evidence["metadata_expiration_seconds"] == expiration]
+        mine.sort(key=lambda each: each.evidence["averaging_timeout_seconds"])
+        x = [each.evidence["averaging_timeout_seconds"] + 0.4 * place for each in mine]  # so that intervals are seen
+        publish.draw_line(axes, x, [each.figure for each in mine], f"{expiration:g} s", place)
+    axes.set(xlabel="averaging timeout, s", ylabel="lost by the peer that stays, s")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, title="metadata expiration")
+    axes.set_title("Hivemind, two peers, one is killed; 95 % intervals", fontsize=style.SMALL, loc="left")
+    return figure
 
 
 def end_all(started: Sequence[subprocess.Popen[bytes]]) -> None:

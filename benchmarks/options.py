@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +28,18 @@ class Options:
     def pairs(self, usual: int) -> int:
         """How many pairs to take, where a benchmark's own number is `usual`."""
         return self.asked_pairs or (QUICK_PAIRS if self.quick else usual)
+
+    @contextmanager
+    def work(self, kept: Path, within: Path | None = None) -> Iterator[Path]:
+        """A folder to go on in: `kept`, which --fresh empties; in the quick form one of its own, `within` another."""
+        if self.quick:
+            with tempfile.TemporaryDirectory(prefix=f"{kept.name}-", dir=within) as made:
+                yield Path(made)
+            return
+        if self.fresh:
+            shutil.rmtree(kept, ignore_errors=True)
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
 
 
 class Unavailable(Exception):

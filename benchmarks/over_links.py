@@ -1,4 +1,4 @@
-"""Studies over two hosts whose link is held to a rate, and the same study on one host. For links.py and prediction.py.
+"""Studies over two hosts whose link is held to a rate, and the same study on one host.
 
     results/links-100mbit, links-1gbit, links-unlimited     h1 [core 0] ---- token bucket ---- h2 [core 1]
     results/links-one-host                                  one host, both cores, the loopback between them
@@ -21,14 +21,35 @@ from typing import Any
 import yaml
 
 from benchmarks.options import Unavailable
+from scaling_study import datasets
 from scaling_study.settings import CHECKOUT
-from tests.cluster.network import Network
+from scaling_study.study.study import contents
+from tests.cluster.network import Network, why_not
 
 RATES: Sequence[str | None] = ("100mbit", "1gbit", None)  # None: as fast as the hosts can
 ONE_HOST = "one-host"
 MODELS: Mapping[str, Sequence[int]] = {"resnet8": (16, 64), "resnet18": (16,)}  # and the batches of each
 PROBED_BYTES = 32 * 2**20
 STEPS = {"warmup_steps": 3, "min_steps": 6, "min_seconds": 3, "max_seconds": 60, "timeout_seconds": 900}
+SPREAD = {"hosts": 2, "cores_per_worker": 1}
+QUICK_MODEL = "resnet8"
+
+
+def named(rate: str | None) -> str:
+    """`100 Mbit/s`"""
+    return f"{rate[:-4]} {rate[-4:].capitalize()}/s" if rate else "unlimited"
+
+
+def require_hosts() -> None:
+    """Raises Unavailable."""
+    if why := why_not():
+        raise Unavailable(f"hosts cannot be made here: {why}")
+
+
+def require_cifar10() -> None:
+    """Raises Unavailable."""
+    if not (data := datasets.prepare(["cifar10"])["cifar10"]).name == "cifar10":
+        raise Unavailable(f"CIFAR-10 is not here, and no loss can be trained to: {data.why}")
 
 
 def run(network: Network, rate: str | None, models: Mapping[str, Sequence[int]], repeats: int) -> Path:
@@ -57,6 +78,41 @@ def study(name: str, models: Mapping[str, Sequence[int]], repeats: int, hosts: i
     sweeps.append({**probe, **spread, "cores_per_worker": 1, "max_bytes": PROBED_BYTES})
     measure = {**STEPS, "repeats": repeats, "max_repeats": repeats}
     return {"study": name, "parity": False, "measure": measure, "sweeps": sweeps}
+
+
+def timed_part(file: Path, name: str, quick: bool, repeats: int, parity: bool = False) -> dict[str, Any]:
+    """What a study file times, over two hosts with a core each."""
+    asked = _part(file, name, quick, trained=False)
+    measure = {**asked["measure"], "repeats": repeats, "max_repeats": repeats}
+    sweeps = [{**sweep, **SPREAD} for sweep in asked["sweeps"]]
+    return {**asked, "parity": parity, "measure": measure, "sweeps": sweeps}
+
+
+def trained_part(file: Path, name: str, quick: bool, parity: bool = False) -> dict[str, Any]:
+    """What it trains to a loss, on this machine alone."""
+    asked = _part(file, name, quick, trained=True)
+    del asked["baseline"]  # which is timed
+    return {**asked, "parity": parity}
+
+
+def _part(file: Path, name: str, quick: bool, trained: bool) -> dict[str, Any]:
+    document = contents(file).value
+    small = document.pop("small")
+    document |= {"study": name} | (small if quick else {})
+    sweeps = [sweep for sweep in document["sweeps"] if ("train" in sweep) == trained]
+    return {**document, "sweeps": [_tiny(sweep) for sweep in sweeps] if quick else sweeps}
+
+
+def _tiny(sweep: dict[str, Any]) -> dict[str, Any]:
+    """One configuration of it, with a model and a training of seconds."""
+    small = {**sweep, "model": QUICK_MODEL}
+    if "include" in sweep:
+        small["include"] = sweep["include"][:1]
+    else:
+        small["matrix"] = {key: values[:1] for key, values in sweep["matrix"].items()}
+    if "train" in sweep:
+        return {**small, "train": {**sweep["train"], "seeds": [1], "epochs": 1}}
+    return {**small, "data": "synthetic"}
 
 
 def swept_over(

@@ -20,6 +20,7 @@ What this cannot show: that another machine, or this one on another day, gives t
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median
@@ -30,6 +31,7 @@ from scaling_study.stats.intervals import FEWEST_REPEATS, TOO_FEW, Interval, bet
 FEWEST_PAIRS = 10
 MET, MISSED, NOT_RESOLVED, NO_CLAIM = "met", "missed", "not resolved", "quick form: no claim"
 NO_BAR = "no bar"
+NOT_RUN = "not run: "  # how the verdict begins of what could not be measured
 INSIDE_WITHOUT = "inside the bar, but no control"
 CONTROL_FAILS = "no verdict: the control says that a thing is unlike itself"
 
@@ -75,13 +77,13 @@ class Finding:
     figure: Interval
     bar: Bar | None = None
     unit: str = ""  # of the figure; empty: a ratio
-    verdict: str = ""  # set only where nothing could be measured, or nothing may be claimed
+    verdict: str = ""  # set only where nothing could be measured or may be claimed, and where no interval decides
     evidence: Mapping[str, Any] = field(default_factory=dict)
     control: Control | NotCompared | None = None  # None: there is none
 
     def judged(self, quick: bool) -> str:
         """The verdict in words; none but "not resolved" where the control fails, and none is met without a control."""
-        if quick and not self.verdict:
+        if quick and not self.verdict.startswith(NOT_RUN):
             return NO_CLAIM
         found = self.verdict or verdict(self.figure, self.bar)
         holds = self.control.holds if isinstance(self.control, Control) else None
@@ -101,6 +103,23 @@ def verdict(figure: Interval, bar: Bar | None, fewest: int = FEWEST_PAIRS) -> st
     if bar.low <= figure.low and figure.high <= bar.high:
         return MET
     return MISSED if figure.high < bar.low or figure.low > bar.high else NOT_RESOLVED
+
+
+def within(value: float, bar: Bar) -> str:
+    """The same of a number without an interval."""
+    return MET if bar.low <= value <= bar.high else MISSED
+
+
+def exact(claim: str, value: float, bar: Bar, unit: str = "", n: int = 1, **evidence: Any) -> Finding:
+    """A number that was counted, of `n` things, or that is the same each time. Of nothing, nothing is said."""
+    judged = within(value, bar) if n else NOT_RESOLVED
+    return Finding(claim, Interval(value, None, None, n), bar, unit, judged, evidence, NOT_COMPARED)
+
+
+def not_run(claim: str, why: Exception | str) -> Finding:
+    """In place of what cannot be measured here; it is said at once, with the details of an Unavailable."""
+    print(f"{claim}: {why}\n{getattr(why, 'detail', '')}", file=sys.stderr)
+    return Finding(claim, Interval(math.nan, None, None, 0), verdict=f"{NOT_RUN}{why}")
 
 
 def alternate(*sides: Callable[[], float], turns: int) -> list[tuple[float, ...]]:
@@ -141,6 +160,15 @@ def over_launches(launches: Sequence[Turns], control: tuple[int, int] = (0, 2)) 
     return ratio(of_launches(launches)), Control(ratio(of_launches(launches, control)))
 
 
+def compared(
+    claim: str, launches: Sequence[Turns], evidence: Mapping[str, Any], bar: Bar | None = None,
+    control: tuple[int, int] = (0, 2),
+) -> Finding:  # fmt: skip
+    """A claim of what over_launches finds."""
+    figure, itself = over_launches(launches, control)
+    return Finding(claim, figure, bar, evidence=evidence, control=itself)
+
+
 def pairs_of(turns: Turns, sides: tuple[int, int] = (0, 1)) -> list[tuple[float, float]]:
     """Two sides of turns that are independent of each other."""
     a, b = sides
@@ -153,12 +181,17 @@ def difference(pairs: Pairs, plus: float = 0.0) -> Interval:
 
 
 def median_deviation(ratios: Mapping[str, Pairs]) -> Interval:
-    """Median over configurations of |a/b - 1|, with its interval of at least 95 % for any distribution.
+    """Median over configurations of |a/b - 1|; `ratios`: configuration -> its repeats as (a, b), of whose means it is."""
+    return median_error([sum(a for a, _ in pairs) / sum(b for _, b in pairs) - 1 for pairs in ratios.values()])
 
-    `ratios`: configuration -> its repeats as (a, b); its ratio is that of the mean a to the mean b. The bounds are
-    the k-th smallest and k-th largest, k as large as the binomial distribution allows; none for fewer than 6.
+
+def median_error(errors: Sequence[float]) -> Interval:
+    """Median size of relative errors, with its interval of at least 95 % for any distribution.
+
+    The bounds are the k-th smallest and k-th largest, k as large as the binomial distribution allows; none for fewer
+    than 6.
     """
-    found = sorted(abs(sum(a for a, _ in pairs) / sum(b for _, b in pairs) - 1) for pairs in ratios.values())
+    found = sorted(map(abs, errors))
     n = len(found)
     below = [sum(math.comb(n, i) for i in range(k)) / 2**n for k in range(1, n + 1)]
     k = sum(chance <= 0.025 for chance in below)

@@ -19,10 +19,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from benchmarks.built import Built, build
+from benchmarks.built import Built, build, rate
 from benchmarks.paired import alternate
 from scaling_study import workloads
-from scaling_study.measure import surroundings
 from scaling_study.measure.clock import Stopwatch
 from scaling_study.ranks import Ranks, leave_torch
 from scaling_study.records.store import write_json
@@ -110,19 +109,14 @@ def main() -> None:
         other = loop(ours, trial, asked.steps)
     else:
         other = alone(trial, asked.steps) if dist.get_rank() == 0 else lambda: 0.0  # the other worker waits
-    a = partial(rate, partial(ours.seconds, asked.steps), asked.steps)
-    b = partial(rate, other, asked.steps)
     again = build(trial, ours.ranks)  # the control
-    c = partial(rate, partial(again.seconds, asked.steps), asked.steps)
-    a(), b(), c()  # warm
-    taken = alternate(a, b, c, turns=asked.turns)
+    blocks = (partial(ours.seconds, asked.steps), other, partial(again.seconds, asked.steps))
+    turns = [partial(rate, seconds, BATCH * asked.steps) for seconds in blocks]
+    for turn in turns:  # warm
+        turn()
+    taken = alternate(*turns, turns=asked.turns)
     if dist.get_rank() == 0:
-        facts = {
-            "workers": dist.get_world_size(),
-            "parameters": ours.training.workload.parameters,
-            **ours.ranks.backend,
-        }
-        write_json(asked.out, {"samples_per_second": taken, **facts})
+        write_json(asked.out, {"samples_per_second": taken, **ours.facts})
     leave_torch()
 
 
@@ -152,15 +146,6 @@ def alone(trial: Trial, steps: int) -> Callable[[], float]:
     keys = {"framework": "single", "schedule": None, "micro_batches": None, "stage_cut": None}
     one = build(Trial(**{**vars(trial), **keys}))
     return partial(one.seconds, steps)
-
-
-def rate(seconds: Callable[[], float], steps: int) -> float:
-    """Samples per second over one block that all workers begin together, by the slowest of them."""
-    with surroundings.settled():
-        dist.barrier()
-        took = torch.tensor([seconds()], dtype=torch.float64)
-    dist.all_reduce(took, op=dist.ReduceOp.MAX)
-    return BATCH * steps / float(took)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from benchmarks import jobs
 from benchmarks.options import Options
-from benchmarks.paired import Bar, Finding, over_launches
+from benchmarks.paired import Bar, Finding, compared
 
 MICRO_BATCHES = (4, 10)
 LAUNCHES, BLOCKS, STEPS = 12, 5, 3
@@ -36,11 +36,8 @@ def run(options: Options) -> list[Finding]:
 
 def measured(claim: str, against: str, model: str, parts: int, options: Options, bar: Bar) -> Finding:
     blocks, steps = (1, 1) if options.quick else (BLOCKS, STEPS)
-    program = ["-m", "benchmarks.pipeline_step", "--against", against, "--model", model, "--steps", str(steps)]
-    program += ["--micro-batches", str(parts), "--turns", str(blocks)]
-    results = jobs.results_of(options.pairs(LAUNCHES), "torch_pipeline", program)
-    taken = [launch["samples_per_second"] for launch in results]
-    evidence = {**results[0], "samples_per_second": taken, "steps_a_block": steps, "micro_batches": parts}
+    flags = ["--against", against, "--model", model, "--micro-batches", str(parts)]
+    results = jobs.results_of(options.pairs(LAUNCHES), "torch_pipeline", "pipeline_step", steps, blocks, *flags)
+    evidence = {**jobs.in_blocks(results, steps), "micro_batches": parts}
     print(f"  {claim}: done", flush=True)
-    figure, control = over_launches(taken)
-    return Finding(claim, figure, bar, evidence=evidence, control=control)
+    return compared(claim, evidence["samples_per_second"], evidence, bar)

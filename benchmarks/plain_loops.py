@@ -18,16 +18,14 @@ Not shown: that the loops are the best that can be written; GPUs, larger worlds,
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks import jobs
 from benchmarks.options import Options, Unavailable
-from benchmarks.paired import Bar, Control, Finding, Turns, of_launches, over_launches
-from benchmarks.plain_names import FRAMEWORKS_WITH_A_LOOP
+from benchmarks.paired import Bar, Control, Finding, Turns, compared, not_run, of_launches
 from scaling_study.stats import intervals
-from scaling_study.stats.intervals import Interval
 
+FRAMEWORKS_WITH_A_LOOP = ("torch_ddp", "torch_fsdp2", "fairscale_oss", "deepspeed_zero", "lightning_ddp", "single")
 LAUNCHES, BLOCKS, STEPS = 16, 12, 10
 BASELINE, RATIO_BAR = "single", Bar(0.97, 1.03)
 ALIKE = 3  # the side of a turn that is the plain loop with our settings
@@ -38,22 +36,17 @@ def run(options: Options) -> list[Finding]:
     blocks, steps = (2, 2) if options.quick else (BLOCKS, STEPS)
     for framework in FRAMEWORKS_WITH_A_LOOP[-1:] if options.quick else FRAMEWORKS_WITH_A_LOOP:
         claim = f"{framework}: our script's step over a plain loop's, resnet8, batch 32"
-        program = ["-m", "benchmarks.plain_step", "--framework", framework]
-        program += ["--steps", str(steps), "--turns", str(blocks)]
+        program = (framework, "plain_step", steps, blocks, "--framework", framework)
         try:
             count = options.pairs(LAUNCHES)
-            results = jobs.results_of(count - count // 2, framework, program)
-            results += jobs.results_of(count // 2, framework, [*program, "--swapped"])
+            results = jobs.results_of(count - count // 2, *program)
+            results += jobs.results_of(count // 2, *program, "--swapped")
         except Unavailable as reason:
-            print(f"{framework}: {reason}\n{reason.detail}", file=sys.stderr)
-            nothing = Interval(float("nan"), None, None, 0)
-            findings.append(Finding(claim, nothing, verdict=f"not run: {reason}"))
+            findings.append(not_run(claim, reason))
             continue
-        taken = [launch["samples_per_second"] for launch in results]
-        evidence = {**results[0], "samples_per_second": taken, "steps_a_block": steps}
-        figure, control = over_launches(taken)
-        findings.append(Finding(claim, figure, Bar(low=0.97), evidence=evidence, control=control))
-        launches[framework] = taken
+        evidence = jobs.in_blocks(results, steps)
+        launches[framework] = evidence["samples_per_second"]
+        findings.append(compared(claim, launches[framework], evidence, Bar(low=0.97)))
         print(f"  {framework}: done", flush=True)
     alike = {name: taken for name, taken in launches.items() if name == BASELINE or len(taken[0][0]) > ALIKE}
     return [*findings, *speedups(launches), *speedups(alike, ALIKE)]

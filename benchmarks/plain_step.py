@@ -20,10 +20,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.built import Built, build
+from benchmarks.built import build, rate
 from benchmarks.paired import alternate
-from benchmarks.plain_names import FRAMEWORKS_WITH_A_LOOP
-from scaling_study.measure import surroundings
+from benchmarks.plain_loops import FRAMEWORKS_WITH_A_LOOP
 from scaling_study.measure.clock import Stopwatch
 from scaling_study.ranks import Ranks, leave_torch
 from scaling_study.records.store import write_json
@@ -152,17 +151,12 @@ def main() -> None:
     blocks = [partial(built[0].seconds, asked.steps), plain(step), partial(built[1].seconds, asked.steps)]
     if alike := ALIKE.get(asked.framework):
         blocks.append(plain(alike(network(MODEL), learning_rate)))
-    turns = [partial(rate, seconds, ours, asked.steps) for seconds in blocks]
+    turns = [partial(rate, seconds, ours.samples(asked.steps)) for seconds in blocks]
     for turn in turns:  # warm
         turn()
     taken = alternate(*turns, turns=asked.turns)
     if ours.ranks.rank == 0:
-        facts = {
-            "workers": ours.ranks.world_size,
-            "parameters": ours.training.workload.parameters,
-            **ours.ranks.backend,
-        }
-        write_json(asked.out, {"samples_per_second": taken, **facts})
+        write_json(asked.out, {"samples_per_second": taken, **ours.facts})
     leave_torch()
 
 
@@ -173,17 +167,6 @@ def block(step: Step, images: torch.Tensor, labels: torch.Tensor, steps: int) ->
         step(images, labels)
         watch.lap()
     return sum(watch.seconds())
-
-
-def rate(seconds: Callable[[], float], like: Built, steps: int) -> float:
-    """Samples per second of all ranks over one block that they begin together, by the slowest of them."""
-    with surroundings.settled():
-        if dist.is_initialized():
-            dist.barrier()
-        took = torch.tensor([seconds()], dtype=torch.float64)
-    if dist.is_initialized():
-        dist.all_reduce(took, op=dist.ReduceOp.MAX)
-    return like.training.workload.samples_per_step * like.ranks.world_size * steps / float(took)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from analysis.frames import results
 from analysis.frames.results import Results
@@ -36,10 +35,11 @@ from analysis.prediction import inputs
 from analysis.prediction.network import CannotPredict
 from analysis.prediction.predict import Asked, Checked, forecast
 from analysis.text import file_name
-from benchmarks import links, over_links, paired, publish, published_512, published_llama, published_scaling
+from benchmarks import links, over_links, paired, published_512, published_llama, published_scaling
 from benchmarks.options import Options
-from benchmarks.paired import NOT_COMPARED, Bar, Finding
+from benchmarks.paired import NOT_COMPARED, NOT_RUN, Bar, Finding, median_error, not_run
 from benchmarks.prediction_on_clusters import Case, case, drawn_for
+from benchmarks.publish import RESULTS, number, print_table
 from scaling_study.records.store import load
 from scaling_study.settings import utc_now
 from scaling_study.stats.intervals import TOO_FEW, Interval
@@ -53,6 +53,7 @@ SIMULATED = (  # variation of messages, and of hosts from each other for good, w
     (0.0, 0.03, "hosts that differ by 3 % for good"),
 )
 LIKELY = "ring"  # of the algorithms, the one that the frameworks' CPU and GPU libraries use for what is large
+percent = partial(number, unit="%")
 
 
 def run(options: Options) -> list[Finding]:
@@ -70,10 +71,10 @@ def simulated(count: int) -> list[Finding]:
         evidence = {"cases": [one.said() for one in made], "message_noise": noise, "host_noise": hosts}
         title = f"{count} simulated clusters of 1 to 64 workers, {words}"
         show_errors(title, made)
-        errors = {str(index): [(1 + one.error, 1.0)] for index, one in enumerate(made)}
+        errors = [one.error for one in made]
         findings += [
             Finding(
-                f"{title}: median error of predicted throughput", paired.median_deviation(errors), Bar(high=0.05), "%",
+                f"{title}: median error of predicted throughput", median_error(errors), Bar(high=0.05), "%",
                 evidence=evidence, control=NOT_COMPARED,
             ),
             Finding(
@@ -117,16 +118,15 @@ def held_out(folders: Sequence[Path]) -> list[Finding]:
         try:
             studies[read.study.name] = held_against(read, folder, shared)
         except CannotPredict as error:
-            nothing = Interval(math.nan, None, None, 0)
-            findings.append(Finding(f"{HELD_OUT}, {folder.name}", nothing, verdict=f"not run: {error}"))
+            findings.append(not_run(f"{HELD_OUT}, {folder.name}", error))
     if not folders:
-        measured, studies = kept(publish.RESULTS / "prediction.json")
+        measured, studies = kept(RESULTS / "prediction.json")
         print(f"  held-out measurements: those of {measured or 'nobody, run links first'}", flush=True)
     for name, ours in studies.items():
         show_held_out(f"{name}, {LIKELY}", ours)
         evidence = {"measured": measured, "configurations": {one.configuration: asdict(one) for one in ours}}
         claim = f"{HELD_OUT}, {file_name(name)}, {len(ours)} configurations: median absolute error"
-        findings.append(Finding(claim, median_error(ours), None, "%", evidence=evidence, control=NOT_COMPARED))
+        findings.append(Finding(claim, median_error([one.error for one in ours]), None, "%", evidence=evidence, control=NOT_COMPARED))
     return [*findings, *judged(studies)] if studies else findings
 
 
@@ -147,13 +147,13 @@ def judged(studies: Studies) -> list[Finding]:
     every = [one for ours in studies.values() for one in ours]
     title = f"{HELD_OUT}, all {len(every)} of {len(studies)} studies"
     beyond = [(sum(abs(one.error) > (one.noise or 0.0) for one in ours), len(ours)) for ours in studies.values()]
-    excess = {str(at): [(1 + max(0.0, abs(one.error) - (one.noise or 0.0)), 1.0)] for at, one in enumerate(every)}
+    excess = [max(0.0, abs(one.error) - (one.noise or 0.0)) for one in every]
     worst = max((one.error for one in every), key=abs)
     findings = [
-        Finding(f"{title}: median absolute error", median_error(every), Bar(high=0.1), "%"),
+        Finding(f"{title}: median absolute error", median_error([one.error for one in every]), Bar(high=0.1), "%"),
         Finding(f"{title}: beyond the machine's noise", paired.proportion(beyond), unit="%"),
         Finding(f"{title}: the worst", Interval(worst, None, None, 1), unit="%"),
-        Finding(f"{title}: median beyond the noise, 0 for times 1.3 too", paired.median_deviation(excess), unit="%"),
+        Finding(f"{title}: median beyond the noise, 0 for times 1.3 too", median_error(excess), unit="%"),
     ]
     alike: dict[str, list[float]] = {}
     for one in every:
@@ -162,13 +162,9 @@ def judged(studies: Studies) -> list[Finding]:
     linear = {id(one): one.linear for one in every}
     for name, naive in (("the mean of its model and batch", means), ("one worker times the workers", linear)):
         claim = f"{title}: by how much the median error is smaller than that of {name}"
-        unknown = "" if all(naive.values()) else "not run: that speed was not kept"
+        unknown = "" if all(naive.values()) else f"{NOT_RUN}that speed was not kept"
         findings.append(Finding(claim, skill(studies, naive), Bar(low=0.2), "%", unknown))
     return [replace(finding, control=NOT_COMPARED) for finding in findings]
-
-
-def median_error(ours: Sequence[HeldOut]) -> Interval:
-    return paired.median_deviation({str(at): [(one.predicted, one.measured)] for at, one in enumerate(ours)})
 
 
 def skill(studies: Studies, naive: Mapping[int, float | None]) -> Interval:
@@ -225,55 +221,37 @@ def crowding_of_one_host(folders: Sequence[Path]) -> float | None:
 
 def published() -> list[Finding]:
     """Horovod's published efficiencies beside what their published inputs give."""
-    findings, table = [], titled("Horovod's published efficiencies, predicted from published inputs")
-    for name in ("GPUs", "published", "at line rate, no stragglers", "what nobody published, varied"):
-        table.add_column(name, justify="right")
+    findings, rows = [], []
     for (model, gpus), said in published_512.PUBLISHED.items():
         best, varied = published_512.efficiency(model, gpus), published_512.varied(model, gpus)
-        table.add_row(model, str(gpus), percent(said), percent(best),
-                      f"{percent(varied.mean)} ({percent(varied.low)} to {percent(varied.high)})")  # fmt: skip
-        claim = (
-            f"{model} on {gpus} GPUs: published {percent(said)}; at line rate and with no stragglers {percent(best)}"
-        )
-        findings.append(
-            Finding(claim, varied, unit="%", evidence={"published": said, "at_line_rate": best}, control=NOT_COMPARED)
-        )
-    Console(highlight=False).print(table)
+        bounds = f"{percent(varied.mean)} ({percent(varied.low)} to {percent(varied.high)})"
+        rows.append((model, str(gpus), percent(said), percent(best), bounds))
+        claim = f"{model} on {gpus} GPUs: published {percent(said)}; at line rate and with no stragglers {percent(best)}"
+        evidence = {"published": said, "at_line_rate": best}
+        findings.append(Finding(claim, varied, unit="%", evidence=evidence, control=NOT_COMPARED))
+    columns = ("GPUs", "published", "at line rate, no stragglers", "what nobody published, varied")
+    print_table("Horovod's published efficiencies, predicted from published inputs", columns, rows)
     return findings
 
 
 def show_errors(title: str, made: Sequence[Case]) -> None:
     """By number of workers, since what goes wrong grows with it."""
-    table = titled(title)
-    for name in ("clusters", "median error", "largest", "mean (signed)", "covered"):
-        table.add_column(name, justify="right")
+    rows = []
     for workers in sorted({one.cluster.workers for one in made}):
         ours = [one for one in made if one.cluster.workers == workers]
         errors = sorted(abs(one.error) for one in ours)
-        table.add_row(
+        rows.append((
             f"{workers} workers", str(len(ours)), percent(errors[len(errors) // 2]), percent(errors[-1]),
-            f"{100 * sum(one.error for one in ours) / len(ours):+.1f} %", f"{sum(one.covered for one in ours)}",
-        )  # fmt: skip
-    Console(highlight=False).print(table)
+            f"{100 * mean(one.error for one in ours):+.1f} %", f"{sum(one.covered for one in ours)}",
+        ))  # fmt: skip
+    print_table(title, ("clusters", "median error", "largest", "mean (signed)", "covered"), rows)
 
 
 def show_held_out(title: str, checked: Sequence[HeldOut]) -> None:
-    table = titled(title)
-    for name in ("predicted", "measured", "error", "noise", "linear"):
-        table.add_column(name, justify="right")
+    rows = []
     for one in checked:
         noise = "unknown" if one.noise is None else f"±{percent(one.noise)}"
         linear = "" if one.linear is None else f"{one.linear:,.1f}"
         speeds = (f"{one.predicted:,.1f}", f"{one.measured:,.1f}")
-        table.add_row(one.configuration, *speeds, f"{100 * one.error:+.1f} %", noise, linear)
-    Console(highlight=False).print(table)
-
-
-def titled(title: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("")
-    return table
-
-
-def percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f} %"
+        rows.append((one.configuration, *speeds, f"{100 * one.error:+.1f} %", noise, linear))
+    print_table(title, ("predicted", "measured", "error", "noise", "linear"), rows)

@@ -27,19 +27,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from benchmarks.options import Options, Unavailable
-from benchmarks.paired import MET, MISSED, NOT_COMPARED, Bar, Finding
+from benchmarks.paired import Bar, Finding, exact
 from benchmarks.public_recipes import DATA, SCRIPTS, Script
 from scaling_study import observe
 from scaling_study.processes import process
 from scaling_study.records import outcome
 from scaling_study.settings import data_root
-from scaling_study.stats.intervals import Interval
 
 TABLE = Path(__file__).with_name("data") / "public_scripts.csv"
 LEAST = 15
@@ -70,7 +69,7 @@ Lines = list[dict[str, Any]]  # of one process, as observe.read gives them
 def run(options: Options) -> list[Finding]:
     with tempfile.TemporaryDirectory(prefix="public-") as made, process.Interruption() as stop:
         if options.quick:
-            return [replace(finding([of_quick(Path(made), stop)]), verdict="")]
+            return [finding([of_quick(Path(made), stop)])]
         if options.folder is None:
             raise Unavailable("--folder CHECKOUTS does not say where the clones are")
         kept = [] if options.fresh or not TABLE.exists() else read()
@@ -101,9 +100,7 @@ def finding(rows: Sequence[Mapping[str, str]]) -> Finding:
     equal = sum(row["verdict"] == EQUAL for row in rows)
     ran = sum(row["verdict"] != DID_NOT_RUN for row in rows)
     claim = f"public scripts, unmodified: {len(rows)} tried, {ran} ran; seen as they print"
-    verdict = MET if equal >= LEAST else MISSED
-    figure = Interval(equal, None, None, len(rows))
-    return Finding(claim, figure, Bar(low=LEAST), "scripts", verdict, {"rows": list(rows)}, NOT_COMPARED)
+    return exact(claim, equal, Bar(low=LEAST), "scripts", n=len(rows), rows=list(rows))
 
 
 # --- starting one ---

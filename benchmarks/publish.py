@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,12 @@ def write(
     )
 
 
+def write_page(name: str, text: str) -> None:
+    """`name`.md beside the numbers."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(f"{text}\n", encoding="utf-8")
+
+
 def write_figure(name: str, draw: Callable[[], Any]) -> None:
     """`name`.png and .svg beside the numbers, of the matplotlib figure that `draw` makes."""
     from analysis.show import style
@@ -62,6 +68,17 @@ def write_figure(name: str, draw: Callable[[], Any]) -> None:
         RESULTS.mkdir(exist_ok=True)
         for kind in ("png", "svg"):
             figure.savefig(RESULTS / f"{name}.{kind}")
+
+
+def draw_line(axes: Any, x: Sequence[float], figures: Sequence[Interval], label: str, place: int) -> None:
+    """A line through figures, with their intervals; `place`: of this line, by which it differs from others."""
+    from analysis.show import style
+
+    means = [each.mean for each in figures]
+    below = [each.mean - (each.mean if each.low is None else each.low) for each in figures]
+    above = [(each.mean if each.high is None else each.high) - each.mean for each in figures]
+    colour, marker = style.style_colours(place + 1)[place], style.MARKERS[place]
+    axes.errorbar(x, means, yerr=[below, above], color=colour, marker=marker, capsize=2, label=label)
 
 
 def finding_json(finding: Finding, quick: bool) -> dict[str, Any]:
@@ -133,6 +150,17 @@ def show(console: Console, files: Sequence[Path]) -> None:
     for row in rows(files):
         table.add_row(*row)
     console.print(table)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Rows of a name and of numbers; `columns`: what the numbers are."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False).print(table)
 
 
 def write_readme(folder: Path) -> None:

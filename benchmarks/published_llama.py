@@ -26,14 +26,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Console
-from rich.table import Table
-
 from analysis.commands import by_name
 from analysis.prediction.meshes import Computing, simulate
 from analysis.prediction.network import GPU_SHARE
 from analysis.published import references
-from benchmarks import paired
+from benchmarks import paired, publish
 from benchmarks.paired import NOT_COMPARED, Finding
 from scaling_study.stats.intervals import Interval
 from scaling_study.study.meshes import SHAPES, Mesh, Work, kept_elements, kv_width, memory, of_layer
@@ -212,28 +209,21 @@ def predicted(every: Sequence[Row]) -> list[Predicted]:
 def findings() -> list[Finding]:
     """Each error, beside linear scaling's; no bar."""
     made = predicted(rows())
-    table = Table(title="Llama 3.1 8B by torchtitan, from 8 GPUs uncompiled", title_justify="left", title_style="bold")
-    of_speed = ("published tokens/s", "predicted", "error", "linear scaling's")
-    for name in ("GPUs", "", *of_speed, "GiB", "predicted", "error"):
-        table.add_column(name, justify="right")
-    for one in made:
-        table.add_row(str(one.row.gpus), one.row.kind, f"{one.row.tokens_per_second:,.0f}", *one.cells)
-    Console(highlight=False).print(table)
-    blind = [one for one in made if not one.row.given]
+    columns = ("published tokens/s", "predicted", "error", "linear scaling's", "GiB", "predicted", "error")
+    named = {f"{one.row.gpus} GPUs, {one.row.kind}": one for one in made}
+    shown = [(name, f"{one.row.tokens_per_second:,.0f}", *one.cells) for name, one in named.items()]
+    publish.print_table("Llama 3.1 8B by torchtitan, from 8 GPUs uncompiled", columns, shown)
+    blind = {name: one for name, one in named.items() if not one.row.given}
     found = []
-    for whose, errors in (
-        ("prediction", [one.error for one in blind]),
-        ("linear scaling", [one.linear_error for one in blind]),
-        ("memory", [one.gib / one.published_gib - 1 for one in made]),
-    ):
-        median = paired.median_deviation({str(at): [(1 + error, 1.0)] for at, error in enumerate(errors)})
-        claim = f"published Llama 3.1 8B by torchtitan, {len(errors)} rows: median error of {whose}"
-        names = [f"{one.row.gpus} GPUs, {one.row.kind}" for one in (made if whose == "memory" else blind)]
-        evidence = dict(zip(names, errors, strict=True))
-        found.append(Finding(claim, median, unit="%", evidence=evidence, control=NOT_COMPARED))
-        worst = max(errors, key=abs)
-        found.append(
-            Finding(f"{claim.split(':')[0]}: the worst of {whose}", Interval(worst, None, None, 1), unit="%",
-                    control=NOT_COMPARED)
-        )  # fmt: skip
+    for whose, errors in {
+        "prediction": {name: one.error for name, one in blind.items()},
+        "linear scaling": {name: one.linear_error for name, one in blind.items()},
+        "memory": {name: one.gib / one.published_gib - 1 for name, one in named.items()},
+    }.items():
+        title = f"published Llama 3.1 8B by torchtitan, {len(errors)} rows"
+        median, worst = paired.median_error([*errors.values()]), Interval(max(errors.values(), key=abs), None, None, 1)
+        found += [
+            Finding(f"{title}: median error of {whose}", median, unit="%", evidence=errors, control=NOT_COMPARED),
+            Finding(f"{title}: the worst of {whose}", worst, unit="%", control=NOT_COMPARED),
+        ]
     return found

@@ -30,14 +30,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from rich.console import Console
-from rich.table import Table
-
 from analysis.commands import by_name
 from analysis.prediction.network import GPU_SHARE, Link, ModelledNetwork
 from analysis.prediction.simulate import AFTERWARDS, DDP, Fusion, Step, simulate
 from analysis.published import references
-from benchmarks import paired
+from benchmarks import paired, publish
 from benchmarks.paired import NOT_COMPARED, Finding
 from benchmarks.published_512 import layers
 
@@ -103,26 +100,23 @@ def setups() -> Mapping[str, Setup]:
 
 def findings() -> list[Finding]:
     """The median error of each study, beside that of linear scaling; no bar."""
-    table = Table(title="Published throughputs of ResNet-50, predicted blind", title_justify="left", title_style="bold")
-    table.add_column("")
-    for name in ("GPUs", "batch", "published images/s", "predicted", "error", "linear scaling's"):
-        table.add_column(name, justify="right")
-    found = []
+    found, shown = [], []
     for study, every in rows().items():
         made = predicted(study, every)
         for one in made:
             row = one.row
             cells = (f"{row.gpus:,}", str(row.batch_per_gpu), f"{row.images_per_second:,.0f}", *one.cells)
-            table.add_row(study, *cells)
+            shown.append((study, *cells))
         for whose, errors in (
             ("prediction", [p.error for p in made]),
             ("linear scaling", [p.linear_error for p in made]),
         ):
-            median = paired.median_deviation({str(place): [(1 + error, 1.0)] for place, error in enumerate(errors)})
+            median = paired.median_error(errors)
             claim = f"published scaling of ResNet-50, {study}, {len(made)} rows: median error of {whose}"
             evidence = {f"{p.row.gpus} GPUs": error for p, error in zip(made, errors, strict=True)}
             found.append(Finding(claim, median, unit="%", evidence=evidence, control=NOT_COMPARED))
-    Console(highlight=False).print(table)
+    columns = ("GPUs", "batch", "published images/s", "predicted", "error", "linear scaling's")
+    publish.print_table("Published throughputs of ResNet-50, predicted blind", columns, shown)
     return found
 
 

@@ -68,10 +68,8 @@ def main() -> None:
         sides[side]()  # warm, and the first negotiation
     taken = alternate(*sides.values(), turns=asked.turns)
     if hvd.rank() == 0:
-        facts = {"cores_per_worker": len(reference.ranks.cores), "workers": hvd.size(), **reference.ranks.backend}
-        write_json(
-            asked.out, {"samples_per_second": taken, "parameters": reference.training.workload.parameters, **facts}
-        )
+        facts = {"cores_per_worker": len(reference.ranks.cores), **reference.facts}
+        write_json(asked.out, {"samples_per_second": taken, **facts})
 
 
 def variant(name: str, reference: Built) -> Built:

@@ -17,7 +17,6 @@ Not shown: latency and loss of a real line, more than two workers, larger models
 from __future__ import annotations
 
 import math
-import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,17 +27,14 @@ from typing import Any
 from analysis.frames.training import before
 from analysis.statistics.estimates import LogEstimate, censored_mean, of_censored, of_values
 from benchmarks import decentralized, over_links, publish
-from benchmarks.links_figure import named
-from benchmarks.options import Options, Unavailable
+from benchmarks.options import Options
+from benchmarks.over_links import SPREAD, named
 from benchmarks.paired import Finding
-from scaling_study import datasets
 from scaling_study.records import schema, store
 from scaling_study.records.schema import Record
 from scaling_study.settings import CACHE, CHECKOUT
 from scaling_study.stats.intervals import FEWEST_REPEATS, TOO_FEW, Interval, quotient, ratio
-from scaling_study.study.study import contents
 from scaling_study.trial import Trial
-from tests.cluster.network import why_not
 
 STUDY = CHECKOUT / "studies" / "slow_links.yaml"
 KEPT = CACHE / "benchmarks" / "slow_links"
@@ -142,20 +138,13 @@ def good(records: Iterable[Record]) -> Iterator[Record]:
 
 
 def run(options: Options) -> list[Finding]:
-    if why := why_not():
-        raise Unavailable(f"hosts cannot be made here: {why}")
-    if not (data := datasets.prepare(["cifar10"])["cifar10"]).name == "cifar10":
-        raise Unavailable(f"CIFAR-10 is not here, and no loss can be trained to: {data.why}")
-    if options.fresh and not options.quick:
-        shutil.rmtree(KEPT, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix="slow-links-") as made:
-        work = Path(made) if options.quick else KEPT
-        work.mkdir(parents=True, exist_ok=True)
+    over_links.require_hosts()
+    over_links.require_cifar10()
+    with tempfile.TemporaryDirectory(prefix="slow-links-") as made, options.work(KEPT, Path(made)) as work:
         measured = measure(options, Path(made), work)
-    if not options.quick:
-        publish.RESULTS.mkdir(exist_ok=True)
-        (publish.RESULTS / "slow_links.md").write_text(page(measured) + "\n", encoding="utf-8")
     print(page(measured))
+    if not options.quick:
+        publish.write_page("slow_links", page(measured))
     return list(findings(measured))
 
 
@@ -176,48 +165,25 @@ def measure(options: Options, made: Path, work: Path) -> Measured:
             print(f"  {asked['study']}: as far as there was time", flush=True)
         return store.read_study(folder) if folder.is_dir() else ()
 
-    measured.trained(done(part("slow-links-to-loss", options, trained=True), hosts=False))
+    gated = not options.quick  # once: a gate says the same over any link
+    measured.trained(done(over_links.trained_part(STUDY, "slow-links-to-loss", options.quick, gated), hosts=False))
     for rate in (SLOWEST,) if options.quick else over_links.RATES:
-        measured.timed(named(rate), done(part(f"slow-links-{rate or 'unlimited'}", options, trained=False), rate))
+        name = f"slow-links-{rate or 'unlimited'}"
+        asked = over_links.timed_part(STUDY, name, options.quick, options.pairs(3))
+        measured.timed(named(rate), done(asked, rate))
     if not options.quick:
-        measured.trained(done(direct("slow-links-direct", options), SLOWEST), directly=True)
+        measured.trained(done(direct(), SLOWEST), directly=True)
     return measured
 
 
-SPREAD = {"hosts": 2, "cores_per_worker": 1}
-
-
-def part(name: str, options: Options, trained: bool) -> dict[str, Any]:
-    """The trainings of the study, on this machine alone, or what it times, over two hosts with a core each."""
-    document = contents(STUDY).value
-    small = document.pop("small")
-    document |= {"study": name, "parity": False} | (small if options.quick else {})
-    sweeps = [sweep for sweep in document["sweeps"] if ("train" in sweep) == trained]
-    sweeps = [shorter(sweep) for sweep in sweeps] if options.quick else sweeps
-    if trained:
-        del document["baseline"]  # which is timed
-        return {**document, "parity": not options.quick, "sweeps": sweeps}  # a gate says the same over any link
-    repeats = options.pairs(3)
-    measure = {**document["measure"], "repeats": repeats, "max_repeats": repeats}
-    return {**document, "measure": measure, "sweeps": [{**sweep, **SPREAD} for sweep in sweeps]}
-
-
-def shorter(sweep: dict[str, Any]) -> dict[str, Any]:
-    """One way of it: one seed and epoch, or a few steps on data that need no reading."""
-    small = {**sweep, "matrix": {key: values[:1] for key, values in sweep["matrix"].items()}}
-    if "train" in sweep:
-        return {**small, "train": {**sweep["train"], "seeds": [1], "epochs": 1}}
-    return {**small, "data": "synthetic"}
-
-
-def direct(name: str, options: Options) -> dict[str, Any]:
+def direct() -> dict[str, Any]:
     """The trainings of DIRECT, over two hosts."""
-    asked, sweeps = part(name, options, trained=True), []
+    asked, sweeps = over_links.trained_part(STUDY, "slow-links-direct", quick=False), []
     for keys in DIRECT:
         (sweep,) = (each for each in asked["sweeps"] if each["framework"] == keys["framework"])
         only = {key: [keys[key]] for key in sweep["matrix"] if key in keys}
         sweeps.append({**sweep, **SPREAD, "matrix": only})
-    return {**asked, "parity": False, "sweeps": sweeps}
+    return {**asked, "sweeps": sweeps}
 
 
 HEADERS = (

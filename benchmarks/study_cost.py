@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -43,10 +44,12 @@ sweeps: [{framework: horovod, matrix: {model: [resnet8], batch_per_worker: [32],
 
 
 def run(options: Options) -> list[Finding]:
-    work = WORK.with_name("study_cost_quick") if options.quick else WORK
-    if options.fresh or options.quick:
-        shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True, exist_ok=True)
+    with options.work(WORK) as work:
+        return compared(options, work)
+
+
+def compared(options: Options, work: Path) -> list[Finding]:
+    """Both, with all that this folder has of them already."""
     if options.quick:
         (work / "tiny.yaml").write_text(TINY, encoding="utf-8")
         ours, repeats, fraction = Study(work, work / "tiny.yaml", small=False), 1, 0.01

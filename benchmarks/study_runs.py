@@ -53,11 +53,7 @@ class Study:
         if missing <= 0:
             return
         argv = [sys.executable, str(CHECKOUT / "run_sweep.py"), str(self.file), "--results", str(self.results.parent)]
-        argv += [
-            "--max-trials",
-            str(missing + (0 if before else self.once)),
-            *(["--small"] if self.small else []),
-        ]
+        argv += ["--max-trials", str(missing + (0 if before else self.once)), *(["--small"] if self.small else [])]
         output = self.work / "run_sweep.log"
         print(f"  round {number}: run_sweep.py runs {missing} trials; it tells how far it is in {output}", flush=True)
         start = time.monotonic()
@@ -91,7 +87,7 @@ def plain(work: Path, trial: Trial, loader: str, number: int, fraction: float) -
         flags += ["--cores-per-worker", str(trial.cores_per_worker), "--at-least-steps", str(LEAST_STEPS)]
         half = out.with_suffix(".half")
         argv = ["-m", "benchmarks.plain_epoch", *flags, "--fraction", str(fraction), "--out", str(half)]
-        seconds = jobs.horovodrun(argv, trial.workers, HOURS)
+        seconds = jobs.launched("horovod", argv, trial.workers, HOURS)
         store.write_json(out, {**store.load(half), "seconds": seconds})
         half.unlink()
     return dict(store.load(out))

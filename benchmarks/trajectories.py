@@ -23,19 +23,17 @@ Not shown: other models, more workers.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import jobs
 from benchmarks.options import Options, Unavailable
-from benchmarks.paired import MET, MISSED, NO_CLAIM, NOT_COMPARED, Bar, Finding
+from benchmarks.paired import Bar, Finding, exact, not_run
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.parity.compare import WIRE_BOUND
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
-from scaling_study.stats.intervals import Interval
 
 MODEL, STEPS, EARLY = "resnet8_groupnorm", 200, 20
 BATCH, NUDGES = 64, 3
@@ -59,11 +57,11 @@ OWN_LOOP = ("--zero-stage", "0", "--train-loop", "native")
 
 def run(options: Options) -> list[Finding]:
     with tempfile.TemporaryDirectory(prefix="trajectories-") as folder:
-        return [*exact(options, Path(folder)), *([] if options.quick else rounded(options, Path(folder)))]
+        return [*in_fp64(options, Path(folder)), *([] if options.quick else in_fp32(options, Path(folder)))]
 
 
-def exact(options: Options, folder: Path) -> list[Finding]:
-    """In fp64."""
+def in_fp64(options: Options, folder: Path) -> list[Finding]:
+    """Every framework."""
     steps = 4 if options.quick else STEPS
     compared = COMPARED[:1] if options.quick else COMPARED
 
@@ -92,14 +90,14 @@ def exact(options: Options, folder: Path) -> list[Finding]:
         evidence = {"losses": ours, "one_process": alone[clip], "nudged": nudged[clip], "clipped": clip}
         limit = max(nudged[clip])
         findings += [
-            judged(f"{framework}: difference of losses within {EARLY} steps", early, CLOSE, options, evidence),
-            judged(f"{framework}: the same within {steps}, over that of nudged runs", late / limit, 1.0, options),
+            exact(f"{framework}: difference of losses within {EARLY} steps", early, Bar(high=CLOSE), **evidence),
+            exact(f"{framework}: the same within {steps}, over that of nudged runs", late / limit, Bar(high=1.0)),
         ]
     return findings
 
 
-def rounded(options: Options, folder: Path) -> list[Finding]:
-    """In fp32: DeepSpeed's own loop. tests/train/test_deepspeed_vit.py does the same with the test size."""
+def in_fp32(options: Options, folder: Path) -> list[Finding]:
+    """DeepSpeed's own loop. tests/train/test_deepspeed_vit.py does the same with the test size."""
 
     def losses(what: str, framework: str, workers: int, nudge: int = 0) -> list[float]:
         flags = [*PUBLISHED, *(OWN_LOOP if workers > 1 else ()), "--batch-per-worker", str(VIT_BATCH // workers)]
@@ -115,8 +113,8 @@ def rounded(options: Options, folder: Path) -> list[Finding]:
     evidence = {"losses": ours, "one_process": alone, "nudged": nudged}
     first, late = furthest(ours[:1], alone[:1]), furthest(ours, alone)
     return [
-        judged(f"{name}: difference of the first step's loss", first, WIRE_BOUND["fp32"], options, evidence),
-        judged(f"{name}: of losses within {VIT_STEPS} steps, over nudged runs'", late / max(nudged), 1.0, options),
+        exact(f"{name}: difference of the first step's loss", first, Bar(high=WIRE_BOUND["fp32"]), **evidence),
+        exact(f"{name}: of losses within {VIT_STEPS} steps, over nudged runs'", late / max(nudged), Bar(high=1.0)),
     ]
 
 
@@ -133,23 +131,6 @@ def nudges(options: Options) -> range:
     return range(1, 2 if options.quick else NUDGES + 1)
 
 
-def not_run(claim: str, reason: Unavailable) -> Finding:
-    print(f"{claim}: {reason}\n{reason.detail}", file=sys.stderr)
-    return Finding(claim, single(float("nan")), verdict=f"not run: {reason}")
-
-
 def furthest(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """The largest relative difference of two runs' losses, step by step."""
     return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
-
-
-def judged(
-    claim: str, value: float, most: float, options: Options, evidence: dict[str, object] | None = None
-) -> Finding:
-    verdict = NO_CLAIM if options.quick else MET if value <= most else MISSED
-    return Finding(claim, single(value), Bar(high=most), verdict=verdict, evidence=evidence or {}, control=NOT_COMPARED)
-
-
-def single(value: float) -> Interval:
-    """A figure that is the same each time."""
-    return Interval(value, None, None, 1)

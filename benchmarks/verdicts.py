@@ -22,33 +22,20 @@ and `--minutes` bounds one run. Not shown: other machines, GPUs, models and laun
 
 from __future__ import annotations
 
-import csv
+import itertools
 import math
 import os
-import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis.frames import configurations, results
 from analysis.statistics import ranking
-from benchmarks import over_links
+from benchmarks import gathered, over_links
 from benchmarks.delayed import DELAYED_RATE, PREFIX, SHARE
 from benchmarks.options import Options, Unavailable
-from benchmarks.paired import (
-    FEWEST_PAIRS,
-    MET,
-    MISSED,
-    NOT_COMPARED,
-    NOT_RESOLVED,
-    Bar,
-    Finding,
-    of_launches,
-    proportion,
-    ratio,
-)
+from benchmarks.paired import FEWEST_PAIRS, MET, MISSED, NOT_COMPARED, NOT_RESOLVED, Bar, Finding, of_launches, proportion, ratio
 from scaling_study.machine import this_machine
 from scaling_study.settings import CACHE, CHECKOUT, commit, utc_now
 from scaling_study.stats.intervals import Interval
@@ -118,24 +105,14 @@ class Pair:
 
 
 def run(options: Options) -> list[Finding]:
-    with tempfile.TemporaryDirectory(prefix="verdicts-") as made:
-        work, data = (Path(made), Path(made) / DATA.name) if options.quick else (KEPT, DATA)
-        try:
-            gather(work, data, options)
-        except KeyboardInterrupt:
-            print("  stopped: the same command goes on with this study", flush=True)
-        pairs = read(data)
-    findings = judged(pairs)
-    return [replace(finding, verdict="") for finding in findings] if options.quick else findings
+    return gathered.findings(options, DATA, KEPT, gather, judged, Pair)
 
 
 def gather(work: Path, data: Path, options: Options) -> None:
     """Run studies until there are enough pairs, or no time for another one."""
-    start, longest = time.monotonic(), 0.0
-    while not enough(pairs := read(data), options):
-        began, number = time.monotonic(), max((pair.study for pair in pairs), default=0) + 1
-        if options.minutes is not None and began - start + longest > 60 * options.minutes:
-            break
+    patience = gathered.Patience(options.minutes)
+    while not enough(pairs := gathered.read(data, Pair), options) and patience.for_another():
+        number = max((pair.study for pair in pairs), default=0) + 1
         load = os.getloadavg()[0]
         path = os.pathsep.join([str(installed(work)), str(CHECKOUT)])
         asked = study(number, options.quick)
@@ -148,9 +125,10 @@ def gather(work: Path, data: Path, options: Options) -> None:
         taken = list(pairs_of(results.read(work / asked["study"]), number, load))
         if all(pair.verdict == NOT_MEASURED for pair in taken):
             raise Unavailable(f"no pair of {asked['study']} was measured")
-        add(data, taken)
-        longest = max(longest, time.monotonic() - began)
-        print(f"  study {number}: {said(read(data))}, {longest / 60:.1f} min at most a study", flush=True)
+        gathered.add(data, taken)
+        patience.ended()
+        at_most = f"{patience.longest / 60:.1f} min at most a study"
+        print(f"  study {number}: {said([*pairs, *taken])}, {at_most}", flush=True)
 
 
 def enough(pairs: Sequence[Pair], options: Options) -> bool:
@@ -204,27 +182,18 @@ def study(number: int, quick: bool = False) -> dict[str, Any]:
 def pairs_of(read_results: results.Results, number: int, load: float) -> Iterable[Pair]:
     """The pairs of a study, as its report judges them."""
     corrected = ranking.verdicts_of_rows(read_results)
-    where: dict[str, Any] = {
-        "commit": commit(),
-        "date": utc_now(),
-        "machine": str(this_machine()),
-        "load": round(load, 2),
-    }
-    for kind in KINDS:
-        for model in MODELS:
-            both = [
-                row
-                for row in read_results.rows
-                if row["model"] == named(model) and row["batch_per_worker"] == kind.batch
-            ]
-            if not both:
-                continue  # of the quick form
-            first, second = sorted(both, key=lambda row: (row["learning_rate"], row["fusion_bytes"]))
-            about: dict[str, Any] = {
-                "study": number, "model": model, "framework": kind.keys["framework"], "workers": kind.workers,
-                "processes": kind.processes, "delayed": int(second["learning_rate"] == DELAYED_RATE),
-            }  # fmt: skip
-            yield Pair(**about, **_verdicts(first, second, corrected), **where)
+    where = {"commit": commit(), "date": utc_now(), "machine": str(this_machine()), "load": round(load, 2)}
+    for kind, model in itertools.product(KINDS, MODELS):
+        ours = {"model": named(model), "batch_per_worker": kind.batch}
+        both = [row for row in read_results.rows if all(row[key] == value for key, value in ours.items())]
+        if not both:
+            continue  # of the quick form
+        first, second = sorted(both, key=lambda row: (row["learning_rate"], row["fusion_bytes"]))
+        about: dict[str, Any] = {
+            "study": number, "model": model, "framework": kind.keys["framework"], "workers": kind.workers,
+            "processes": kind.processes, "delayed": int(second["learning_rate"] == DELAYED_RATE),
+        }  # fmt: skip
+        yield Pair(**about, **_verdicts(first, second, corrected), **where)
 
 
 def _verdicts(first: Mapping[Any, Any], second: Mapping[Any, Any], corrected: Mapping[str, str]) -> dict[str, Any]:
@@ -240,28 +209,6 @@ def _verdicts(first: Mapping[Any, Any], second: Mapping[Any, Any], corrected: Ma
     tied = APART if ranking.WORSE in row else TIED
     bounds = {"ratio": over.mean, "low": over.low, "high": over.high}
     return {**bounds, "verdict": verdict, "corrected": tied, **speeds}
-
-
-def read(data: Path) -> list[Pair]:
-    """All pairs that were kept."""
-    if not data.exists():
-        return []
-    types: dict[str, Callable[[str], Any]] = {"study": int, "workers": int, "delayed": int, "load": float}
-    types |= dict.fromkeys(("ratio", "low", "high"), lambda text: float(text) if text else None)
-    with data.open(encoding="utf-8", newline="") as stream:
-        lines = list(csv.DictReader(stream))
-    return [Pair(**{name: types.get(name, str)(text) for name, text in line.items()}) for line in lines]
-
-
-def add(data: Path, pairs: Iterable[Pair]) -> None:
-    """A study's pairs, all or none of them."""
-    data.parent.mkdir(exist_ok=True)
-    half = data.with_suffix(".half")
-    with half.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, [field.name for field in fields(Pair)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(map(asdict, [*read(data), *pairs]))
-    half.replace(data)
 
 
 def said(pairs: Sequence[Pair]) -> str:
@@ -287,11 +234,9 @@ def judged(pairs: Sequence[Pair]) -> list[Finding]:
     for name, ours in (("equal pairs", equal), ("pairs with a delay", delayed)):
         studies = list(by_study(ours).values())
         ratios = of_launches([[(pair.ratio or math.nan, 1.0) for pair in study] for study in studies])
-        findings += (
-            [Finding(f"the first over the second, a mean a study, {name}", ratio(ratios), control=NOT_COMPARED)]
-            if ratios
-            else []
-        )
+        if ratios:
+            claim = f"the first over the second, a mean a study, {name}"
+            findings.append(Finding(claim, ratio(ratios), control=NOT_COMPARED))
     for name, ours, test in (("equal pairs called different", equal, differs), ("delays found", delayed, found)):
         for kind in sorted({pair.kind for pair in ours}):
             findings.append(counted(f"{name}: {kind}", [pair for pair in ours if pair.kind == kind], test))

@@ -18,21 +18,17 @@ Not shown: several GPUs, several hosts, larger models. Interrupted, it goes on w
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks import over_links
 from benchmarks.options import Options
-from benchmarks.paired import MET, MISSED, NOT_COMPARED, Bar, Control, Finding, Pairs, ratio
+from benchmarks.paired import Bar, Control, Finding, Pairs, exact, ratio
 from scaling_study.machine import this_machine
 from scaling_study.records import schema, store
 from scaling_study.records.schema import Record
 from scaling_study.settings import CACHE
-from scaling_study.stats.intervals import Interval
 
 KEPT, KEPT_OF_A_GPU = CACHE / "benchmarks" / "warm", CACHE / "benchmarks" / "warm-on-a-gpu"
 RATIO = "interleaved over separate launches"
@@ -61,21 +57,16 @@ def run(options: Options) -> list[Finding]:
 def compared(options: Options, sweeps: Sequence[Mapping[str, Any]], kept: Path) -> list[Finding]:
     """Of these sweeps, each with every model; `kept`: the folder of what was measured, to go on with."""
     pairs = options.pairs(20)
-    with tempfile.TemporaryDirectory(prefix="warm-") as made:
-        work = Path(made) if options.quick else kept
-        if options.fresh and not options.quick:
-            shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True, exist_ok=True)
+    with options.work(kept) as work:
         for number in range(1, pairs + 1):
             for warm in (True, False) if number % 2 else (False, True):
                 over_links.swept(study(warm, number, options.quick, sweeps), work)
             print(f"  repeat {number}: done", flush=True)
-        *ratios, no_leaks = of_studies(work, COMPARED_ON_A_GPU if this_machine().gpus else COMPARED)
-    return [*ratios, replace(no_leaks, verdict="") if options.quick else no_leaks]
+        return of_studies(work, COMPARED_ON_A_GPU if this_machine().gpus else COMPARED)
 
 
 def of_studies(work: Path, quantities: Mapping[str, Callable[[Record], float]]) -> list[Finding]:
-    """Of the two studies that were measured in this folder; the last finding is of leaks."""
+    """Of the two studies that were measured in this folder, and of leaks."""
     in_rounds = [record for record in store.read_study(work / "warm") if record.trial.warm]
     alone = list(store.read_study(work / "cold"))
     findings = []
@@ -132,11 +123,9 @@ def leaks(records: Sequence[Record]) -> Finding:
     warm = [record for record in records if record.launch and record.trial.warm]
     shared = {(record.study, record.launch) for record in warm}
     said = {(r.study, r.launch) for r in warm if LEAK.search(f"{r.notes} {r.reason} {r.error}")}
-    leaking = Interval(float(len(said)), None, None, len(shared))
-    evidence = {"groups_started": len(shared), "said_of": sorted(said)}
     claim = f"of {len(shared)} groups that were started, those with a leak that is none"
-    verdict = MISSED if said else MET if shared else ""
-    return Finding(claim, leaking, Bar(high=0.0), verdict=verdict, evidence=evidence, control=NOT_COMPARED)
+    evidence = {"groups_started": len(shared), "said_of": sorted(said)}
+    return exact(claim, float(len(said)), Bar(high=0.0), n=len(shared), **evidence)
 
 
 def by_name(records: Sequence[Record], value: Callable[[Record], float]) -> dict[str, dict[int, float]]:

@@ -27,6 +27,7 @@ from benchmarks import (
     bench_verdicts,
     claims,
     default_runs,
+    gathered,
     horovod_example,
     paired,
     plain_loops,
@@ -250,14 +251,14 @@ def test_the_rate_of_false_verdicts_is_judged_over_studies(hits: dict[int, int],
     assert {other.judged(quick=False) for other in others} == {NO_BAR}
 
 
-def test_pairs_are_kept_and_gathering_goes_on_with_the_next_study(tmp_path: Path) -> None:
+def test_pairs_are_kept(tmp_path: Path) -> None:
     data, some = tmp_path / "data" / "verdicts.csv", planted_pairs({1: 1})[:6]
-    assert verdicts.read(data) == []
-    verdicts.add(data, some)
+    assert gathered.read(data, verdicts.Pair) == []
+    gathered.add(data, some)
     nothing = replace(some[0], study=2, ratio=None, low=None, high=None, verdict=verdicts.NOT_MEASURED)
-    verdicts.add(data, [nothing])
-    assert verdicts.read(data) == [*some, nothing]
-    assert verdicts.judged(verdicts.read(data))[0].figure.n == 6
+    gathered.add(data, [nothing])
+    assert (kept := gathered.read(data, verdicts.Pair)) == [*some, nothing]
+    assert verdicts.judged(kept)[0].figure.n == 6
     assert not verdicts.enough(some, Options()) and verdicts.enough(some, Options(asked_pairs=6))
     assert verdicts.enough(planted_pairs({}) + planted_pairs({}, 1), Options())
 
@@ -282,13 +283,13 @@ def test_gathering_goes_on_until_there_are_enough_and_a_failed_study_adds_what_i
     monkeypatch.setattr(verdicts, "pairs_of", pairs_of)
     data = tmp_path / "data" / "verdicts.csv"
     verdicts.gather(tmp_path, data, Options(asked_pairs=7))
-    assert started == ["verdicts-1", "verdicts-2"] and verdicts.judged(verdicts.read(data))[0].figure.n == 10
+    assert started == ["verdicts-1", "verdicts-2"] and verdicts.judged(gathered.read(data, verdicts.Pair))[0].figure.n == 10
     verdicts.gather(tmp_path, data, Options(asked_pairs=12))  # there are enough
     verdicts.gather(tmp_path, data, Options(minutes=0.0))  # and here no time
     assert len(started) == 2
     with pytest.raises(Unavailable, match="no pair of verdicts-3"):
         verdicts.gather(tmp_path, data, Options())
-    assert len(verdicts.read(data)) == 12
+    assert len(gathered.read(data, verdicts.Pair)) == 12
 
 
 def test_nothing_that_is_kept_is_met_without_a_control() -> None:
@@ -433,11 +434,8 @@ def test_pairs_of_bench_are_kept_and_gathering_goes_on_with_the_next(tmp_path: P
     def measured(asked: bench_verdicts.Planned, work: Path) -> bench_verdicts.Pair:
         taken.append(asked.number)
         nothing = {"ratio": None, "low": None, "high": None, "seconds": None, "why": "exit code 1: no such file"}
-        return (
-            bench_pair("not measured", asked.number, **nothing)
-            if asked.number > 2
-            else bench_pair("as fast", asked.number)
-        )
+        failed = asked.number > 2
+        return bench_pair("not measured" if failed else "as fast", asked.number, **(nothing if failed else {}))
 
     monkeypatch.setattr(bench_verdicts, "measured", measured)
     data = tmp_path / "data" / "bench_verdicts.csv"
@@ -445,8 +443,8 @@ def test_pairs_of_bench_are_kept_and_gathering_goes_on_with_the_next(tmp_path: P
     bench_verdicts.gather(tmp_path, data, Options(minutes=0.0))
     with pytest.raises(Unavailable, match="pair 5"):
         bench_verdicts.gather(tmp_path, data, Options())
-    assert taken == [1, 2, 3, 4, 5] and [pair.number for pair in bench_verdicts.read(data)] == taken
-    assert bench_verdicts.read(data)[0] == bench_pair("as fast")
+    kept = gathered.read(data, bench_verdicts.Pair)
+    assert taken == [1, 2, 3, 4, 5] == [pair.number for pair in kept] and kept[0] == bench_pair("as fast")
 
 
 def held_out(factor: float = 1.0, predictor: str = "") -> dict[str, list[prediction.HeldOut]]:
@@ -551,8 +549,11 @@ def test_a_verdict_needs_the_whole_interval_on_one_side(low, high, n, bar, expec
 
 
 def test_the_quick_form_claims_nothing():
-    finding = Finding("c", Interval(1.0, 0.99, 1.01, 20), Bar(0.97, 1.03), control=NOT_COMPARED)
-    assert finding.judged(quick=False) == MET and finding.judged(quick=True) == NO_CLAIM
+    measured, counted = Finding("c", Interval(1.0, 0.99, 1.01, 20), BOTH, control=NOT_COMPARED), paired.exact("c", 1.0, BOTH)
+    for finding in (measured, counted):
+        assert finding.judged(quick=False) == MET and finding.judged(quick=True) == NO_CLAIM
+    assert paired.not_run("c", "no data").judged(quick=True) == "not run: no data"
+    assert paired.exact("c", 0.0, BOTH, n=0).judged(quick=False) == NOT_RESOLVED
     assert Options(quick=True).pairs(30) == 2 and Options(asked_pairs=7).pairs(30) == 7
 
 
@@ -574,7 +575,7 @@ def test_what_is_written_says_where_it_is_from(tmp_path):
             evidence={"pairs": [(1.0, 1.0)]},
             control=Control(Interval(1.0, 0.99, 1.01, 20)),
         ),
-        Finding("another", Interval(math.nan, None, None, 0), verdict="not run: no data"),
+        paired.not_run("another", "no data"),
     ]
     publish.write(tmp_path, "some", findings, 3.0, False, publish.surroundings())
     publish.write_readme(tmp_path)

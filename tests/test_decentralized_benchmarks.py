@@ -11,28 +11,25 @@ import pytest
 import yaml
 
 from analysis.views import averaging_rounds
-from benchmarks import crossover, crossover_text, daemon_core, decentralized, leaving_peers, slow_links
+from benchmarks import crossover, crossover_text, daemon_core, decentralized, leaving_peers, over_links, slow_links
 from benchmarks.crossover import LOSES, OPEN, TIES, WINS, Cell, Measured, Way
 from benchmarks.leaving_peers import Round
 from benchmarks.options import Options
 from scaling_study import datasets
-from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts
-from scaling_study.machine import Machine
-from scaling_study.models import OURS
 from scaling_study.records.schema import TrainingReport
 from scaling_study.settings import CHECKOUT
 from scaling_study.stats.intervals import ratio
 from scaling_study.study import plan, study
 from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
+from tests.net import frozen
 
 PEERS, PEERS_16 = Way("hivemind", "fp32"), Way("hivemind", "fp16")
 DDP, DDP_16, HOROVOD = Way("torch_ddp", "fp32"), Way("torch_ddp", "fp16"), Way("horovod", "fp32")
 ARMS = (Way("hivemind", "fp16", "fp16"), Way("hivemind", "fp16", "fp16", 10))
 SLOW, FAST = "100 Mbit/s", "1 Gbit/s"
-NEEDED = {library for table in (*FRAMEWORKS.values(), *OURS.values()) for library in table.needs} | {"torchmetrics"}
-MACHINE = Machine(2, "Xeon", 8 << 30, (), dict.fromkeys(NEEDED, "1"))
+MACHINE = frozen.MACHINES["2 cores"]
 
 
 def around(mean: float, spread: float = 0.01) -> list[float]:
@@ -221,7 +218,7 @@ def test_a_cell_is_asked_for_what_it_lacks_beside_the_fastest_other(tmp_path: Pa
 
 def test_an_older_study_is_kept_unless_it_is_asked_otherwise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(decentralized, "KEPT", tmp_path)
-    asked = decentralized.timed_study("decentralized-1gbit", False, 3, False)
+    asked = over_links.timed_part(decentralized.STUDY, "decentralized-1gbit", False, 3)
     assert decentralized.kept(asked, 3), "it lacks the arms, and timed two rounds"
     assert not decentralized.kept(asked, 4)
     asked["sweeps"][0] = {**asked["sweeps"][0], "image_size": 32}
@@ -356,7 +353,8 @@ def test_nothing_is_derived_of_a_way_that_a_seed_missed() -> None:
 
 
 def test_ways_are_trained_on_this_machine_and_timed_over_two_hosts() -> None:
-    trained, over = (slow_links.part("x", Options(), trained) for trained in (True, False))
+    trained = over_links.trained_part(slow_links.STUDY, "x", quick=False)
+    over = over_links.timed_part(slow_links.STUDY, "x", quick=False, repeats=3)
     assert all("train" in sweep and "hosts" not in sweep for sweep in trained["sweeps"])
     assert all("train" not in sweep and sweep["hosts"] == 2 for sweep in over["sweeps"])
     ways = [
@@ -364,7 +362,7 @@ def test_ways_are_trained_on_this_machine_and_timed_over_two_hosts() -> None:
         for each in (trained, over)
     ]
     assert ways[0] == ways[1] and len(ways[0]) == 10
-    asked = slow_links.direct("x", Options())
+    asked = slow_links.direct()
     assert [sweep["matrix"] for sweep in asked["sweeps"]] == [
         {"allreduce": ["fp32"]}, {"outer": ["nesterov"], "sync_every": [64]}
     ]  # fmt: skip

@@ -159,7 +159,7 @@ class Host:
         if rate is None:
             self.run("tc", "qdisc", "del", "dev", "eth0", "root")
             return
-        burst = max(32_000, int(_bits(rate) / 8 * 0.002))
+        burst = max(32_000, int(bits(rate) / 8 * 0.002))
         self.run("tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", str(burst),
                  "latency", "50ms", check=True)  # fmt: skip
 
@@ -262,7 +262,7 @@ def _belongs_to(first: psutil.Process, process: psutil.Process) -> bool:
     return True
 
 
-def _bits(rate: str) -> float:
-    """`100mbit` -> 1e8."""
+def bits(rate: str) -> float:
+    """`100mbit` -> 1e8 a second."""
     number, unit = rate[:-4], rate[-4:]
     return float(number) * {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}[unit]
