@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib
-import json
 import re
 import shutil
 import subprocess
@@ -14,14 +13,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 import forked
-import planted_failures as failures
+import planted_optimizers as planted
 import pytest
 import torch
-from planted_leaks import LEAKS
 
 import scaling_study
 from analysis.frames import results
 from scaling_study.records import store
+from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.slow
@@ -113,16 +112,12 @@ def test_a_study_of_it_runs_from_plan_to_parity(run, tmp_path):
     study.write_text(STUDY, encoding="utf-8")
     shutil.copy(CHECKOUT / "examples" / "workload_package" / "sine_mlp.py", tmp_path / "own.py")
     command = [sys.executable, str(CHECKOUT / "run_sweep.py"), str(study)]
-    planned = json.loads(run([*command, "--dry-run", "--json"], tmp_path).stdout)["trials"]
-    seen = {(trial["model"], trial["data"]) for trial in planned}
-    assert seen == {("sine_mlp", "auto"), ("own.py:load", "auto")}
-    assert not any(trial["unsupported"] for trial in planned)
     (elsewhere := tmp_path / "elsewhere").mkdir()
     run([*command, "--results", str(tmp_path / "results"), "--quiet"], elsewhere)
     with (tmp_path / "results" / "mine" / "results.csv").open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert {row["status"] for row in rows} == {"ok"} and {row["model"] for row in rows} == {"sine_mlp", "own.py:load"}
-    assert {row["parity"] for row in rows} == {"passed"}
+    assert {(row["status"], row["parity"]) for row in rows} == {("ok", "passed")}
+    assert {(row["model"], row["data"]) for row in rows} == {("sine_mlp", "auto"), ("own.py:load", "auto")}
     own = tmp_path / "own.py"
     own.write_text(f"{own.read_text()}# edited\n")
     again = run([*command, "--results", str(tmp_path / "results"), "--no-report"], elsewhere)
@@ -138,7 +133,7 @@ sweeps:
     model: sine_mlp
     matrix: {batch_per_worker: %s}
 """
-CLEAN, HOOKED = len(LEAKS) + 1, len(LEAKS) + 2  # configurations are told apart by their batches
+CLEAN, HOOKED = len(planted.LEAKS) + 1, len(planted.LEAKS) + 2  # configurations are told apart by their batches
 HOOK = f"""
 if trial.batch_per_worker == {HOOKED}:
             nn.modules.module.register_module_forward_hook(lambda *_: None)
@@ -159,16 +154,19 @@ def changed(site: Path, tmp_path: Path, optimizer: str, further: Mapping[str, st
     return folder
 
 
+def swept(folder: Path, study: str, site: Path) -> tuple[subprocess.CompletedProcess[str], list[Record]]:
+    """A study of the package in `site`: how its sweep ended, and its records."""
+    (folder / "mine.yaml").write_text(study, encoding="utf-8")
+    words = [folder / "mine.yaml", "--results", folder / "results", "--quiet", "--no-report"]
+    done = forked.launch([sys.executable, CHECKOUT / "run_sweep.py", *words], path=(site, CHECKOUT / "tests"))
+    return done, list(store.read_study(folder / "results" / "mine"))
+
+
 def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site, tmp_path):
     """Of nineteen configurations in one process, seventeen change a setting for all, each another one, and one leaves a
     hook that every model of its process would run, so that it is measured alone."""
-    leaking = changed(site, tmp_path, "planted_leaks.Leaking", {"chosen =": HOOK.strip()})
-    study = tmp_path / "mine.yaml"
-    study.write_text(IN_ROUNDS % [HOOKED, *range(1, HOOKED)], encoding="utf-8")
-    words = ["--results", tmp_path / "results", "--quiet", "--no-report"]
-    command = [sys.executable, CHECKOUT / "run_sweep.py", study, *words]
-    done = forked.launch(command, path=(leaking, CHECKOUT / "tests"))
-    every = list(store.read_study(tmp_path / "results" / "mine"))
+    leaking = changed(site, tmp_path, "planted_optimizers.Leaking", {"chosen =": HOOK.strip()})
+    done, every = swept(tmp_path, IN_ROUNDS % [HOOKED, *range(1, HOOKED)], leaking)
     [alone] = [record for record in every if not record.trial.warm]
     records = {record.trial.batch_per_worker: record for record in every if record.trial.warm}
     assert sorted(records) == list(range(1, HOOKED + 1)), done.stderr
@@ -181,11 +179,11 @@ def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site, tmp_path):
     assert "leaves behind in its process: hooks on every module" in hooked.reason + hooked.error
     assert {record.status for record in records.values()} == {"ok"}, [record.error for record in records.values()]
     assert records.pop(CLEAN).notes == []
-    for number, name in enumerate(LEAKS, 1):
+    for number, name in enumerate(planted.LEAKS, 1):
         if name == "cores" and len(records[number].ranks[0].cores) == 1:
             continue  # there are no fewer to change to
         (note,) = records[number].notes
-        assert name in note and note.endswith(" (put back)"), "and none was timed with another's: see planted_leaks"
+        assert name in note and note.endswith(" (put back)"), "and none was timed with another's"
 
 
 FAILING = f"""\
@@ -197,11 +195,11 @@ sweeps:
     model: sine_mlp
     matrix:
       batch_per_worker:
-        [{failures.CLEAN}, {failures.OUT_OF_MEMORY_AMONG_OTHERS}, {failures.OUT_OF_MEMORY}, {failures.LATE}]
+        [{planted.CLEAN}, {planted.OUT_OF_MEMORY_AMONG_OTHERS}, {planted.OUT_OF_MEMORY}, {planted.LATE}]
   - framework: single
     model: sine_mlp
     allocator: system
-    matrix: {{batch_per_worker: [{failures.CLEAN}, {failures.OPENING}]}}
+    matrix: {{batch_per_worker: [{planted.CLEAN}, {planted.OPENING}]}}
 """
 
 
@@ -209,29 +207,24 @@ sweeps:
 def test_what_fails_in_a_block_is_its_own_fault_and_no_others(site, tmp_path):
     """An out-of-memory is one only where a launch of its own repeats it. Whatever else fails among others is measured
     alone, and these keep the rounds that they had."""
-    failing = changed(site, tmp_path, "planted_failures.Failing")
-    study = tmp_path / "mine.yaml"
-    study.write_text(FAILING, encoding="utf-8")
-    words = ["--results", tmp_path / "results", "--quiet", "--no-report"]
-    command = [sys.executable, CHECKOUT / "run_sweep.py", study, *words]
-    done = forked.launch(command, path=(failing, CHECKOUT / "tests"))
-    every = list(store.read_study(tmp_path / "results" / "mine"))
+    failing = changed(site, tmp_path, "planted_optimizers.Failing")
+    done, every = swept(tmp_path, FAILING, failing)
     assert len(every) == 6 + 3, done.stderr
     cold = {record.trial.batch_per_worker: record for record in every if not record.trial.warm}
-    assert sorted(cold) == [failures.OUT_OF_MEMORY_AMONG_OTHERS, failures.LATE, failures.OPENING]
+    assert sorted(cold) == [planted.OUT_OF_MEMORY_AMONG_OTHERS, planted.LATE, planted.OPENING]
     assert {record.status for record in cold.values()} == {"ok"}
     warm = {(r.trial.allocator, r.trial.batch_per_worker): r for r in every if r.trial.warm}
     among = "in a launch with others: rank 0: "
     expected = {
-        failures.OUT_OF_MEMORY_AMONG_OTHERS: ("failed", f"{among}MemoryError: {failures.WORDS}"),
-        failures.OUT_OF_MEMORY: ("oom", f"rank 0: {failures.WORDS}"),
-        failures.LATE: ("failed", f"{among}ValueError: {failures.WORDS}"),
+        planted.OUT_OF_MEMORY_AMONG_OTHERS: ("failed", f"{among}MemoryError: {planted.WORDS}"),
+        planted.OUT_OF_MEMORY: ("oom", f"rank 0: {planted.WORDS}"),
+        planted.LATE: ("failed", f"{among}ValueError: {planted.WORDS}"),
     }
     assert {n: (warm["fixed", n].status, warm["fixed", n].reason) for n in expected} == expected
-    opening = warm["system", failures.OPENING]
+    opening = warm["system", planted.OPENING]
     assert opening.status == "failed" and "open files, more with each block" in opening.reason + opening.error
-    for allocator, whole, why in (("fixed", failures.LATE_ROUND, failures.WORDS), ("system", 5, "open files")):
-        clean = warm[allocator, failures.CLEAN]
+    for allocator, whole, why in (("fixed", planted.LATE_ROUND, planted.WORDS), ("system", 5, "open files")):
+        clean = warm[allocator, planted.CLEAN]
         assert (clean.status, len(clean.ranks[0].blocks)) == ("ok", whole)
         [note] = clean.notes
         assert note.startswith(f"its launch ended after {whole} of 7 blocks: rank 0: ") and why in note

@@ -2,6 +2,7 @@
 
 ranks_of(a_trial("torch_ddp", allreduce="fp16"), tmp_path)                  its ranks are forked (forked.py)
 judged(a_trial("torch_fsdp2", model=...), tmp_path)["verdict"]              the first gate that it stands behind
+ranks_of(a_trial(...), tmp_path, after_doing(tmp_path, "print(1)"))         with something done first in each rank
 started("horovod", 2, ["python", "script.py", ...], {})                     by the launcher of the framework
 """
 
@@ -33,6 +34,11 @@ BLOCKS = PARAMETERS - OUTSIDE
 ON_CPU = {"lightning_fsdp": [CHECKOUT / "tests/fsdp_on_cpu.py"]}  # its check for a GPU is stepped over
 OF_MPI = ("horovodrun", "mpirun")  # launchers that do not name ranks in torchrun's way
 QUICK = Window(1, 2, 0.0, None, 2)
+THE_SCRIPT = """
+import runpy, sys
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def skip_where_missing(framework: str) -> None:
@@ -56,6 +62,13 @@ def ran(trial: Trial, folder: Path, *before: str | Path, **env: str) -> subproce
     argv = [*line.argv[:script], *map(str, before), *line.argv[script:]]
     run = forked.launch if trial.launcher in OF_MPI else forked.run
     return run(argv, env={**line.env, "CUDA_VISIBLE_DEVICES": "", **env})
+
+
+def after_doing(folder: Path, does: str) -> Path:
+    """A program that does something, and then runs the script whose command line follows."""
+    path = folder / "first.py"
+    path.write_text(does + THE_SCRIPT)
+    return path
 
 
 def ranks_of(trial: Trial, folder: Path, *before: str | Path) -> list[RankReport]:

@@ -6,13 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 import yaml
-from eventually import until
 from network import PATH, Host
 
 from scaling_study.records import store
@@ -113,11 +111,6 @@ class Sweep:
 
     def logs(self) -> str:
         return "\n".join(path.read_text(errors="replace")[-3000:] for path in self.folder.glob("over/trials/*/log.txt"))
-
-    def trains(self, host: Host, seconds: float = 120.0) -> None:
-        """Wait until the ranks train: rank 0 says so when its warm-up begins."""
-        until(lambda: "Running warm-up" in self.logs() and host.processes(), seconds, self.logs)
-        time.sleep(1.0)
 
 
 def words(process: psutil.Process) -> list[str]:

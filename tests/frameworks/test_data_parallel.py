@@ -16,12 +16,11 @@ from typing import Any
 import forked
 import pytest
 import torch
-from trained import BLOCKS, LAST_BLOCK, ON_CPU, OUTSIDE, PARAMETERS, P, a_trial, gate_of, judged, ran, ranks_of
+from trained import BLOCKS, LAST_BLOCK, ON_CPU, OUTSIDE, PARAMETERS, P, a_trial, after_doing, gate_of, judged, ran, ranks_of
 
 from scaling_study.estimate import Estimate
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
-from scaling_study.models import OURS
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome, store
 from scaling_study.settings import CHECKOUT
@@ -29,6 +28,7 @@ from scaling_study.study import plan, study, support
 from scaling_study.study.plan import Plan
 from scaling_study.trial import Trial
 from scaling_study.worker.script import put_fairscale_on_cpu
+from tests.net import frozen
 
 BUFFERS = 336 * 2 * 4 + 9 * 8  # of its BatchNorms: two statistics of 336 channels, nine counters
 HALVES = {"parameters": 2 * P, "gradients": 2 * P, "optimizer": 2 * P}  # bytes in fp32, of two workers
@@ -108,7 +108,7 @@ GROUPS = {  # what a script of hybrid sharding may get wrong -> what its gate sa
     "each group for itself": "off by",
 }
 FAULTY = """
-import runpy, sys
+import sys
 from torch.distributed.fsdp import FSDPModule
 from scaling_study.worker import with_fsdp2
 
@@ -118,20 +118,17 @@ def divided_by_a_group(unit, enable):
     summed(unit, enable)
     unit.set_gradient_divide_factor(1.0)  # a group's workers, in place of all
 
-if sys.argv[1] == "each group for itself":
+if sys.argv.pop(1) == "each group for itself":
     with_fsdp2.mesh_of = lambda *given: mesh_of(*given)["shard"]
 else:
     FSDPModule.set_force_sum_reduction_for_comms = divided_by_a_group
-sys.argv = sys.argv[2:]
-runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", GROUPS)
 def test_shard_groups_that_are_not_averaged_fail_their_gate(fault: str, tmp_path: Path) -> None:
-    (tmp_path / "faulty.py").write_text(FAULTY)
-    verdict = judged(a_trial("torch_fsdp2", shard_group=1), tmp_path, tmp_path / "faulty.py", fault)["verdict"]
+    verdict = judged(a_trial("torch_fsdp2", shard_group=1), tmp_path, after_doing(tmp_path, FAULTY), fault)["verdict"]
     assert verdict.startswith("weights after step 1: ") and GROUPS[fault] in verdict
 
 
@@ -156,22 +153,19 @@ def test_the_bare_deepspeed_command_works_from_elsewhere_and_means_stage_2(tmp_p
 # --- FairScale's fully sharded wrapper ---
 
 COUNTING = """
-import runpy, sys
+import atexit
 from fairscale.nn import FullyShardedDataParallel as Wrapper
 calls, hook = [], Wrapper._post_backward_hook
 Wrapper._post_backward_hook = lambda *given: calls.append(given) or hook(*given)
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-print("hooks called:", len(calls))
+atexit.register(lambda: print("hooks called:", len(calls)))
 """
 
 
 @pytest.mark.slow
 def test_fairscales_steps_do_not_grow_longer_with_every_step(tmp_path: Path) -> None:
     """FairScale leaves its hooks on the parameters: without our care eight steps of four units call 4 + ... + 32."""
-    (tmp_path / "counting.py").write_text(COUNTING)
     alone = a_trial("fairscale_fsdp", workers=1, allreduce="none", launcher="python")
-    done = ran(alone, tmp_path, tmp_path / "counting.py")
+    done = ran(alone, tmp_path, after_doing(tmp_path, COUNTING))
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.endswith("hooks called: 32\n")
 
@@ -288,9 +282,8 @@ def test_dataparallel_trains_what_two_workers_would(tmp_path: Path, accumulation
 # --- the studies of sharding, planned on machines made up for it: which trials they expand to is held by tests/net
 
 
-NEEDED = {library for table in (*FRAMEWORKS.values(), *OURS.values()) for library in table.needs}
-TWO_GPUS = Machine(16, "Xeon", 64 << 30, ("NVIDIA A10G", "NVIDIA A10G"), dict.fromkeys(NEEDED, "1"))
-TWO_CORES = Machine(2, "Xeon", 8 << 30, (), dict.fromkeys(NEEDED, "1"))
+TWO_CORES = frozen.MACHINES["2 cores"]
+TWO_GPUS = replace(frozen.MACHINES["2 GPUs"], gpus=("NVIDIA A10G",) * 2)
 
 
 def planned(name: str, machine: Machine, small: bool = False) -> Plan:

@@ -41,25 +41,19 @@ pytestmark = pytest.mark.slow
 TARGET, BATCH = 256, 32
 BUSY = ("Shared memory manager connection has timed out", "did not begin within")  # on a machine that does much else
 READS_8_BITS_AS_PUBLISHED = """
-import runpy, sys
 from hivemind.compression import Uniform8BitQuantization
 from scaling_study.worker import with_hivemind
 with_hivemind.Uniform8Bits.extract = Uniform8BitQuantization.extract
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
 """
 FAILS_TO_START = """
-import runpy, sys
 from scaling_study.worker import with_hivemind
 def broken(*given, **options):
     raise OSError("the planted fault of a constructor")
 with_hivemind.hivemind.Optimizer.__init__ = broken
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 SAYS_CORES = """
-import os, psutil, runpy, sys
+import os, psutil
 from scaling_study.worker import with_hivemind
 made = with_hivemind.Peer.__init__
 def said(self, *given):
@@ -69,8 +63,6 @@ def said(self, *given):
               for core in os.sched_getaffinity(int(task))}
     print(len(below), "processes on", sorted(theirs), "beside", sorted(os.sched_getaffinity(0)), flush=True)
 with_hivemind.Peer.__init__ = said
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
@@ -80,9 +72,8 @@ def a_trial(**keys: Any) -> Trial:
 
 
 def ran(trial: Trial, folder: Path, before: str = "") -> tuple[Outcome, subprocess.CompletedProcess[str]]:
-    """A trial's outcome, and what was printed. `before`: a program that runs the script."""
-    (folder.parent / "before.py").write_text(before)
-    programs = [folder.parent / "before.py"] if before else []
+    """A trial's outcome, and what was printed. `before`: what each rank does before it runs the script."""
+    programs = [trained.after_doing(folder.parent, before)] if before else []
     done = trained.ran(trial, folder, *programs, TMPDIR=str(folder.parent))
     return outcome.judge(trial, folder, Exit(done.returncode, 1.0)), done
 

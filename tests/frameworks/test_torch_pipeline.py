@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from trained import a_trial, judged, ran, ranks_of
+from trained import a_trial, after_doing, judged, ran, ranks_of
 
 from scaling_study.ranks import in_full
 from scaling_study.records.schema import RankReport
@@ -50,8 +50,9 @@ def test_gpipe_keeps_all_micro_batches_and_1f1b_one_a_stage(tmp_path: Path) -> N
     assert gpipe[1].loss_first == pytest.approx(steady[1].loss_first, rel=1e-5)
 
 
-def test_events_lie_on_one_clock_and_in_the_order_of_the_data(tmp_path: Path) -> None:
-    first, last = ranks_of(a_pipeline(schedule="1f1b"), tmp_path)
+def test_events_lie_on_one_clock_in_the_order_of_the_data_and_a_cut_by_time_loses_no_layer(tmp_path: Path) -> None:
+    """A cut by time is the same on every rank."""
+    first, last = ranks_of(a_pipeline(schedule="1f1b", stage_cut="time"), tmp_path)
     ended = {(kind, part): end for _, kind, _, part, _, end in first.timeline}
     for _, kind, stage, part, start, end in last.timeline:
         assert stage == 1 and 0 <= start < end
@@ -60,11 +61,7 @@ def test_events_lie_on_one_clock_and_in_the_order_of_the_data(tmp_path: Path) ->
         else:
             assert end <= ended["backward", part] + 1e-4
     assert any("BatchNorm sees micro-batches of 2 samples" in note for note in last.notes)
-
-
-def test_a_cut_by_time_is_the_same_on_every_rank_and_no_layer_is_lost(tmp_path: Path) -> None:
-    ranks = ranks_of(a_pipeline(stage_cut="time"), tmp_path)
-    layers = [layer for rank in ranks for stage in rank.stages for layer in stage.layers]
+    layers = [layer for rank in (first, last) for stage in rank.stages for layer in stage.layers]
     assert layers == ["stem", "blocks.0", "blocks.1", "blocks.2", "head"]
 
 
@@ -82,13 +79,7 @@ def not_divided(unit, enable):
     unit.set_gradient_divide_factor(1.0)
 FSDPModule.set_force_sum_reduction_for_comms = not_divided
 """
-BROKEN = """
-import runpy, sys, torch
-from scaling_study.stages import parts as place, stage as replicas
-{fault}
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
+NAMES = "import torch\nfrom scaling_study.stages import parts as place, stage as replicas\n"
 
 
 @pytest.mark.parametrize(
@@ -107,8 +98,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
     ],
 )
 def test_the_gate_names_what_a_broken_pipeline_does_wrong(tmp_path: Path, fault: str, shape: dict[str, object]) -> None:
-    (tmp_path / "broken.py").write_text(BROKEN.format(fault=fault))
-    answer = judged(a_trial("torch_pipeline", **shape), tmp_path, tmp_path / "broken.py")
+    answer = judged(a_trial("torch_pipeline", **shape), tmp_path, after_doing(tmp_path, NAMES + fault))
     assert "weights after step 1" in answer["verdict"]
 
 

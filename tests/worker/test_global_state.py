@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from planted_leaks import LEAKS
+from planted_optimizers import LEAKS
 
 from scaling_study.worker.in_blocks import GlobalState
 

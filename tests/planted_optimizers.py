@@ -1,7 +1,7 @@
-"""What a workload may change for all that share its process, by the name that it is found under; and one that does.
+"""Optimisers of a user's package (test_user_workload.py): what configurations of one process may do to each other.
 
-A user's package imports this (test_user_workload.py): configuration number n changes the n-th setting in each of its
-timed steps, after the step.
+`Leaking` changes, in each of its timed steps, what all in its process share; `Failing` fails in a timed step.
+Configurations are told apart by their batches, which are their `number`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 from scaling_study.worker.in_blocks import SETTINGS, changed
 
-LEAKS: dict[str, Callable[[], object]] = {
+LEAKS: dict[str, Callable[[], object]] = {  # by the name that each is found under, in the order of their numbers from 1
     "threads of torch": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "cores": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
     "default type": lambda: torch.set_default_dtype(torch.float64),
@@ -35,6 +35,9 @@ LEAKS: dict[str, Callable[[], object]] = {
     "environment": lambda: os.environ.update(LEFT_BEHIND="1"),
     "working folder": lambda: os.chdir("/"),
 }
+CLEAN, OUT_OF_MEMORY_AMONG_OTHERS, OUT_OF_MEMORY, LATE, OPENING = range(1, 6)  # numbers of those that may fail
+LATE_ROUND = 3  # in which LATE fails
+WORDS = "as planted"
 
 
 def flipped(owner: object, name: str) -> None:
@@ -45,14 +48,14 @@ class Leaking(torch.optim.SGD):
     """Raises RuntimeError for a timed step that finds a setting of another configuration."""
 
     def __init__(self, parameters: Iterable[torch.Tensor], rate: float, number: int) -> None:
-        """`number`: from 1; one that is beyond LEAKS changes nothing."""
+        """`number`: one that is beyond LEAKS changes nothing."""
         super().__init__(parameters, lr=rate)
         self.leak = dict(enumerate(LEAKS.values(), 1)).get(number)
         self.built_with = {name: read() for name, (read, _) in SETTINGS.items()}
 
     def step(self, closure: Any = None) -> Any:
         result = super().step(closure)
-        if in_a_timed_block():
+        if now_timed()[0] is not None:
             if others := changed(self.built_with):
                 raise RuntimeError(f"timed with another configuration's {', '.join(others)}")
             if self.leak:
@@ -60,9 +63,31 @@ class Leaking(torch.optim.SGD):
         return result
 
 
-def in_a_timed_block() -> bool:
+class Failing(torch.optim.SGD):
+    """Fails in its timed steps: OUT_OF_MEMORY also in those of a launch of its own."""
+
+    def __init__(self, parameters: Iterable[torch.Tensor], rate: float, number: int) -> None:
+        super().__init__(parameters, lr=rate)
+        self.number = number
+
+    def step(self, closure: Any = None) -> Any:
+        result = super().step(closure)
+        round, timed = now_timed()
+        if (self.number, round) == (OUT_OF_MEMORY_AMONG_OTHERS, 0) or (self.number == OUT_OF_MEMORY and timed):
+            raise MemoryError(WORDS)
+        if (self.number, round) == (LATE, LATE_ROUND):
+            raise ValueError(WORDS)
+        if self.number == OPENING and round:  # not in the first, from which rounds may begin anew
+            os.open(os.devnull, os.O_RDONLY)  # left open on purpose
+        return result
+
+
+def now_timed() -> tuple[int | None, bool]:
+    """The round of the block that this step is in, if it is in one, and whether it is timed."""
     frame = sys._getframe()
     while frame := frame.f_back:  # type: ignore[assignment]
         if frame.f_code.co_name == "timed_block":
-            return True
-    return False
+            return int(frame.f_locals["round"]), True
+        if frame.f_code.co_name == "run_window":
+            return None, True
+    return None, False
