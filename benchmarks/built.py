@@ -72,7 +72,7 @@ def build(trial: Trial, ranks: Ranks | None = None) -> Built:
 
 
 def rate(seconds: Callable[[], float], samples: float) -> float:
-    """Samples per second over one block of `samples` of all ranks, which they begin together, by the slowest of them."""
+    """Samples/s over a block of `samples` of all ranks, which they begin together, by the slowest of them."""
     with surroundings.settled():
         if dist.is_initialized():
             dist.barrier()

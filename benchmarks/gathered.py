@@ -26,7 +26,7 @@ def read(data: Path, kind: type[R]) -> list[R]:
     """All rows that were kept."""
     if not data.exists():
         return []
-    types = {field.name: OF_TEXT[field.type] for field in fields(kind)}  # type: ignore[arg-type]
+    types = {field.name: OF_TEXT[field.type] for field in fields(kind)}
     with data.open(encoding="utf-8", newline="") as stream:
         lines = list(csv.DictReader(stream))
     return [kind(**{name: types[name](text) for name, text in line.items()}) for line in lines]
@@ -37,14 +37,14 @@ def add(data: Path, rows: Sequence[R]) -> None:
     data.parent.mkdir(exist_ok=True)
     half, kind = data.with_suffix(".half"), type(rows[0])
     with half.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, [field.name for field in fields(kind)], lineterminator="\n")  # type: ignore[arg-type]
+        writer = csv.DictWriter(stream, [field.name for field in fields(kind)], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(row) for row in [*read(data, kind), *rows])  # type: ignore[call-overload]
+        writer.writerows(asdict(row) for row in [*read(data, kind), *rows])
     half.replace(data)
 
 
 def findings(
-    options: Options, data: Path, kept: Path, gather: Gather, judged: Callable[[list[Any]], Iterable[Finding]], row: type
+    options: Options, data: Path, kept: Path, gather: Gather, judged: Callable[[list[Any]], Iterable[Finding]], row: Any
 ) -> list[Finding]:
     """Gather more rows, until there are enough or somebody stops it, and judge all. `kept`: the folder to work in."""
     with options.work(kept) as work:

@@ -24,7 +24,7 @@ from scaling_study.trial import Trial
 def results_of(
     launches: int, framework: str, module: str, steps: int, turns: int, *flags: str
 ) -> list[dict[str, Any]]:
-    """What a module that times blocks of so many steps in turn leaves, of each of so many launches one after another."""
+    """What a module that times blocks of so many steps in turn leaves, of each of so many launches."""
     program = ["-m", f"benchmarks.{module}", *flags, "--steps", str(steps), "--turns", str(turns)]
     with tempfile.TemporaryDirectory(prefix="launches-") as made:
         out, results = Path(made) / "out.json", []

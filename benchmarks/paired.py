@@ -181,7 +181,7 @@ def difference(pairs: Pairs, plus: float = 0.0) -> Interval:
 
 
 def median_deviation(ratios: Mapping[str, Pairs]) -> Interval:
-    """Median over configurations of |a/b - 1|; `ratios`: configuration -> its repeats as (a, b), of whose means it is."""
+    """Median over configurations of |a/b - 1|, of the means of their repeats (a, b)."""
     return median_error([sum(a for a, _ in pairs) / sum(b for _, b in pairs) - 1 for pairs in ratios.values()])
 
 

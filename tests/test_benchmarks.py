@@ -283,7 +283,8 @@ def test_gathering_goes_on_until_there_are_enough_and_a_failed_study_adds_what_i
     monkeypatch.setattr(verdicts, "pairs_of", pairs_of)
     data = tmp_path / "data" / "verdicts.csv"
     verdicts.gather(tmp_path, data, Options(asked_pairs=7))
-    assert started == ["verdicts-1", "verdicts-2"] and verdicts.judged(gathered.read(data, verdicts.Pair))[0].figure.n == 10
+    assert started == ["verdicts-1", "verdicts-2"]
+    assert verdicts.judged(gathered.read(data, verdicts.Pair))[0].figure.n == 10
     verdicts.gather(tmp_path, data, Options(asked_pairs=12))  # there are enough
     verdicts.gather(tmp_path, data, Options(minutes=0.0))  # and here no time
     assert len(started) == 2
@@ -549,8 +550,8 @@ def test_a_verdict_needs_the_whole_interval_on_one_side(low, high, n, bar, expec
 
 
 def test_the_quick_form_claims_nothing():
-    measured, counted = Finding("c", Interval(1.0, 0.99, 1.01, 20), BOTH, control=NOT_COMPARED), paired.exact("c", 1.0, BOTH)
-    for finding in (measured, counted):
+    measured = Finding("c", Interval(1.0, 0.99, 1.01, 20), BOTH, control=NOT_COMPARED)
+    for finding in (measured, paired.exact("c", 1.0, BOTH)):
         assert finding.judged(quick=False) == MET and finding.judged(quick=True) == NO_CLAIM
     assert paired.not_run("c", "no data").judged(quick=True) == "not run: no data"
     assert paired.exact("c", 0.0, BOTH, n=0).judged(quick=False) == NOT_RESOLVED

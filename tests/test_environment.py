@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib.metadata
+import math
 import os
 import re
 import shutil
@@ -196,13 +197,13 @@ def test_set_up_again_takes_no_time():
     now = bootstrap.fingerprint(machine.find_mpi(venv), machine.find_cuda())
     if not stamp.exists() or stamp.read_text() != now:
         pytest.skip("this environment was not made by `make setup`, or its inputs changed since")
-    took = []
-    for _ in range(3):
+    took = [math.inf]
+    while min(took) > 20 and len(took) <= 3:  # once, unless the machine is busy; made anew it takes minutes
         began = time.monotonic()
         ended = set_up(venv)
         took.append(time.monotonic() - began)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
-    assert min(took) < 20, "made anew it takes minutes"
+    assert min(took) < 20, took
 
 
 def test_a_failing_command_names_its_log_and_what_went_wrong(tmp_path):

@@ -36,9 +36,8 @@ def estimate(trial: Trial = TRIAL, measure: Measure = MEASURE, unsupported: str 
     return Estimate()(Planned(asked, measure, unsupported))
 
 
-def finished(trial: Trial, seconds: float | None, status: str = "ok") -> Record:
-    return Record("a", trial.id, trial.configuration, trial, status,
-                  total_seconds=seconds)  # fmt: skip
+def finished(trial: Trial, seconds: float) -> Record:
+    return Record("a", trial.id, trial.configuration, trial, "ok", total_seconds=seconds)
 
 
 def test_a_search_is_some_starts_with_few_steps():

@@ -303,13 +303,17 @@ def test_what_was_implied_is_run_once_what_it_rests_on_is_ok(plan_for, tmp_path,
 # --- records that are not to be believed ---
 
 
+def becomes_a_link(path: Path) -> None:
+    path.symlink_to(path.rename(path.with_name("elsewhere")).name)
+
+
 SPOILED = {
     "half": lambda path: path.write_text(path.read_text()[:-3]),
     "negative": lambda path: path.write_text(path.read_text().replace('"step_seconds": [', '"step_seconds": [-0.01, ')),
     "another trial's": lambda path: path.write_text(path.read_text().replace("b32", "b64")),
-    "link": lambda path: (path.rename(path.with_name("elsewhere.json")), path.symlink_to("elsewhere.json")),
+    "link": becomes_a_link,
     "folder": lambda path: (path.unlink(), path.mkdir()),
-    "folder is a link": lambda path: (path.parent.rename(path.parent.with_name("other")), path.parent.symlink_to("other")),
+    "folder is a link": lambda path: becomes_a_link(path.parent),
 }
 
 

@@ -16,7 +16,20 @@ from typing import Any
 import forked
 import pytest
 import torch
-from trained import BLOCKS, LAST_BLOCK, ON_CPU, OUTSIDE, PARAMETERS, P, a_trial, after_doing, gate_of, judged, ran, ranks_of
+from trained import (
+    BLOCKS,
+    LAST_BLOCK,
+    ON_CPU,
+    OUTSIDE,
+    PARAMETERS,
+    P,
+    a_trial,
+    after_doing,
+    gate_of,
+    judged,
+    ran,
+    ranks_of,
+)
 
 from scaling_study.estimate import Estimate
 from scaling_study.frameworks import FRAMEWORKS

@@ -199,11 +199,11 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
         with_hivemind.hivemind.Optimizer, "_average_gradients_and_load_into_optimizer",
         lambda self, control: loaded.append(control),
     )  # fmt: skip
-    peer = unstarted_peer()
-    peer.rounds, peer.phase, peer.averaging_timeout, peer.wire_type = rounds, Phase(torch.device("cpu")), 0.2, None
-    peer.grad_averager = SimpleNamespace(
+    watching = SimpleNamespace(
         watch=with_hivemind.AveragingWatch(endless, rounds.current, with_hivemind.Averaging.note_gradients)
     )
+    settings = {"phase": Phase(torch.device("cpu")), "averaging_timeout": 0.2, "wire_type": None}
+    peer = unstarted(with_hivemind.Peer, rounds=rounds, grad_averager=watching, **settings)
     start = time.monotonic()
     peer._average_gradients_and_load_into_optimizer(endless)
     assert time.monotonic() - start < 60
@@ -212,12 +212,12 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
     assert [(each.peers, each.failure) for each in rounds.since(0)] == [(1, "not over after 0.2 s")]
 
 
-def unstarted_peer(**attributes: Any) -> Any:
-    """A peer without Hivemind's processes."""
-    unstarted = type("Unstarted", (with_hivemind.Peer,), {"__del__": lambda self: None})
-    peer = unstarted.__new__(unstarted)
-    vars(peer).update(attributes)
-    return peer
+def unstarted(kind: type, **attributes: Any) -> Any:
+    """A peer, or the keeper of its weights, without Hivemind's processes."""
+    without = type("Unstarted", (kind,), {"__del__": lambda self: None})
+    made = without.__new__(without)
+    vars(made).update(attributes)
+    return made
 
 
 @pytest.mark.parametrize(("seen", "why"), [(1, "there were no other peers"), (2, "Hivemind's log has why")])
@@ -229,7 +229,7 @@ def test_a_step_by_a_peers_own_gradients_is_a_failed_round(
     rounds = AveragingRounds(2)
     watch = SimpleNamespace(round=rounds.current)
     tracker = SimpleNamespace(global_progress=SimpleNamespace(num_peers=seen))
-    peer = unstarted_peer(rounds=rounds, tracker=tracker, grad_averager=SimpleNamespace(watch=watch))
+    peer = unstarted(with_hivemind.Peer, rounds=rounds, tracker=tracker, grad_averager=SimpleNamespace(watch=watch))
     assert peer._begin_averaging_gradients(None) is False
     rounds.end()
     assert [(each.peers, each.failure) for each in rounds.since(0)] == [(1, f"no averaging began: {why}")]
@@ -240,7 +240,7 @@ def test_a_peer_that_was_behind_has_failed_its_round(monkeypatch: pytest.MonkeyP
     """It drops what it has read. Local updates catch up so."""
     monkeypatch.setattr(with_hivemind.hivemind.Optimizer, "load_state_from_peers", lambda self: None)
     for local, failure in ((False, "this peer was behind, and took another's weights"), (True, "")):
-        peer = unstarted_peer(rounds=AveragingRounds(2), local=local)
+        peer = unstarted(with_hivemind.Peer, rounds=AveragingRounds(2), local=local)
         peer.load_state_from_peers()
         assert peer.rounds.current.failure == failure
 
@@ -264,8 +264,9 @@ def test_weights_that_are_not_the_same_are_seen() -> None:
             model = torch.nn.Linear(2, 2).double()
             for parameter in model.parameters():
                 torch.nn.init.constant_(parameter, 1.0 + apart * rank)
+            types = {"wire_type": None, "state_wire_type": weights_as}
             try:
-                unstarted_peer(ranks=ranks[rank], wire_type=None, state_wire_type=weights_as).checked_weights(model)
+                unstarted(with_hivemind.Peer, ranks=ranks[rank], **types).checked_weights(model)
                 seen[rank] = ""
             except RuntimeError as error:
                 seen[rank] = str(error)
@@ -286,10 +287,9 @@ def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.Mon
 
         monkeypatch.setattr(TrainingStateAverager, "step", step)
         monkeypatch.setattr(TrainingStateAverager, "_do", lambda self, *_: None)
-        unstarted = type("Unstarted", (with_hivemind.Weights,), {"__del__": lambda self: None})
-        weights: Any = unstarted.__new__(unstarted)
-        weights.phase, weights.rounds = Phase(torch.device("cpu")), AveragingRounds(2)
-        weights.phase.on, weights.reuse_tensors = True, True
+        phase = Phase(torch.device("cpu"))
+        phase.on = True
+        weights = unstarted(with_hivemind.Weights, phase=phase, rounds=AveragingRounds(2), reuse_tensors=True)
         executor.submit(averaged.wait, 60)
         weights.step(optimizer_step=True)
     blocked = weights.rounds.current.weights_blocked_seconds
@@ -306,16 +306,15 @@ def test_weights_that_are_averaged_late_take_no_update_back(monkeypatch: pytest.
         result=lambda timeout: averaged.wait(60) and {},
     )
     monkeypatch.setattr(with_hivemind.Watching, "step", lambda self, **_: control)
-    unstarted = type("Unstarted", (with_hivemind.Weights,), {"__del__": lambda self: None})
-    weights: Any = unstarted.__new__(unstarted)
     weight = torch.ones(1, requires_grad=True)
     buffers = [weight.detach().clone()]
     with ThreadPoolExecutor(1) as executor:
-        vars(weights).update(
-            phase=Phase(torch.device("cpu")), rounds=None, local_epoch=0, step_executor=executor, pending_updates=set(),
-            reuse_tensors=False, delta_rule_averaging=False, offload_optimizer=False, custom_gradients=False,
-            optimizer=torch.optim.SGD([weight], lr=1.0), lock_optimizer=threading.Lock(),
-            lock_averaging=threading.Lock(), finished_optimizer_step=threading.Event(),
+        weights = unstarted(
+            with_hivemind.Weights, phase=Phase(torch.device("cpu")), rounds=None, local_epoch=0,
+            step_executor=executor, pending_updates=set(), reuse_tensors=False, delta_rule_averaging=False,
+            offload_optimizer=False, custom_gradients=False, optimizer=torch.optim.SGD([weight], lr=1.0),
+            lock_optimizer=threading.Lock(), lock_averaging=threading.Lock(),
+            finished_optimizer_step=threading.Event(),
             finished_averaging_round=threading.Event(), sync_epoch_when_averaging=False, status_loglevel=10,
             delay_before_averaging=SimpleNamespace(update=lambda **_: None), _allreduce_timeout=60.0,
             _update_scheduler=lambda: None, _local_tensors=lambda: [weight],

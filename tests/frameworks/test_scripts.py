@@ -48,7 +48,6 @@ def test_the_bare_command_of_the_readme_works_as_typed() -> None:
 
 
 REFUSED = [  # script and flags -> exit code, what is said
-    (SINGLE, ["--batch-per-worker", "0"], 2, "argument --batch-per-worker: 0 is less than 1"),
     ("fsdp/deepspeed_zero.py", ["--precision", "fp64"], 2, "invalid choice: 'fp64'"),
     ("horovod_runs/allreduce_bandwidth.py", [], 1, "a network probe needs two or more ranks"),
     ("data_parallel/torch_dp.py", ["--workers", "2"], 1, "torch's DataParallel splits a batch over GPUs"),
