@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from benchmarks import publish
 from benchmarks.crossover import LOSES, OPEN, TIES, WINS, Cell, Choice, Measured, above_one, cells, choices
 from scaling_study.stats.intervals import Interval
 
@@ -18,7 +19,7 @@ HEADERS = (
 def page(measured: Measured) -> str:
     """The table, how many rounds each target batch needs, and the advice; Markdown."""
     found = cells(measured)
-    lines = [_row(HEADERS), "|" + "---|" * len(HEADERS), *(_row(words(cell)) for cell in found), ""]
+    lines = [*publish.markdown(HEADERS, map(words, found)), ""]
     lines += [recommended(found), "", *([packed(measured), ""] if any(measured.packed.values()) else [])]
     lines += [f"Rounds to {measured.loss}: {needed(measured)}.", ""] if measured.loss else [BY_SAMPLES, ""]
     return "\n".join([*lines, advice(measured, found)])
@@ -138,6 +139,3 @@ def _interval(of: Interval) -> str:
 def _place(cell: Cell) -> str:
     return f"{cell.link}, {cell.target:,}"
 
-
-def _row(words: Sequence[str]) -> str:
-    return "| " + " | ".join(words) + " |"

@@ -98,7 +98,8 @@ def measure_arms(measured: Measured, options: Options, made: Path, work: Path) -
     """What older studies lack, cell by cell, for as long as `options.minutes` allows (None: to the end)."""
     ends = time.monotonic() + 60 * options.minutes if options.minutes is not None else math.inf
     repeats = options.pairs(3)
-    lacking = [cell for cell in crossover.cells(measured) if not {Way.of(each) for each in ARMS} <= {*_ways(cell)}]
+    arms = {Way.of(each) for each in ARMS}
+    lacking = [cell for cell in crossover.cells(measured) if not arms <= {one.way for one in cell.timed}]
     for cell in sorted(lacking, key=_behind):
         rate = next(rate for rate in over_links.RATES if named(rate) == cell.link)
         asked = arms_study(rate, cell, repeats)
@@ -109,10 +110,6 @@ def measure_arms(measured: Measured, options: Options, made: Path, work: Path) -
         if whole(folder, asked["sweeps"], repeats):
             measured.replace(cell.link, cell.target, store.read_study(folder))
             print(f"  {cell.link}, target batch {cell.target:,}: done", flush=True)
-
-
-def _ways(cell: Cell) -> list[Way]:
-    return [one.way for one in cell.timed]
 
 
 def _behind(cell: Cell) -> float:

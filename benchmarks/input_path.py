@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -47,6 +47,7 @@ from scaling_study.workloads.images import image_data
 from scaling_study.workloads.views import Reading, Samples, augmented
 
 Batches = Iterator[Any]
+Rate = Callable[[Batches, float], float]  # images/s over a block of so many seconds
 
 
 def run(options: Options) -> list[Finding]:
@@ -65,24 +66,33 @@ def run(options: Options) -> list[Finding]:
 def alone(batch: int, options: Options) -> Finding:
     """Our loader against the better of two DataLoaders."""
     torch.set_num_threads(1)
-    seconds, pairs = (0.1, options.pairs(20)) if options.quick else (1.0, options.pairs(20))
+    seconds, pairs = 0.1 if options.quick else 1.0, options.pairs(20)
     chosen = batches_of_indices(cifar10.SAMPLES, 42, 0, 1, batch)
     ours = Feed(chosen, cifar10.fetching(*cifar10.images_and_labels(), torch.device("cpu")))
     taken: dict[int, Turns] = {}
     for workers in (1, 2):
         theirs = torchvision_batches(batch, workers)
-        for source in (ours, theirs):
-            loader_rate(source, seconds)  # warm
-        mine = partial(loader_rate, ours, seconds)
-        taken[workers] = alternate(mine, partial(loader_rate, theirs, seconds), mine, turns=pairs)
+        taken[workers] = in_turn(loader_rate, ours, theirs, seconds, pairs)
         theirs.close()  # ends its processes before others are timed
         print(f"  loader alone, batch {batch}, against {workers} loader processes: {pairs} pairs done", flush=True)
-    better = min(taken, key=lambda workers: ratio(pairs_of(taken[workers])).mean)
-    return Finding(
-        f"our loader's images/s over torchvision's DataLoader ({better} processes, the better), batch {batch}",
-        ratio(pairs_of(taken[better])), Bar(low=5.0), control=Control(ratio(pairs_of(taken[better], (0, 2)))),
-        evidence={"images_per_second_by_loader_processes": taken, "seconds_a_block": seconds},
-    )  # fmt: skip
+    claim = "our loader's images/s over torchvision's DataLoader ({} processes, the better), batch " + str(batch)
+    return over_the_better(claim, taken, seconds, Bar(low=5.0))
+
+
+def in_turn(rate: Rate, ours: Batches, theirs: Batches, seconds: float, pairs: int) -> Turns:
+    """Images/s of blocks of so many seconds: ours, theirs, and ours again as the control."""
+    for source in (ours, theirs):
+        loader_rate(source, seconds)  # warm
+    mine = partial(rate, ours, seconds)
+    return alternate(mine, partial(rate, theirs, seconds), mine, turns=pairs)
+
+
+def over_the_better(claim: str, taken: Mapping[int, Turns], seconds: float, bar: Bar | None) -> Finding:
+    """Of turns against several numbers of loader processes, by that which is best for theirs; `claim` has it in {}."""
+    better = min(taken, key=lambda processes: ratio(pairs_of(taken[processes])).mean)
+    control = Control(ratio(pairs_of(taken[better], (0, 2))))
+    evidence = {"images_per_second_by_loader_processes": taken, "seconds_a_block": seconds}
+    return Finding(claim.format(better), ratio(pairs_of(taken[better])), bar, evidence=evidence, control=control)
 
 
 AUGMENTATION, AUGMENTED_BATCH = "near_square_crop", 256
@@ -91,7 +101,7 @@ QUEUE, SETTLING_SECONDS = 2, 0.5  # batches that a library has ready at most, an
 
 def augmenting(options: Options) -> list[Finding]:
     """Each input over torchvision's, with augmentation, on one core."""
-    seconds, pairs = (0.2, options.pairs(20)) if options.quick else (2.0, options.pairs(20))
+    seconds, pairs = 0.2 if options.quick else 2.0, options.pairs(20)
     images, labels = cifar10.images_and_labels()
     samples = Samples.in_memory(images, labels)
     normalised = cifar10.normalising(torch.device("cpu"))
@@ -110,19 +120,11 @@ def augmenting(options: Options) -> list[Finding]:
         taken: dict[int, Turns] = {}
         for processes in (0, 1):
             theirs = by(inputs.TORCHVISION, processes)
-            for source in (ours, theirs):
-                loader_rate(source, seconds)  # warm
-            mine = partial(rate_alone, ours, seconds)
-            taken[processes] = alternate(mine, partial(rate_alone, theirs, seconds), mine, turns=pairs)
+            taken[processes] = in_turn(rate_alone, ours, theirs, seconds, pairs)
             theirs.order.stop()  # ends its process before others are timed
             print(f"  {name} against {processes} loader process(es): {pairs} pairs done", flush=True)
-        better = min(taken, key=lambda processes: ratio(pairs_of(taken[processes])).mean)
-        return Finding(
-            f"{name}: augmented images/s on one core over torchvision's ({better} process(es), the better), batch "
-            f"{AUGMENTED_BATCH}", ratio(pairs_of(taken[better])), bar,
-            control=Control(ratio(pairs_of(taken[better], (0, 2)))),
-            evidence={"images_per_second_by_loader_processes": taken, "seconds_a_block": seconds},
-        )  # fmt: skip
+        claim = f"{name}: augmented images/s on one core over torchvision's ({{}} process(es), the better), batch "
+        return over_the_better(f"{claim}{AUGMENTED_BATCH}", taken, seconds, bar)
 
     findings = [against("our input", Feed(order(), fetch), None)]
     if not any(map(installed, DALI)):

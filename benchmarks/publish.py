@@ -53,6 +53,11 @@ def write(
     )
 
 
+def markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table."""
+    return ["| " + " | ".join(headers) + " |", "|" + "---|" * len(headers), *(f"| {' | '.join(row)} |" for row in rows)]
+
+
 def write_page(name: str, text: str) -> None:
     """`name`.md beside the numbers."""
     RESULTS.mkdir(exist_ok=True)
@@ -166,9 +171,8 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 def write_readme(folder: Path) -> None:
     """The same as Markdown, with where and when each was measured."""
     files = sorted(folder.glob("*.json"))
-    lines = ["| " + " | ".join(HEADERS) + " |", "|" + "---|" * len(HEADERS)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows(files)]
-    lines += ["", f"{RULE}\n"]
+    cells = ([cell.replace("|", "\\|") for cell in row] for row in rows(files))
+    lines = [*markdown(HEADERS, cells), "", f"{RULE}\n"]
     lines += [origin(load(path)) for path in files]
     half = folder / f".README.{os.getpid()}"
     half.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from analysis.frames.training import before
@@ -114,7 +115,7 @@ class Measured:
         for name, curves in self.losses.items():
             last = [[loss for samples, loss in curve if samples <= shared][-1:] for curve in curves]
             if all(last):
-                found[name] = mean([losses[0] for losses in last])
+                found[name] = fmean(losses[0] for losses in last)
         return shared, found
 
     def checked(self, name: str) -> Interval | None:
@@ -194,19 +195,18 @@ HEADERS = (
 
 def page(measured: Measured) -> str:
     """A row for each way and link, and the derived seconds beside those of direct trainings; Markdown."""
-    lines = [f"| {' | '.join(HEADERS)} |", "|" + "---|" * len(HEADERS)]
+    rows = []
     for link, ways in measured.speeds.items():
         for name, speeds in ways.items():
             seconds, behind = measured.derived(link, name), measured.longer(link, name)
             samples = measured.to_loss(name)
             missed = f"not reached by {measured.missed[name]}" if measured.missed.get(name) else ""
-            cells = (
-                name, missed or figure(samples, 0), link, f"{mean(speeds):,.0f}",
-                figure(seconds), figure(behind),
-            )  # fmt: skip
-            lines.append(f"| {' | '.join(cells)} |")
+            rows.append((
+                name, missed or figure(samples, 0), link, f"{fmean(speeds):,.0f}", figure(seconds), figure(behind)
+            ))  # fmt: skip
+    lines = publish.markdown(HEADERS, rows)
     for name, took in measured.seconds.items():
-        seconds = f"{mean(list(took.values())):,.0f} s; derived over direct {figure(measured.checked(name))}."
+        seconds = f"{fmean(took.values()):,.0f} s; derived over direct {figure(measured.checked(name))}."
         lines += ["", f"{name} over {named(SLOWEST)}, trained directly: {seconds}"]
     shared, losses = measured.at_equal_samples()
     if losses:
@@ -215,22 +215,15 @@ def page(measured: Measured) -> str:
     return "\n".join([*lines, "", f"To {measured.loss or 'no loss'}; 95 % intervals."])
 
 
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
 def figure(value: Interval | LogEstimate | None, digits: int = 2) -> str:
     """`12.30 (11.00 to 13.80)`; empty where it is not known."""
     if value is None:
         return ""
     if isinstance(value, LogEstimate):
         value = interval(value, FEWEST_REPEATS)
-    bounds = (
-        f" ({value.low:,.{digits}f} to {value.high:,.{digits}f})"
-        if value.low is not None and value.high is not None
-        else ""
-    )
-    return f"{value.mean:,.{digits}f}{bounds}"
+    mean = f"{value.mean:,.{digits}f}"
+    known = value.low is not None and value.high is not None
+    return f"{mean} ({value.low:,.{digits}f} to {value.high:,.{digits}f})" if known else mean
 
 
 def findings(measured: Measured) -> Iterator[Finding]:

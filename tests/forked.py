@@ -118,6 +118,12 @@ def launch(
         )  # fmt: skip
 
 
+def ended(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """A run that must have ended well."""
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done
+
+
 def whole(stream: IO[str]) -> str:
     stream.seek(0)
     return stream.read()

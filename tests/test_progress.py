@@ -13,12 +13,23 @@ from rich.console import Console
 from scaling_study.commands.progress import MAY_BE_ALIKE, Progress, clock, describe, print_after
 from scaling_study.estimate import Estimate
 from scaling_study.records.results import Summary
+from scaling_study.study.plan import Plan
 from scaling_study.trial import Trial
 
 PIPELINE = Trial(
     framework="torch_pipeline", model="resnet8", workers=2, allreduce="none", schedule="1f1b", stages=2,
     virtual_stages=1, micro_batches=4, replicas=1, stage_cut="time",
 )  # fmt: skip
+
+
+def watching(plan: Plan, screen: io.StringIO | None = None) -> Progress:
+    """What somebody sees of a plan; `screen`: where it is said too."""
+    console = Console(file=screen or io.StringIO(), width=200)
+    return Progress(console, plan, plan.trials(), Estimate(), quiet=screen is None)
+
+
+def ended(trial: Trial) -> Summary:
+    return Summary(trial.id, trial.configuration, trial, "ok", "", "", 9.0, 99.0, None)
 
 
 def test_a_line_says_what_sets_trials_apart():
@@ -50,9 +61,8 @@ def test_keys_that_all_configurations_have_alike_are_left_out():
     planned = planted_sweeps.plan("single", batches=(1, 2))
     one, two = planned.configurations
     several = (one, replace(two, trial=replace(two.trial, workers=2, allreduce="fp16")))  # one worker sends none
-    shown = Progress(Console(), replace(planned, configurations=several), several, Estimate(), quiet=True)
-    assert shown.alike == {"model", "allreduce", "hosts"}
-    assert Progress(Console(), replace(planned, configurations=(one,)), [one], Estimate(), quiet=True).alike == set()
+    assert watching(replace(planned, configurations=several)).alike == {"model", "allreduce", "hosts"}
+    assert watching(replace(planned, configurations=(one,))).alike == set()
 
 
 def test_keys_in_which_configurations_differ_are_said():
@@ -60,7 +70,7 @@ def test_keys_in_which_configurations_differ_are_said():
     (one,) = planned.configurations
     unlike = [{}, {"precision": "bf16", "compile": True, "train_steps": 9, "weights": "\x1b[2J"}]
     several = tuple(replace(one, trial=replace(one.trial, **keys)) for keys in unlike)
-    shown = Progress(Console(), replace(planned, configurations=several), several, Estimate(), quiet=True)
+    shown = watching(replace(planned, configurations=several))
     named = [shown._named(each.trial) for each in several]
     assert named == ["single, precision fp32", r"single, precision bf16, weights \x1b[2J, compile, steps 9"]
 
@@ -72,7 +82,7 @@ def test_times_are_said_in_two_units_at_most():
 def test_a_launch_says_how_far_it_is_and_what_it_has_found():
     planned = planted_sweeps.plan("single", batches=(1, 2), repeats=2, max_repeats=2)
     trials, screen = planned.trials(), io.StringIO()
-    shown = Progress(Console(file=screen, width=200), planned, trials, Estimate(), quiet=False)
+    shown = watching(planned, screen)
     asked, second = trials[0], trials[1].trial
     first = asked.trial
     shown.starts(asked)
@@ -88,31 +98,27 @@ def test_a_launch_says_how_far_it_is_and_what_it_has_found():
     assert "±" not in lines[-1], "of two blocks"
     shown.block_begins(1, 4, 4)
     assert screen.getvalue().rstrip().endswith("left; ± 25.0% (25.0% at most) over its blocks")
-    ended = Summary(first.id, first.configuration, first, "ok", "", "", 9.0, 99.0, None)
-    shown.finished(asked, ended, again=False)
+    shown.finished(asked, ended(first), again=False)
     assert "launch 1" not in drawn(shown) and "99.0" in drawn(shown) and "over its blocks" not in drawn(shown)
 
 
 def test_repeats_that_the_spread_asks_for_are_in_what_is_left():
     planned = planted_sweeps.plan("single", batches=(1, 2), repeats=2, max_repeats=4)
-    trials, estimate = planned.trials(), Estimate()
-    shown = Progress(Console(file=io.StringIO()), planned, trials, estimate, quiet=True)
+    trials, shown = planned.trials(), watching(planned)
     before, first = shown.remaining_seconds(), trials[0]
     more = [first.at(repeat) for repeat in (3, 4)]
     shown.expects(more)
-    assert shown.remaining_seconds() == pytest.approx(before + 2 * estimate(first))
+    assert shown.remaining_seconds() == pytest.approx(before + 2 * Estimate()(first))
     assert shown.total == len(trials) + 2
     for each in (first, *more):
-        ended = Summary(each.trial.id, each.trial.configuration, each.trial, "ok", "", "", 9.0, 99.0, None)
-        shown.finished(each, ended, again=False)
+        shown.finished(each, ended(each.trial), again=False)
     assert shown.waiting[first.trial.configuration] == 1 and shown.total == len(trials) + 2
 
 
 def test_what_is_measured_alone_after_all_has_a_row_of_its_own():
     planned = planted_sweeps.plan("single", batches=(1, 2), repeats=1)
-    trials = planned.trials()
-    shown = Progress(Console(file=io.StringIO()), planned, trials, Estimate(), quiet=True)
-    first, rows = trials[0], drawn(shown).count("single")
+    shown = watching(planned)
+    first, rows = planned.trials()[0], drawn(shown).count("single")
     shown.alone(first.trial)
     assert f"separate launch 1, as it failed beside others: single batch {first.trial.batch_per_worker}" in drawn(shown)
     cold = replace(first, trial=replace(first.trial, batch_per_worker=77))

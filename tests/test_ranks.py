@@ -31,9 +31,7 @@ several_cores = pytest.mark.skipif(usable_cores() < 2, reason="needs 2 cores")
 
 
 def claim(share: int, **env: str) -> dict:
-    done = forked.run([sys.executable, "-c", CLAIM, str(share)], env=env)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(forked.ended(forked.run([sys.executable, "-c", CLAIM, str(share)], env=env)).stdout)
 
 
 @several_cores

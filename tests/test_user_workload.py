@@ -53,9 +53,7 @@ def run(site: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """run(argv, cwd) with the installed package on the path."""
 
     def started(argv: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-        done = forked.launch(argv, cwd=cwd, path=(site,))
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done
+        return forked.ended(forked.launch(argv, cwd=cwd, path=(site,)))
 
     return started
 

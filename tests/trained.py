@@ -73,8 +73,7 @@ def after_doing(folder: Path, does: str) -> Path:
 
 def ranks_of(trial: Trial, folder: Path, *before: str | Path) -> list[RankReport]:
     """The reports of a trial, which must end well."""
-    done = ran(trial, folder, *before)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    forked.ended(ran(trial, folder, *before))
     return store.read_ranks(folder, trial.processes)
 
 
@@ -85,12 +84,17 @@ def gate_of(trial: Trial) -> Trial:
     return replace(gate, window=Window(0, 2, 0.0, None, 2))
 
 
+def ask_for(gate: Trial, folder: Path) -> None:
+    """As a driver does, for what judges its traces."""
+    store.write_json(folder / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
+
+
 def judged(trial: Trial, folder: Path, *before: str | Path) -> dict[str, Any]:
     """What the gate of a configuration says, once its ranks have trained."""
     gate = gate_of(trial)
-    store.write_json(folder / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
+    ask_for(gate, folder)
     ranks_of(gate, folder, *before)
-    assert forked.run(["python", "-m", "scaling_study.parity.compare", folder]).returncode == 0
+    forked.ended(forked.run(["python", "-m", "scaling_study.parity.compare", folder]))
     answer: dict[str, Any] = store.load(folder / "parity.json")
     return answer
 

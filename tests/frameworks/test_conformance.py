@@ -10,14 +10,14 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import forked
 import in_turn
 import pytest
-from trained import BLOCKS, LAST_BLOCK, ON_CPU, OUTSIDE, P, by_mpi, ran, skip_where_missing, started
+from trained import BLOCKS, LAST_BLOCK, ON_CPU, OUTSIDE, P, ask_for, by_mpi, ran, skip_where_missing, started
 
 from analysis.frames import measured
 from scaling_study.frameworks import FRAMEWORKS
@@ -177,25 +177,21 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Judged]
         cases = {str(case): case.gate() for case in CASES if case.framework == framework}
         folders = {name: tmp_path_factory.mktemp(framework) for name in cases}
         for name, gate in cases.items():
-            store.write_json(folders[name] / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
+            ask_for(gate, folders[name])
         if by_mpi(framework):
             script = str(CHECKOUT / FRAMEWORKS[framework].script)
             lines = [[script, *gate.to_argv(), "--record", str(folders[name])] for name, gate in cases.items()]
-            ended(started(framework, 2, in_turn.program(tmp_path_factory.mktemp("turns"), *lines), {}))
+            forked.ended(started(framework, 2, in_turn.program(tmp_path_factory.mktemp("turns"), *lines), {}))
         else:
             for name, gate in cases.items():
-                ended(ran(gate, folders[name], *ON_CPU.get(framework, ())))
-        ended(forked.run([sys.executable, "-m", "scaling_study.parity.compare", *folders.values()]))
+                forked.ended(ran(gate, folders[name], *ON_CPU.get(framework, ())))
+        forked.ended(forked.run([sys.executable, "-m", "scaling_study.parity.compare", *folders.values()]))
         return {
             name: Judged(store.read_ranks(folder, cases[name].processes), store.load(folder / "parity.json")["verdict"])
             for name, folder in folders.items()
         }
 
     return lambda case: of_framework(case.framework)[str(case)]
-
-
-def ended(done: Any) -> None:
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

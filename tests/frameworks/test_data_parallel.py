@@ -152,8 +152,7 @@ def test_shard_groups_that_are_not_averaged_fail_their_gate(fault: str, tmp_path
 def test_the_bare_deepspeed_command_works_from_elsewhere_and_means_stage_2(tmp_path: Path) -> None:
     argv = [str(Path(sys.executable).parent / "deepspeed"), "--num_gpus", "2", str(CHECKOUT / "fsdp/deepspeed_zero.py")]
     flags = ["--model", "resnet8", "--batch-per-worker", "8", "--data", "synthetic", "--steps", "2", "--device", "cpu"]
-    done = forked.launch([*argv, *flags, "--record", str(tmp_path)], cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = forked.ended(forked.launch([*argv, *flags, "--record", str(tmp_path)], cwd=tmp_path))
     assert "Total images/sec on 2 worker(s)" in done.stdout
     reports, flat = store.read_ranks(tmp_path, 2), 4 * (P + 2)  # one tensor, padded to a multiple of four
     assert reports[0].communication_bytes == {"allreduce": 4 * P + 4, "all_gather": flat}  # 4: the gradients' norm
@@ -178,8 +177,7 @@ atexit.register(lambda: print("hooks called:", len(calls)))
 def test_fairscales_steps_do_not_grow_longer_with_every_step(tmp_path: Path) -> None:
     """FairScale leaves its hooks on the parameters: without our care eight steps of four units call 4 + ... + 32."""
     alone = a_trial("fairscale_fsdp", workers=1, allreduce="none", launcher="python")
-    done = ran(alone, tmp_path, after_doing(tmp_path, COUNTING))
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = forked.ended(ran(alone, tmp_path, after_doing(tmp_path, COUNTING)))
     assert done.stdout.endswith("hooks called: 32\n")
 
 

@@ -50,8 +50,7 @@ def launch(folder: Path, *launcher: object, does: str, before: str = "", **envir
     The launcher is the real one, and its ranks are forked.
     """
     path = written(folder, does, before)
-    done = forked.launch([*map(str, launcher), "python", str(path)], env=environ)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = forked.ended(forked.launch([*map(str, launcher), "python", str(path)], env=environ))
     said = [json.loads(file.read_text()) for file in sorted(path.parent.glob("rank*.json"))]
     return [*said, done.stdout + done.stderr]
 

@@ -14,23 +14,20 @@ import in_turn
 import pytest
 import torch
 from torch import nn
-from trained import P, a_trial, ranks_of
+from trained import P, a_trial, ranks_of, started
 
-from scaling_study.launch import launchers
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 
 pytest.importorskip("mpi4py")
-BIN = Path(sys.executable).parent
 SCRIPT = str(CHECKOUT / "horovod_runs/mpi_allreduce.py")
 QUICK = ["--model", "resnet8", "--data=synthetic", "--batch-per-worker=8", "--steps=4", "--warmup-steps=1",
          "--cores-per-worker=1"]  # fmt: skip
 
 
-def mpirun(workers: int, program: list[str]) -> subprocess.CompletedProcess[str]:
-    trial = Trial(framework="mpi_allreduce", workers=workers)
-    return forked.launch(launchers.mpirun(trial, [sys.executable, *program], BIN).argv)
+def mpirun(workers: int, *program: str | Path) -> subprocess.CompletedProcess[str]:
+    return started("mpi_allreduce", workers, [sys.executable, *map(str, program)], {})
 
 
 # --- without a launcher: the script's own parts ---
@@ -124,8 +121,7 @@ MPI.Finalize()
 )
 def test_means_are_exact_in_every_format_and_equal_on_every_rank(tmp_path: Path, workers: int) -> None:
     (tmp_path / "exact.py").write_text(EXACT)
-    done = mpirun(workers, [str(tmp_path / "exact.py"), SCRIPT])
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    done = forked.ended(mpirun(workers, tmp_path / "exact.py", SCRIPT))
     said = [json.loads(line.partition("SAID")[2]) for line in done.stdout.splitlines() if "SAID" in line]
     assert len(said) == workers
     for rank in said:
@@ -138,8 +134,7 @@ def test_small_buffers_send_as_much_and_train_the_same(tmp_path: Path) -> None:
     cases = {"whole": [], "parts": ["--fusion-bytes", "10000"]}
     flags = [SCRIPT, *QUICK, "--model", "resnet8_groupnorm"]
     lines = [[*flags, *more, "--record", str(tmp_path / name)] for name, more in cases.items()]
-    done = mpirun(2, in_turn.program(tmp_path, *lines)[1:])
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    forked.ended(mpirun(2, *in_turn.program(tmp_path, *lines)[1:]))
     whole, parts = (store.read_ranks(tmp_path / name, 2) for name in cases)
     assert {r.allreduce_bytes for r in (*whole, *parts)} == {4 * P}
     assert [r.loss_last for r in whole] == [r.loss_last for r in parts]
@@ -148,8 +143,7 @@ def test_small_buffers_send_as_much_and_train_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_one_worker_sends_nothing_with_mpirun_or_without(tmp_path: Path) -> None:
-    done = mpirun(1, [SCRIPT, *QUICK, "--allreduce", "fp16", "--record", str(tmp_path / "mpirun")])
-    assert done.returncode == 0, done.stderr
+    forked.ended(mpirun(1, SCRIPT, *QUICK, "--allreduce", "fp16", "--record", tmp_path / "mpirun"))
     alone = a_trial("mpi_allreduce", workers=1, launcher="python", allreduce="none")
     for (report,) in (store.read_ranks(tmp_path / "mpirun", 1), ranks_of(alone, tmp_path / "python")):
         assert (report.allreduce_bytes, report.communication_bytes, report.world_size) == (0, {}, 1)
@@ -173,5 +167,5 @@ script["run"]("mpi_allreduce", script["join"], script["build"])
 def test_a_rank_that_fails_ends_the_others_and_leaves_word(tmp_path: Path) -> None:
     """mpi4py by itself would finalize at exit, and wait for ranks that wait in their broadcast."""
     (tmp_path / "fails.py").write_text(FAILS)
-    assert mpirun(2, [str(tmp_path / "fails.py"), SCRIPT, *QUICK, "--record", str(tmp_path)]).returncode != 0
+    assert mpirun(2, tmp_path / "fails.py", SCRIPT, *QUICK, "--record", tmp_path).returncode != 0
     assert json.loads((tmp_path / "ranks/error-1.json").read_text())["message"] == "the planted bug"

@@ -27,8 +27,7 @@ CLEAN = {"CUDA_VISIBLE_DEVICES": ""}
 
 def single(folder: Path, *flags: str) -> schema.RankReport:
     argv = [sys.executable, SINGLE, *QUICK, "--cores-per-worker", "1", *flags, "--record", str(folder)]
-    done = forked.run(argv)
-    assert done.returncode == 0, done.stdout + done.stderr
+    forked.ended(forked.run(argv))
     (report,) = store.read_ranks(folder, 1)
     return report
 
@@ -37,8 +36,7 @@ def horovod(folder: Path, workers: int, **cases: list[str]) -> dict[str, list[sc
     """The reports of each case's ranks: all have their turn in one launch."""
     lines = [[HOROVOD, *QUICK, *flags, "--record", str(folder / name)] for name, flags in cases.items()]
     trial = Trial(framework="horovod", workers=workers, launcher="horovodrun", controller="gloo")
-    done = forked.launch(launchers.horovodrun(trial, in_turn.program(folder, *lines), BIN).argv)
-    assert done.returncode == 0, done.stdout + done.stderr
+    forked.ended(forked.launch(launchers.horovodrun(trial, in_turn.program(folder, *lines), BIN).argv))
     return {name: store.read_ranks(folder / name, workers) for name in cases}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import forked
 import pytest
-from trained import a_trial, gate_of, ran, ranks_of
+from trained import a_trial, ask_for, gate_of, ran, ranks_of
 
 from scaling_study.records import store
 
@@ -62,15 +62,14 @@ def trained(folder: Path, attention: str, old: str, new: str, unequal: str = "")
     folder.mkdir()
     (folder / "broken.py").write_text(BROKEN.format(old=old, new=new, unequal=unequal))
     gate = gate_of(a_trial("torch_context", model="llama_tiny", attention=attention, context_parallel=2))
-    store.write_json(folder / "trial.json", {**gate.to_dict(), "window": vars(gate.window)})
+    ask_for(gate, folder)
     ranks_of(gate, folder, folder / "broken.py")
     return folder
 
 
 def verdicts(folder: Path, *judged: Path, unequal: str = "") -> list[str]:
     (folder / "judge.py").write_text(JUDGE.format(unequal=unequal))
-    done = forked.run([sys.executable, folder / "judge.py", *judged])
-    assert done.returncode == 0, done.stderr[-3000:]
+    forked.ended(forked.run([sys.executable, folder / "judge.py", *judged]))
     return [store.load(each / "parity.json")["verdict"] for each in judged]
 
 

@@ -58,8 +58,7 @@ def bytes_by_compression(tmp_path_factory) -> dict[str, dict[str, float]]:
     out = {compression: folder / f"{compression}.json" for compression in ("none", "fp16")}
     program = in_turn.program(folder, *([folder / "program.py", name, path] for name, path in out.items()))
     argv = [str(Path(sys.executable).parent / "horovodrun"), "-np", "2", "--gloo", *program]
-    done = forked.launch(argv)
-    assert done.returncode == 0, done.stderr
+    forked.ended(forked.launch(argv))
     return {name: json.loads(path.read_text()) for name, path in out.items()}
 
 
@@ -108,8 +107,7 @@ def test_what_gloo_sends_for_each_collective_is_what_its_algorithm_is_said_to_se
     """Its reduce-scatter is an allreduce and a cut: twice what NCCL sends for it."""
     (tmp_path / "program.py").write_text(COLLECTIVES)
     argv = ["torchrun", "--nproc-per-node", str(ranks), tmp_path / "program.py", str(tmp_path / "out.json")]
-    done = forked.run(argv)
-    assert done.returncode == 0, done.stderr
+    forked.ended(forked.run(argv))
     sent = dict(zip(KINDS, json.loads((tmp_path / "out.json").read_text()), strict=True))
     assert sent == pytest.approx({kind: sent_share(kind, ranks, GLOO) for kind in KINDS}, rel=0.02)
     assert sent["reduce_scatter"] == pytest.approx(2 * sent_share("reduce_scatter", ranks), rel=0.02)
