@@ -293,6 +293,15 @@ def test_gathering_goes_on_until_there_are_enough_and_a_failed_study_adds_what_i
     assert len(gathered.read(data, verdicts.Pair)) == 12
 
 
+def test_a_benchmark_goes_on_in_its_folder_unless_it_is_to_begin_anew(tmp_path: Path) -> None:
+    left = []
+    for options in (Options(), Options(), Options(fresh=True), Options(quick=True, fresh=True), Options()):
+        with options.work(tmp_path / "kept") as work:
+            left.append([path.name for path in work.iterdir()])
+            (work / f"after {len(left)}").touch()
+    assert left == [[], ["after 1"], [], [], ["after 3"]]
+
+
 def test_nothing_that_is_kept_is_met_without_a_control() -> None:
     kept = [json.loads(file.read_text())["findings"] for file in publish.RESULTS.glob("*.json")]
     met = [finding for findings in kept for finding in findings if finding["verdict"] == MET]
@@ -448,25 +457,19 @@ def test_pairs_of_bench_are_kept_and_gathering_goes_on_with_the_next(tmp_path: P
     assert taken == [1, 2, 3, 4, 5] == [pair.number for pair in kept] and kept[0] == bench_pair("as fast")
 
 
+SHARES = {"slow": (0.1, 0.3), "fast": (0.4, 0.6), "unlimited": (0.7, 0.9), "one-host": (0.95, 1.0)}  # fp32, fp16
+ALONE = {"resnet8, batch 16": 420.0, "resnet8, batch 64": 480.0, "resnet18, batch 16": 100.0}  # samples/s
+
+
 def held_out(factor: float = 1.0, predictor: str = "") -> dict[str, list[prediction.HeldOut]]:
     """Studies of 24 configurations in all, whose predictions err by some 3 % and are then multiplied."""
     draw, studies = random.Random(4), dict[str, list[prediction.HeldOut]]()
-    for rate, shares in {
-        "slow": (0.1, 0.3),
-        "fast": (0.4, 0.6),
-        "unlimited": (0.7, 0.9),
-        "one-host": (0.95, 1.0),
-    }.items():
-        for alike, alone in {
-            "resnet8, batch 16": 420.0,
-            "resnet8, batch 64": 480.0,
-            "resnet18, batch 16": 100.0,
-        }.items():
-            for wire, share in zip(("fp32", "fp16"), shares, strict=True):
-                measured, linear = 2 * alone * share, 2 * alone
-                predicted = linear if predictor == "linear" else measured * math.exp(draw.gauss(0, 0.03)) * factor
-                one = prediction.HeldOut(f"{alike}, {wire}", alike, predicted, measured, 0.35, linear)
-                studies.setdefault(rate, []).append(one)
+    for (rate, shares), (alike, alone) in itertools.product(SHARES.items(), ALONE.items()):
+        for wire, share in zip(("fp32", "fp16"), shares, strict=True):
+            measured, linear = 2 * alone * share, 2 * alone
+            predicted = linear if predictor == "linear" else measured * math.exp(draw.gauss(0, 0.03)) * factor
+            one = prediction.HeldOut(f"{alike}, {wire}", alike, predicted, measured, 0.35, linear)
+            studies.setdefault(rate, []).append(one)
     if predictor == "mean":
         every = [one for ours in studies.values() for one in ours]
         for ours in studies.values():
@@ -568,14 +571,9 @@ def test_the_median_deviation_and_its_interval():
 
 
 def test_what_is_written_says_where_it_is_from(tmp_path):
+    itself = Control(Interval(1.0, 0.99, 1.01, 20))
     findings = [
-        Finding(
-            "a claim",
-            Interval(1.01, 1.0, 1.02, 20),
-            Bar(low=0.97),
-            evidence={"pairs": [(1.0, 1.0)]},
-            control=Control(Interval(1.0, 0.99, 1.01, 20)),
-        ),
+        Finding("a claim", Interval(1.01, 1.0, 1.02, 20), Bar(low=0.97), evidence={"pairs": [(1.0, 1.0)]}, control=itself),
         paired.not_run("another", "no data"),
     ]
     publish.write(tmp_path, "some", findings, 3.0, False, publish.surroundings())
