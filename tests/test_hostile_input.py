@@ -74,23 +74,10 @@ def runs(planned: plan.Planned) -> None:
         assert again.to_argv() == trial.to_argv()
 
 
-words = st.sampled_from(
-    [
-        *KEYS,
-        *Measure.model_fields,
-        *RENAMED.values(),
-        *FRAMEWORKS,
-        *MODELS,
-        "matrix",
-        "exclude",
-        "small",
-        "weak",
-        "9,5",
-        "9" * 30,
-        "",
-        "a\0b",
-    ]
-)
+words = st.sampled_from([
+    *KEYS, *Measure.model_fields, *RENAMED.values(), *FRAMEWORKS, *MODELS,
+    "matrix", "exclude", "small", "weak", "9,5", "9" * 30, "", "a\0b",
+])  # fmt: skip
 numbers = (
     st.integers(-2, 70)
     | st.sampled_from([2**31 - 1, 2**31, 2**63 - 1, 2**64, 10**30, -(2**63)])

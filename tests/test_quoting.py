@@ -9,15 +9,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.errors import (
-    MOST_CHARACTERS,
-    MOST_PROBLEMS,
-    MOST_SHOWN,
-    HostError,
-    StudyError,
-    printable,
-    quoted,
-)
+from scaling_study.errors import MOST_CHARACTERS, MOST_PROBLEMS, MOST_SHOWN, HostError, StudyError, printable, quoted
 from scaling_study.settings import CHECKOUT
 
 

@@ -52,14 +52,9 @@ NO_INPUT = "a command has no terminal, and /dev/null as its input"
 ACTS = [
     Act("train"),
     Act("train", command=BY_MPIRUN),
-    Act("fork"),
-    Act("have_loaders"),
-    Act("ignore_sigterm"),
-    Act("delete_its_output"),
-    Act("change_folder"),
+    *map(Act, ("fork", "have_loaders", "ignore_sigterm", "delete_its_output", "change_folder")),
+    *map(Act, ("have_a_site_of_its_own", "call_the_driver")),
     Act("take_words", command=QUOTED),
-    Act("have_a_site_of_its_own"),
-    Act("call_the_driver"),
     Act("crash", "failed", "exit code 1: RuntimeError: no such data", "8 steps", among="a rank ended"),
     Act("crash_at_once", "failed", "exit code 1: there is no such configuration"),
     Act("never_step", "failed", DROPPED),
@@ -71,20 +66,15 @@ ACTS = [
     Act("delete_records_at_once", "failed", "deleted the folder", among="not observed: FileNotFoundError"),
     Act("have_no_room", "failed", "not observed: OSError: ", among="rank 0: not observed: ", printed="to its end"),
     Act("find_its_records_read_only", "failed", "not observed: ", among="rank 0: not observed: ", printed="to its end"),
-    Act(
-        "become_a_daemon",
-        "failed",
-        "it left ",
-        "behind, which were ended",
-        among="the launch ended before its ranks had joined",
-    ),
+    Act("become_a_daemon", "failed", "it left ", "behind, which were ended",
+        among="the launch ended before its ranks had joined"),
     Act("lose_patience", "failed", "in a launch with others: block: a rank ended", among="a rank ended"),
     Act("say_nothing", "timeout", OVERDUE),
     Act("ignore_sigterm_and_hang", "timeout", OVERDUE),
     Act("drop_environment", "timeout", OVERDUE, DROPPED),
     Act("unset_path", "timeout", OVERDUE, DROPPED),
     Act("disagree", "timeout", OVERDUE, "unlike steps", BY_MPIRUN, "only 1 of 2 ranks had joined"),
-]
+]  # fmt: skip
 
 
 # In the long form each is a part of its own: most of a late one's time is its time-out.

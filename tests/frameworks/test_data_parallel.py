@@ -49,42 +49,19 @@ WHOLE = {"parameters": 4 * P, "gradients": 4 * P, "optimizer": 4 * P}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("framework", "keys", "moved", "kept"),
-    [
-        (
-            "torch_fsdp2",  # stage 3 if nothing is said
-            {"tuned_for": "memory", "allreduce": "fp16"},
-            {"all_gather": 2 * 4 * P, "reduce_scatter": 2 * P},
-            {**HALVES, "gathered": 4 * (LAST_BLOCK + OUTSIDE), "buckets": 2 * LAST_BLOCK},
-        ),
-        ("lightning_ddp", {"allreduce": "bf16"}, {"allreduce": 2 * P}, {**WHOLE, "buckets": 0}),
-        (
-            "lightning_fsdp",
-            {"model": "resnet8_groupnorm", "zero_stage": 2, "allreduce": "bf16"},
-            {"all_gather": 4 * P, "reduce_scatter": 2 * P},
-            HALVES,
-        ),
-        (
-            "fairscale_fsdp",  # its default bucket, and one of two shards
-            {"zero_stage": 3},
-            {"all_gather": 4 * (2 * BLOCKS + OUTSIDE), "reduce_scatter": 4 * P},
-            {**HALVES, "buckets": pytest.approx(1.5 * 25 * 2**20, rel=1e-6)},
-        ),
-        (
-            "fairscale_fsdp",
-            {"model": "resnet8_groupnorm", "precision": "fp16", "allreduce": "fp16"},
-            {"all_gather": 2 * (2 * BLOCKS + OUTSIDE), "reduce_scatter": 2 * P},
-            {},
-        ),
-        (
-            "fairscale_fsdp",
-            {"model": "resnet8_groupnorm", "precision": "fp16", "allreduce": "fp32"},
-            {"all_gather": 2 * (2 * BLOCKS + OUTSIDE), "reduce_scatter": 4 * P},
-            {},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("framework", "keys", "moved", "kept"), [
+    ("torch_fsdp2", {"tuned_for": "memory", "allreduce": "fp16"},  # stage 3 if nothing is said
+     {"all_gather": 2 * 4 * P, "reduce_scatter": 2 * P},
+     {**HALVES, "gathered": 4 * (LAST_BLOCK + OUTSIDE), "buckets": 2 * LAST_BLOCK}),
+    ("lightning_ddp", {"allreduce": "bf16"}, {"allreduce": 2 * P}, {**WHOLE, "buckets": 0}),
+    ("lightning_fsdp", {"model": "resnet8_groupnorm", "zero_stage": 2, "allreduce": "bf16"},
+     {"all_gather": 4 * P, "reduce_scatter": 2 * P}, HALVES),
+    ("fairscale_fsdp", {"zero_stage": 3}, {"all_gather": 4 * (2 * BLOCKS + OUTSIDE), "reduce_scatter": 4 * P},
+     {**HALVES, "buckets": pytest.approx(1.5 * 25 * 2**20, rel=1e-6)}),  # its default bucket, and one of two shards
+    *(("fairscale_fsdp", {"model": "resnet8_groupnorm", "precision": "fp16", "allreduce": allreduce},
+       {"all_gather": 2 * (2 * BLOCKS + OUTSIDE), "reduce_scatter": size * P}, {})
+      for allreduce, size in (("fp16", 2), ("fp32", 4))),
+])  # fmt: skip
 def test_a_timed_step_hands_over_and_keeps_what_its_scheme_says(
     framework: str, keys: Mapping[str, Any], moved: Mapping[str, int], kept: Mapping[str, int], tmp_path: Path
 ) -> None:
@@ -315,16 +292,10 @@ def test_the_cpu_study_in_small_takes_under_10_minutes_on_2_cores() -> None:
     assert sum(map(estimate, made.trials())) + judged < 600
 
 
-@pytest.mark.parametrize(
-    ("precision", "allreduce", "supported"),
-    [
-        ("fp16", "fp16", True),
-        ("fp16", "fp32", True),
-        ("bf16", "fp32", True),
-        ("fp32", "fp16", False),
-        ("bf16", "fp16", False),
-    ],
-)
+@pytest.mark.parametrize(("precision", "allreduce", "supported"), [
+    ("fp16", "fp16", True), ("fp16", "fp32", True), ("bf16", "fp32", True), ("fp32", "fp16", False),
+    ("bf16", "fp16", False),
+])  # fmt: skip
 def test_fairscales_gradients_travel_as_they_were_computed(precision: str, allreduce: str, supported: bool) -> None:
     trial = Trial("fairscale_fsdp", precision=precision, allreduce=allreduce, workers=2, device="cuda")
     reason = "" if supported else FRAMEWORKS["fairscale_fsdp"].reduces_as_it_computes

@@ -67,18 +67,10 @@ if __name__ == "__main__":
     run("torch_ddp", join, build=None)
 """
 STALE = {  # that a shell still holds; every trial here starts as if it did not
-    "RANK": "0",
-    "LOCAL_RANK": "0",
-    "WORLD_SIZE": "1",
-    "LOCAL_WORLD_SIZE": "1",
-    "PET_NNODES": "2",
-    "HOROVOD_RANK": "0",
-    "HOROVOD_SIZE": "1",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
-    "OMP_PROC_BIND": "close",
-    "SLURM_JOB_ID": "41",
-    "SLURM_CPUS_ON_NODE": "1",
-}
+    "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "PET_NNODES": "2",
+    "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMP_PROC_BIND": "close",
+    "SLURM_JOB_ID": "41", "SLURM_CPUS_ON_NODE": "1",
+}  # fmt: skip
 PARAMETERS, FIRST_LAYER = 78_042, 3 * 3 * 3 * 16  # of resnet8
 STEPS, ROUNDS, CALLS = 8, 1, 3  # of a trial that trains; of each row of a probe, of which there are 48
 

@@ -24,10 +24,7 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import load
 from scaling_study.workloads.feed import sent
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")]
 GPU = torch.device("cuda", 0)
 GIB = 1 << 30
 
