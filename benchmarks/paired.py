@@ -23,7 +23,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import mean, median
+from statistics import geometric_mean, median
 from typing import Any
 
 from scaling_study.stats.intervals import FEWEST_REPEATS, TOO_FEW, Interval, between_repeats, student_t
@@ -148,11 +148,7 @@ def ratio(pairs: Pairs, held_at_once: int = 1) -> Interval:
 def of_launches(launches: Sequence[Turns], sides: tuple[int, int] = (0, 1)) -> list[tuple[float, float]]:
     """Each launch's turns as one pair, of the geometric means of two sides."""
     a, b = sides
-    return [(_mean_of(turns, a), _mean_of(turns, b)) for turns in launches]
-
-
-def _mean_of(turns: Turns, side: int) -> float:
-    return math.exp(mean(math.log(turn[side]) for turn in turns))
+    return [(geometric_mean(t[a] for t in turns), geometric_mean(t[b] for t in turns)) for turns in launches]
 
 
 def over_launches(launches: Sequence[Turns], control: tuple[int, int] = (0, 2)) -> tuple[Interval, Control]:
