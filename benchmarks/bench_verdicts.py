@@ -50,8 +50,8 @@ from benchmarks.paired import (
 )
 from benchmarks.verdicts import FASTER, MOST, NOT_DIFFERENT, NOT_MEASURED, SLOWER, of_rate
 from scaling_study import datasets
-from scaling_study.machine import installed, this_machine
-from scaling_study.settings import CACHE, CHECKOUT, commit, data_root, utc_now
+from scaling_study.machine import installed
+from scaling_study.settings import CACHE, CHECKOUT, data_root
 from scaling_study.stats.intervals import Interval, between_repeats
 
 DATA = Path(__file__).with_name("data") / "bench_verdicts.csv"
@@ -159,16 +159,12 @@ def measured(asked: Planned, work: Path) -> Pair:
     name = f"pair-{asked.number}"
     folder = work / f"bench-{name}"
     went_on, load = folder.exists(), os.getloadavg()[0]
-    work.mkdir(parents=True, exist_ok=True)
     words = [*asked.commands, "--margin", asked.margin, "--name", name, "--results", str(work), "--json"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     began = time.monotonic()
     code, out, told = ended([*BENCH, *words], {**os.environ, "PATH": path, "PYTHONPATH": str(CHECKOUT)})
     seconds = None if went_on else round(time.monotonic() - began, 1)
-    about: dict[str, Any] = {
-        **{"seconds": seconds, "commit": commit(), "date": utc_now(), "machine": str(this_machine())},
-        **{"load": round(load, 2), **asdict(asked), **own_clocks(folder)},
-    }
+    about: dict[str, Any] = {"seconds": seconds, **gathered.here(load), **asdict(asked), **own_clocks(folder)}
     try:
         said = json.loads(out)
         pair = Pair(**about, **verdict_of(said))

@@ -57,7 +57,8 @@ def run(options: Options) -> list[Finding]:
     over_links.require_hosts()
     over_links.require_cifar10()
     with tempfile.TemporaryDirectory(prefix="decentralized-") as folder, options.work(KEPT, Path(folder)) as work:
-        measured = measure(options, made := Path(folder), work)
+        made = Path(folder)
+        measured = measure(options, made, work)
         if not options.quick and not options.fresh:
             measure_arms(measured, options, made, work)
     found = crossover.cells(measured)

@@ -14,12 +14,19 @@ from typing import Any, TypeVar
 
 from benchmarks.options import Options
 from benchmarks.paired import Finding
+from scaling_study.machine import this_machine
+from scaling_study.settings import commit, utc_now
 
 R = TypeVar("R")
 Gather = Callable[[Path, Path, Options], None]
 OF_TEXT: Mapping[Any, Callable[[str], Any]] = {  # by the type of a field, as it is written
     "int": int, "float": float, "str": str, "float | None": lambda text: float(text) if text else None,
 }  # fmt: skip
+
+
+def here(load: float) -> dict[str, Any]:
+    """Columns of when and where; `load`: of the machine before it."""
+    return {"commit": commit(), "date": utc_now(), "machine": str(this_machine()), "load": round(load, 2)}
 
 
 def read(data: Path, kind: type[R]) -> list[R]:

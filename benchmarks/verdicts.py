@@ -36,8 +36,7 @@ from benchmarks import gathered, over_links
 from benchmarks.delayed import DELAYED_RATE, PREFIX, SHARE
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import FEWEST_PAIRS, MET, MISSED, NOT_COMPARED, NOT_RESOLVED, Bar, Finding, of_launches, proportion, ratio
-from scaling_study.machine import this_machine
-from scaling_study.settings import CACHE, CHECKOUT, commit, utc_now
+from scaling_study.settings import CACHE, CHECKOUT
 from scaling_study.stats.intervals import Interval
 
 DATA = Path(__file__).with_name("data") / "verdicts.csv"
@@ -182,7 +181,7 @@ def study(number: int, quick: bool = False) -> dict[str, Any]:
 def pairs_of(read_results: results.Results, number: int, load: float) -> Iterable[Pair]:
     """The pairs of a study, as its report judges them."""
     corrected = ranking.verdicts_of_rows(read_results)
-    where = {"commit": commit(), "date": utc_now(), "machine": str(this_machine()), "load": round(load, 2)}
+    where = gathered.here(load)
     for kind, model in itertools.product(KINDS, MODELS):
         ours = {"model": named(model), "batch_per_worker": kind.batch}
         both = [row for row in read_results.rows if all(row[key] == value for key, value in ours.items())]

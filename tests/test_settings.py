@@ -58,22 +58,17 @@ def test_a_line_of_the_env_file(places, text, value):
     assert setting("THING", "default") == value
 
 
-def test_data_lies_in_the_checkout_unless_told_otherwise(places, monkeypatch):
-    assert data_root() == places["checkout"] / "data"
-    (places["here"] / ".env").write_text("DATA_ROOT=/big/disk\n")
-    assert data_root() == Path("/big/disk")
-    monkeypatch.setenv("DATA_ROOT", "~/data")
+@pytest.mark.parametrize(
+    ("where", "name", "otherwise"), [(data_root, "DATA_ROOT", "data"), (data_path, "DATA_PATH", "")]
+)
+def test_data_lie_where_they_are_said_to_be(places, monkeypatch, where, name, otherwise):
+    """Else in the checkout; a tree of images nowhere."""
+    assert where() == (places["checkout"] / otherwise if otherwise else None)
+    (places["here"] / ".env").write_text(f"{name}=/big/disk\n")
+    assert where() == Path("/big/disk")
+    monkeypatch.setenv(name, "~/data")
     monkeypatch.setenv("HOME", "/home/me")
-    assert data_root() == Path("/home/me/data")
-
-
-def test_a_tree_of_images_is_where_it_is_said_to_be_and_nowhere_else(places, monkeypatch):
-    assert data_path() is None
-    (places["here"] / ".env").write_text("DATA_PATH=/big/images\n")
-    assert data_path() == Path("/big/images")
-    monkeypatch.setenv("DATA_PATH", "~/images")
-    monkeypatch.setenv("HOME", "/home/me")
-    assert data_path() == Path("/home/me/images")
+    assert where() == Path("/home/me/data")
 
 
 def test_a_data_root_that_is_named_and_not_there_is_an_error(

@@ -44,6 +44,13 @@ def plan_of(*trials: Trial, repeats: int = 1, rounds: int = 2) -> Plan:
     return Plan(study, MACHINE, planned, ())
 
 
+def gates_of(*trials: Trial) -> Plan:
+    """The gates behind them, and nothing else."""
+    plan = plan_of(*trials)
+    gates = tuple(Planned(gate, plan.configurations[0].measure) for gate in support.needed(trials))
+    return dataclasses.replace(plan, configurations=(), gates=gates)
+
+
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path, Seen]:
     """Two repeats of three configurations in two groups, of which the sentinel has the longest steps."""
@@ -197,11 +204,10 @@ def test_gates_that_one_launch_can_run_share_it_and_one_that_fails_is_run_alone(
     monkeypatch.setenv("DATA_ROOT", str(tmp_path / "nothing"))
     trials = [DDP, dataclasses.replace(DDP, allreduce="fp16")]
     broken = [dataclasses.replace(DDP, data="cifar10")]
-    empty = plan_of(SINGLE)
-    asked = tuple(Planned(gate, empty.configurations[0].measure) for gate in support.needed([*broken, *trials]))
-    seen, _ = run(dataclasses.replace(empty, configurations=(), gates=asked), tmp_path / "results")
+    asked = gates_of(*broken, *trials)
+    seen, _ = run(asked, tmp_path / "results")
     ended = {record.id: record for record in store.read_study(tmp_path / "results")}
-    assert len(ended) == len(seen.ended) == len(asked) == 3
+    assert len(ended) == len(seen.ended) == len(asked.gates) == 3
     failed = [record for record in ended.values() if record.trial.data == "cifar10"]
     assert [(record.status, record.launch, record.parity) for record in failed] == [("failed", "", "")]
     assert all("cifar10" in record.reason for record in failed)
@@ -209,7 +215,7 @@ def test_gates_that_one_launch_can_run_share_it_and_one_that_fails_is_run_alone(
     others = [record for record in ended.values() if record.trial.data != "cifar10"]
     assert {(record.status, record.launch, record.parity) for record in others} == {("ok", "gates-1", "passed")}
     assert all(record.launch_seconds is None and 0 < (record.total_seconds or 0) < 600 for record in others)
-    again, _ = run(dataclasses.replace(empty, configurations=(), gates=asked), tmp_path / "results")
+    again, _ = run(asked, tmp_path / "results")
     assert again.started == []
 
 
@@ -220,10 +226,8 @@ def test_gates_that_mpi_starts_share_one_launch_too(tmp_path: Path) -> None:
     if not installed("horovod"):
         pytest.skip("horovod is not installed")
     horovod = dataclasses.replace(DDP, framework="horovod", launcher="horovodrun", controller="mpi")
-    gates = support.needed([horovod, dataclasses.replace(horovod, allreduce="fp16")])
-    empty = plan_of(SINGLE)
-    asked = tuple(Planned(gate, empty.configurations[0].measure) for gate in gates)
-    run(dataclasses.replace(empty, configurations=(), gates=asked), tmp_path / "results")
+    asked = gates_of(horovod, dataclasses.replace(horovod, allreduce="fp16"))
+    run(asked, tmp_path / "results")
     ended = list(store.read_study(tmp_path / "results"))
-    assert len(ended) == len(asked) == 2
+    assert len(ended) == len(asked.gates) == 2
     assert {(record.status, record.launch, record.parity) for record in ended} == {("ok", "gates-1", "passed")}
