@@ -52,7 +52,7 @@ def framework(script: str) -> Framework:
 
 
 def plan(
-    *scripts: str, batches: tuple[int, ...] = (32,), unsupported: str = "", name: str = "planted", **measure: float
+    *scripts: str, batches: tuple[int, ...] = (32,), unsupported: str = "", **measure: float
 ) -> Plan:
     """A plan of planted scripts that are in the table; without `measure`, one repeat of each."""
     settings = Measure.model_validate({"repeats": 1, "max_repeats": 1, "timeout_seconds": 300.0, **measure})
@@ -61,7 +61,8 @@ def plan(
         for script in scripts
         for batch in batches
     ]
-    study = Study(name, "weak", None, 0, settings, (), Document(Path("study.yaml"), f"study: {name}\n", {}, {}))
+    document = Document(Path("study.yaml"), "study: planted\n", {}, {})
+    study = Study("planted", "weak", None, 0, settings, (), document)
     return Plan(study, MACHINE, tuple(Planned(trial, settings, unsupported) for trial in trials), ())
 
 

@@ -94,9 +94,14 @@ class Injection:
         statuses = {record.status for record in self.sweep.outcomes().values()}
         self.expect(statuses == {"ok"}, f"a failure was recorded that is none: {statuses}")
 
-    def goes_on(self, trials: int, *options: str) -> None:
-        """The same command again ends with exit code 0 and so many trials, each right; it believes no half record."""
-        self.ends(self.sweep.run(*options), 0)
+    def goes_on(self, trials: int, *retry: str) -> None:
+        """The same command again ends with exit code 0 and so many trials, each right; it believes no half record.
+
+        `retry`: statuses that it is told to run again.
+        """
+        if retry:
+            self.runs_again(*retry)
+        self.ends(self.sweep.run(*retried(retry)), 0)
         self.all_gone()
         self.kept()
         self.right(trials)
@@ -131,6 +136,11 @@ class Injection:
         for word in words:
             self.expect(word in text, f"not said: {word!r}; said: {text[-300:]!r}")
         self.expect("Traceback" not in text, f"a traceback: {text[-600:]!r}")
+
+
+def retried(statuses: Sequence[str]) -> tuple[str, ...]:
+    """The option by which these are run again; none for none."""
+    return ("--retry", ",".join(statuses)) if statuses else ()
 
 
 @contextlib.contextmanager

@@ -116,8 +116,7 @@ def test_what_a_command_does_is_the_outcome_of_its_own_trial(
         hit.expect(alone == held, f"what is ok alone is measured alone, not {alone}")
         hit.ends(driver, 1, "its log: ")
         sweep.book.unlink()
-        hit.runs_again("failed", "timeout")
-        hit.goes_on(trials + len(held), "--retry", "failed,timeout")
+        hit.goes_on(trials + len(held), "failed", "timeout")
 
 
 def why_groups_ended(sweep: Sweep) -> dict[str, str]:
@@ -164,8 +163,7 @@ def test_ctrl_c_at_each_phase_ends_all_and_keeps_what_is_measured(sweep_of: Swee
             check_last_words(hit, driver, FAULTS["Ctrl-C"], begun=True)
     with inject(sweep, "what follows Ctrl-C, of commands") as hit:
         sweep.book.unlink()
-        hit.runs_again("timeout")
-        hit.goes_on(len(acts) * repeats, "--retry", "timeout")
+        hit.goes_on(len(acts) * repeats, "timeout")
 
 
 def reached(sweep: Sweep, phase: str, after: int) -> int:

@@ -90,8 +90,7 @@ def test_the_supervisor_dies_and_the_driver_ends_what_it_watched_over(sweep_of: 
             hit.expect(record and record.status == "failed" and record.reason.startswith("watch: "), f"{record}")
     hit = hits[-1]
     hit.ends(driver, 1, "watch: ", "its log: ")
-    hit.runs_again("failed")
-    hit.goes_on(repeats, "--retry", "failed")
+    hit.goes_on(repeats, "failed")
 
 
 def test_a_second_driver_is_told_who_holds_the_folder(sweep_of: SweepOf, inject: Inject) -> None:

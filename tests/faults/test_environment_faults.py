@@ -60,8 +60,7 @@ def well_or_said(inject: Inject) -> Callable[..., None]:
             hit.row.detail = "; ".join(f"{r.id.split('-')[0]}: {r.status} {r.reason}" for r in bad)
             hit.all_gone()
             mend()
-            hit.runs_again("failed", "timeout", "oom")
-            hit.goes_on(trials, "--retry", "failed,timeout,oom")
+            hit.goes_on(trials, "failed", "timeout", "oom")
 
     return check
 

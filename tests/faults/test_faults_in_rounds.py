@@ -222,8 +222,7 @@ def test_garbage_for_a_report_is_a_failure_of_one_configuration(sweep_of: SweepO
                 hit.expect(record.id != victim or "rank" in record.reason, told)
     with inject(sweep, f"what follows garbage, {LATER}") as hit:
         hit.ends(driver, 1, seconds=300)
-        hit.runs_again("failed")
-        hit.goes_on(CONFIGURATIONS * repeats, "--retry", "failed")
+        hit.goes_on(CONFIGURATIONS * repeats, "failed")
 
 
 @pytest.mark.long

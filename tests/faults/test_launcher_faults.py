@@ -16,7 +16,7 @@ from collections import Counter
 import eventually
 import faulted_studies as studies
 import psutil
-from injection import Inject, Injection
+from injection import Inject, Injection, retried
 from ledger import SEED, TIMES
 from sweeping import Running, Sweep, SweepOf, each_trial
 
@@ -82,8 +82,7 @@ def hit_each(
         if len(hits) > before:
             hits[-1].ends(driver, 1, "failed: ", "its log: ")
         again = ("failed",) if len(hits) > before else ("failed", "ok")  # some trial was over before it was hit
-    hits[-1].runs_again("failed")
-    hits[-1].goes_on(expected, *retried(("failed",)))
+    hits[-1].goes_on(expected, "failed")
 
 
 def judge(hit: Injection, record: Record | None) -> None:
@@ -94,10 +93,6 @@ def judge(hit: Injection, record: Record | None) -> None:
     if record and record.status == "ok" and any(note.startswith("complete; ") for note in record.notes):
         return
     hit.expect(record and record.status == "failed" and record.reason, f"{record}")
-
-
-def retried(statuses: tuple[str, ...]) -> tuple[str, ...]:
-    return ("--retry", ",".join(statuses)) if statuses else ()
 
 
 def chosen(running: Running, victim: str, takes: float, chance: random.Random) -> psutil.Process | None:
