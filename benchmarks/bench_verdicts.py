@@ -34,7 +34,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks import gathered
+from benchmarks import gathered, jobs
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import (
     FEWEST_PAIRS,
@@ -51,7 +51,7 @@ from benchmarks.paired import (
 from benchmarks.verdicts import FASTER, MOST, NOT_DIFFERENT, NOT_MEASURED, SLOWER, of_rate
 from scaling_study import datasets
 from scaling_study.machine import installed
-from scaling_study.settings import CACHE, CHECKOUT, data_root
+from scaling_study.settings import CACHE, data_root
 from scaling_study.stats.intervals import Interval, between_repeats
 
 DATA = Path(__file__).with_name("data") / "bench_verdicts.csv"
@@ -160,9 +160,8 @@ def measured(asked: Planned, work: Path) -> Pair:
     folder = work / f"bench-{name}"
     went_on, load = folder.exists(), os.getloadavg()[0]
     words = [*asked.commands, "--margin", asked.margin, "--name", name, "--results", str(work), "--json"]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     began = time.monotonic()
-    code, out, told = ended([*BENCH, *words], {**os.environ, "PATH": path, "PYTHONPATH": str(CHECKOUT)})
+    code, out, told = ended([*BENCH, *words], jobs.environment())
     seconds = None if went_on else round(time.monotonic() - began, 1)
     about: dict[str, Any] = {"seconds": seconds, **gathered.here(load), **asdict(asked), **own_clocks(folder)}
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,14 @@ from scaling_study.machine import installed
 from scaling_study.processes import process
 from scaling_study.records import outcome
 from scaling_study.records.store import load
+from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This one's, in which programs of this interpreter and modules of this checkout are found first."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(CHECKOUT), **more}
 
 
 def results_of(

@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -34,7 +33,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks import publish
+from benchmarks import jobs, publish
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Finding
 from scaling_study.machine import installed, this_machine
@@ -180,10 +179,9 @@ class Peers:
 
     def start(self, name: str, *settings: str) -> subprocess.Popen[bytes]:
         log = self.until_over.enter_context((self.folder / f"{name}.log").open("wb"))
-        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "TMPDIR": str(self.folder), "OMP_NUM_THREADS": "1"}
         started = subprocess.Popen(
-            [sys.executable, "-m", self.module, str(self.folder), name, *settings], cwd=CHECKOUT, env=environment,
-            stdout=log, stderr=log, start_new_session=True,
+            [sys.executable, "-m", self.module, str(self.folder), name, *settings], cwd=CHECKOUT, stdout=log,
+            stderr=log, env=jobs.environment(TMPDIR=str(self.folder), OMP_NUM_THREADS="1"), start_new_session=True,
         )  # fmt: skip
         self.running[name] = started
         self.until_over.callback(end_all, [started])

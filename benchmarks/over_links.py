@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks import jobs
 from benchmarks.options import Unavailable
 from scaling_study import datasets
 from scaling_study.settings import CHECKOUT
@@ -138,11 +139,10 @@ def swept(
     ended, and the same call goes on another time. Raises Unavailable."""
     file = folder / f"{asked['study']}.yaml"
     file.write_text(yaml.safe_dump(dict(asked), sort_keys=False), encoding="utf-8")
-    bin = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(CHECKOUT)}
     argv = [*before, sys.executable, str(CHECKOUT / "run_sweep.py"), str(file), "--results", str(folder), "--quiet"]
+    how: dict[str, Any] = {"env": jobs.environment(), "stderr": subprocess.PIPE, "start_new_session": True}
     cut = False
-    with subprocess.Popen([*argv, *words], env=environment, stderr=subprocess.PIPE, start_new_session=True) as running:
+    with subprocess.Popen([*argv, *words], **how) as running:
         try:
             _, said = running.communicate(timeout=seconds)
         except (subprocess.TimeoutExpired, KeyboardInterrupt) as why:
