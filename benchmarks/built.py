@@ -52,7 +52,7 @@ class Built:
         """Of all ranks in so many steps."""
         return self.training.workload.samples_per_step * self.ranks.world_size * steps
 
-    
+    @property
     def facts(self) -> dict[str, Any]:
         """Beside what was timed."""
         return {
