@@ -138,4 +138,3 @@ def _interval(of: Interval) -> str:
 
 def _place(cell: Cell) -> str:
     return f"{cell.link}, {cell.target:,}"
-

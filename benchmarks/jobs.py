@@ -29,9 +29,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PATH": path, "PYTHONPATH": str(CHECKOUT), **more}
 
 
-def results_of(
-    launches: int, framework: str, module: str, steps: int, turns: int, *flags: str
-) -> list[dict[str, Any]]:
+def results_of(launches: int, framework: str, module: str, steps: int, turns: int, *flags: str) -> list[dict[str, Any]]:
     """What a module that times blocks of so many steps in turn leaves, of each of so many launches."""
     program = ["-m", f"benchmarks.{module}", *flags, "--steps", str(steps), "--turns", str(turns)]
     with tempfile.TemporaryDirectory(prefix="launches-") as made:

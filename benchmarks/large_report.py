@@ -94,9 +94,7 @@ def run(options: Options) -> list[Finding]:
     return findings
 
 
-def _at_most(
-    claim: str, seconds: list[float], most: float | None, evidence: dict[str, Any] | None = None
-) -> Finding:
+def _at_most(claim: str, seconds: list[float], most: float | None, evidence: dict[str, Any] | None = None) -> Finding:
     """Of whole runs, of which there are few: what is judged is the interval of their mean."""
     bar = None if most is None else Bar(high=most)
     figure = between_repeats(seconds)

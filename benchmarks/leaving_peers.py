@@ -209,6 +209,7 @@ class Peers:
                 raise Unavailable(f"waiting for {what}: {why}", logs)
             time.sleep(0.1)
 
+
 def draw(findings: Sequence[Finding]) -> Any:
     """One axes: averaging timeout, and seconds that the peer loses whose other one is killed, a line an expiration."""
     from matplotlib.figure import Figure

@@ -35,7 +35,18 @@ from analysis.statistics import ranking
 from benchmarks import gathered, over_links
 from benchmarks.delayed import DELAYED_RATE, PREFIX, SHARE
 from benchmarks.options import Options, Unavailable
-from benchmarks.paired import FEWEST_PAIRS, MET, MISSED, NOT_COMPARED, NOT_RESOLVED, Bar, Finding, of_launches, proportion, ratio
+from benchmarks.paired import (
+    FEWEST_PAIRS,
+    MET,
+    MISSED,
+    NOT_COMPARED,
+    NOT_RESOLVED,
+    Bar,
+    Finding,
+    of_launches,
+    proportion,
+    ratio,
+)
 from scaling_study.settings import CACHE, CHECKOUT
 from scaling_study.stats.intervals import Interval
 

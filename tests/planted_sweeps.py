@@ -51,9 +51,7 @@ def framework(script: str) -> Framework:
     return Framework(script, path, ("python",), (), FRAMEWORKS["single"].axes)
 
 
-def plan(
-    *scripts: str, batches: tuple[int, ...] = (32,), unsupported: str = "", **measure: float
-) -> Plan:
+def plan(*scripts: str, batches: tuple[int, ...] = (32,), unsupported: str = "", **measure: float) -> Plan:
     """A plan of planted scripts that are in the table; without `measure`, one repeat of each."""
     settings = Measure.model_validate({"repeats": 1, "max_repeats": 1, "timeout_seconds": 300.0, **measure})
     trials = [

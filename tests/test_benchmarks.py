@@ -572,7 +572,9 @@ def test_the_median_deviation_and_its_interval():
 
 def test_what_is_written_says_where_it_is_from(tmp_path):
     itself = Control(Interval(1.0, 0.99, 1.01, 20))
-    claim = Finding("a claim", Interval(1.01, 1.0, 1.02, 20), Bar(low=0.97), evidence={"pairs": [(1.0, 1.0)]}, control=itself)
+    claim = Finding(
+        "a claim", Interval(1.01, 1.0, 1.02, 20), Bar(low=0.97), evidence={"pairs": [(1.0, 1.0)]}, control=itself
+    )
     findings = [claim, paired.not_run("another", "no data")]
     publish.write(tmp_path, "some", findings, 3.0, False, publish.surroundings())
     publish.write_readme(tmp_path)
