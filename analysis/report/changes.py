@@ -16,7 +16,7 @@ from analysis.frames.configurations import BATCH_KEYS, KEYS, known, over, same, 
 from analysis.frames.results import MAIN_KEYS, Results, carried, once, words
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.statistics import ranking
-from analysis.statistics.ranking import FALSE_ALARMS, Uncertainty, steps
+from analysis.statistics.ranking import Uncertainty
 from analysis.views import allreduce_gain
 from analysis.views.target import NOT_RESOLVED
 from scaling_study.trial import Trial
@@ -203,19 +203,10 @@ def _tested(
     both: Sequence[tuple[ConfigurationRow, ConfigurationRow]], sure: Uncertainty
 ) -> dict[tuple[str, str], Judged]:
     """Of these pairs, corrected for as many (Holm)."""
-    if not both:
-        return {}
-    shared = [configurations.p_value(row, other) for row, other in both]
-    p_values = [p if own is None else own for p, own in zip(sure.p_values(both), shared, strict=True)]
-    resolved, tests = steps(p_values, FALSE_ALARMS)
-    found = {}
-    for at, half in enumerate(sure.half_widths(both, 1 - FALSE_ALARMS / tests).tolist()):
-        ratio, within = over(*both[at]).mean, configurations.launches_ratio(*both[at], 1 - FALSE_ALARMS / tests[at])
-        low, high = ratio * math.exp(-half), ratio * math.exp(half)
-        if within and within.low is not None and within.high is not None:
-            low, high = within.low, within.high
-        found[_ids(*both[at])] = (RESOLVED if resolved[at] else NOT_RESOLVED, low, high, len(both))
-    return found
+    return {
+        _ids(*pair): (RESOLVED if found.changed else NOT_RESOLVED, found.low, found.high, len(both))
+        for pair, found in zip(both, sure.judged(both), strict=True)
+    }
 
 
 def _pairs(rows: Sequence[ConfigurationRow], key: str) -> Iterator[tuple[ConfigurationRow, ConfigurationRow]]:

@@ -15,13 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr, stdtrit
 
 from analysis.frames import configurations, results
-from analysis.frames.configurations import known, trains, values, values_of
+from analysis.frames.configurations import known, over, trains, values, values_of
 from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow, typed
 from analysis.text import two_figure_percentage
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 from scaling_study.stats.launches import total
-from scaling_study.stats.spread import Spread, Term, believed, moderated
+from scaling_study.stats.spread import Spread, believed, moderated
 
 # Configurations of a model that do the same work, so that the faster of two is the better one: as a baseline is looked
 # for, what was trained to a result is held against no timed window. Precision is not among these keys: another
@@ -45,6 +45,15 @@ def name(row: ConfigurationRow) -> str:
 
 
 Values = NDArray[np.float64]
+
+
+class JudgedRatio(NamedTuple):
+    """Whether a ratio of throughputs is other than 1 (Holm), and its 95 % interval, both corrected for `tests`."""
+
+    changed: bool
+    low: float
+    high: float
+    tests: int
 
 
 @dataclass(frozen=True)
@@ -153,20 +162,26 @@ class Uncertainty:
                 factors[at, other] = factors[other, at] = configurations.share_of_processes(rows[at], rows[other])
         return factors
 
-    def p_values(self, pairs: Sequence[tuple[ConfigurationRow, ConfigurationRow]]) -> Values:
-        """(k,) how likely ratios of throughput as far from 1 as these are by chance. All must be known, k >= 1."""
+    def judged(self, pairs: Sequence[tuple[ConfigurationRow, ConfigurationRow]]) -> list[JudgedRatio]:
+        """Each ratio of throughput, judged among all of these. All must be known."""
+        if not pairs:
+            return []
         assert self.spread is not None
-        (a, _), (b, _) = terms = self._terms(pairs)
-        return self.spread.p_values(self.logs[a] - self.logs[b], *terms)
-
-    def half_widths(self, pairs: Sequence[tuple[ConfigurationRow, ConfigurationRow]], confidence: ArrayLike) -> Values:
-        """(k,) halves of the intervals of the logarithms of these ratios; `confidence`: one, or (k,)."""
-        assert self.spread is not None
-        return self.spread.half_widths(confidence, *self._terms(pairs))
-
-    def _terms(self, pairs: Sequence[tuple[ConfigurationRow, ConfigurationRow]]) -> tuple[Term, Term]:
         a, b = (np.array([self.place[str(row["configuration"])] for row in side]) for side in zip(*pairs, strict=True))
-        return (a, 1 / self.counts[a]), (b, 1 / self.counts[b])
+        terms = (a, 1 / self.counts[a]), (b, 1 / self.counts[b])
+        pooled = self.spread.p_values(self.logs[a] - self.logs[b], *terms)
+        own = [configurations.p_value(*pair) for pair in pairs]  # by the same processes, what comes over these cancels
+        p_values = [p if paired is None else paired for p, paired in zip(pooled, own, strict=True)]
+        changed, tests = steps(p_values, FALSE_ALARMS)
+        halves = self.spread.half_widths(1 - FALSE_ALARMS / tests, *terms)
+        found = []
+        for pair, is_changed, half, count in zip(pairs, changed, halves.tolist(), tests.tolist(), strict=True):
+            ratio, within = over(*pair).mean, configurations.launches_ratio(*pair, 1 - FALSE_ALARMS / count)
+            low, high = ratio * math.exp(-half), ratio * math.exp(half)
+            if within and within.low is not None and within.high is not None:
+                low, high = within.low, within.high
+            found.append(JudgedRatio(bool(is_changed), low, high, count))
+        return found
 
     def _against(self, own: NDArray[np.intp], others: NDArray[np.intp]) -> tuple[Values, Values]:
         """(q,) variances and degrees of freedom. `own`: (k,), the places of one, and of its baseline where that counts;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ from analysis.frames.rows import ConfigurationRow, as_rows, numbers, typed
 from analysis.frames.study import workers_text
 from analysis.show import dots, notes, style
 from analysis.show.style import RATIO
-from analysis.statistics.ranking import Uncertainty, steps
+from analysis.statistics.ranking import Uncertainty
 from analysis.text import bracketed
 from analysis.views.view import Drawing, Gap, StudyTable, View
 from scaling_study.frameworks import POWERSGD
@@ -32,7 +31,6 @@ REFERENCE = "fp32"
 SIXTEEN_BITS = ("fp16", "bf16")
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference"
 NOT_RESOLVED, NO_INTERVAL, NOT_COMPARABLE = "not resolved", "no interval", "not comparable"
-FALSE_ALARMS = 0.05  # of studies in which nothing differs
 
 
 @once
@@ -91,21 +89,13 @@ def _call_changes(
     Pairs that showed no difference are among these: else the odd one out of many equal ones would be tested alone.
     """
     tested = [at for at, pair in enumerate(pairs) if pair["verdict"] in (NOT_RESOLVED, NO_DIFFERENCE)]
-    if not tested:
-        return
-    of_all, asked = Uncertainty.of_rows(measured, over_baselines=False), [compared[at] for at in tested]
-    shared = [configurations.p_value(*pair) for pair in asked]  # by the same processes, what comes over these cancels
-    p_values = [p if own is None else own for p, own in zip(of_all.p_values(asked), shared, strict=True)]
-    changed, tests = steps(p_values, FALSE_ALARMS)
-    halves = of_all.half_widths(asked, 1 - FALSE_ALARMS / tests)
-    for at, one, count, half in zip(tested, changed, tests.tolist(), halves.tolist(), strict=True):
+    of_all = Uncertainty.of_rows(measured, over_baselines=False)
+    for at, found in zip(tested, of_all.judged([compared[at] for at in tested]), strict=True):
         if pairs[at]["verdict"] == NO_DIFFERENCE:  # a test of its own, whose interval is of 95 %
             continue
-        gain, within = pairs[at]["gain"], configurations.launches_ratio(*compared[at], 1 - FALSE_ALARMS / count)
-        low, high = (within.low, within.high) if within else (gain * math.exp(-half), gain * math.exp(half))
-        pairs[at] |= {"gain_low": low, "gain_high": high, "tests": count}
-        if one:
-            pairs[at]["verdict"] = FASTER if gain > 1 else SLOWER
+        pairs[at] |= {"gain_low": found.low, "gain_high": found.high, "tests": found.tests}
+        if found.changed:
+            pairs[at]["verdict"] = FASTER if pairs[at]["gain"] > 1 else SLOWER
 
 
 # The figure: a panel for each model, a row for each pair, with its ratio and interval.
