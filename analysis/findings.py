@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 
 from analysis.frames.results import Results
-from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows, grouped
 from analysis.text import first_few
 
 WRONG, DOUBT, NOTE = SEVERITIES = ("wrong", "doubt", "note")  # as they are stored
@@ -71,8 +71,6 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(dict.fromkeys(findings), key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-T = TypeVar("T")
-Key = TypeVar("Key", bound=Hashable)
 FALSE_ALARMS = 0.05  # of studies in which there is nothing to find, by any one detector that compares throughputs
 
 
@@ -122,11 +120,3 @@ class Evidence:
 def simultaneous(comparisons: int) -> float:
     """The confidence of each of so many two-sided intervals if one bound of each is looked at (Bonferroni)."""
     return 1 - 2 * FALSE_ALARMS / max(1, comparisons)
-
-
-def grouped(rows: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
-    """Rows by what `key` makes of them, in their order."""
-    groups: dict[Key, list[T]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups

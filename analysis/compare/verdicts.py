@@ -18,7 +18,7 @@ from analysis.findings import name_of
 from analysis.frames import configurations
 from analysis.frames.configurations import KEYS, known, same, values, values_of
 from analysis.frames.results import Results
-from analysis.frames.rows import ConfigurationRow, as_rows, numbers, typed
+from analysis.frames.rows import ConfigurationRow, as_rows, grouped, numbers, typed
 from analysis.statistics.ranking import holm, steps
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage, student_t
 from scaling_study.stats.launches import total
@@ -112,13 +112,11 @@ Trials = Sequence[Row]  # of one configuration
 MOST_REASONS = 2  # that are told of one configuration
 
 
-def failed_trials(runs: pd.DataFrame) -> dict[str, Trials]:
+def failed_trials(runs: pd.DataFrame) -> Mapping[str, Trials]:
     """Configuration -> its failed trials in `runs` (columns.TRIALS), by repeat."""
-    failed: dict[str, list[Row]] = {}
-    for trial in as_rows(runs.loc[runs.status != "ok", ["configuration", "repeat", "status", "reason"]]):
-        if configurations.word(trial) not in NO_FAULT:
-            failed.setdefault(str(trial["configuration"]), []).append(trial)
-    return {name: sorted(trials, key=lambda failure: int(failure["repeat"])) for name, trials in failed.items()}
+    not_ok = as_rows(runs.loc[runs.status != "ok", ["configuration", "repeat", "status", "reason"]])
+    failed = [trial for trial in not_ok if configurations.word(trial) not in NO_FAULT]
+    return grouped(sorted(failed, key=lambda trial: int(trial["repeat"])), lambda trial: str(trial["configuration"]))
 
 
 def with_failures(
@@ -366,7 +364,7 @@ def _without_a_test(a: Row, b: Row) -> tuple[str, str]:
     if configurations.failed(b) and not configurations.failed(a):
         return BROKEN, " ".join(str(b["parity"]).split())
     for side, row in (("A", a), ("B", b)):
-        if known(row["not_comparable"]) and row["not_comparable"]:
+        if row["not_comparable"]:
             return NOT_COMPARABLE, f"{side}: {row['not_comparable']}"
     if known(a["parameters"]) and known(b["parameters"]) and a["parameters"] != b["parameters"]:
         counts = f"{int(a['parameters']):,} parameters in A, {int(b['parameters']):,} in B"

@@ -6,9 +6,9 @@ cell by cell where a column may hold unknowns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,16 @@ import pandas as pd
 # A row of configurations.csv, results.csv or a table made of them, by the columns that columns.py declares. What is
 # unknown is None in a row of as_rows, but NaN in a column of floats.
 ConfigurationRow = dict[str, Any]
+T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
+
+
+def grouped(rows: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
+    """Rows by what `key` makes of them, in their order."""
+    groups: dict[Key, list[T]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def as_rows(frame: pd.DataFrame) -> list[dict[Any, Any]]:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from analysis.frames.configurations import over
 from analysis.frames.results import Results
-from analysis.frames.rows import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow, grouped
 from analysis.frames.study import workers_text
 from analysis.prediction import inputs
 from analysis.prediction.inputs import OneWorker, Probed, TrainingTarget, hosts_of
@@ -376,12 +376,9 @@ def check(
 
 def measurements(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
     """The configurations that were really run with these workers, one for each number of hosts."""
-    by_hosts: dict[int, list[Row]] = {}
-    for row in rows:
-        is_it = row["workers"] == prediction.workers > 1 and row["n"]
-        if is_it and prediction.target.is_run(row, prediction.allreduce):
-            by_hosts.setdefault(hosts_of(row), []).append(row)
-    return [ours[0] for ours in by_hosts.values() if len(ours) == 1]
+    timed = [row for row in rows if row["workers"] == prediction.workers > 1 and row["n"]]
+    runs = [row for row in timed if prediction.target.is_run(row, prediction.allreduce)]
+    return [ours[0] for ours in grouped(runs, hosts_of).values() if len(ours) == 1]
 
 
 def summary(checked: Sequence[Checked]) -> str:

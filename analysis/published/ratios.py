@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis.frames.configurations import KEYS, SPREADING_KEYS, has, known, over, same
 from analysis.frames.results import Results
-from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows, grouped
 from analysis.frames.study import workers_text
 from analysis.show import notes
 from analysis.show.layout import Listing
@@ -138,14 +138,12 @@ def _of_tables() -> Iterator[Claim]:
         if "fp16" in (precision, allreduce) and full:
             what = "fp16 / fp32 " + ("gradients" if precision == "fp32" else "compute and gradients")
             yield _claim(GAIN, f"{_named(row)}, {workers_text(workers)}: {what}", row, full)
-    yield from _of_batches(rows)
+    yield from _of_batches(rows.values())
 
 
-def _of_batches(rows: Mapping[tuple[Any, ...], Any]) -> Iterator[Claim]:
-    series: dict[tuple[Any, ...], list[Any]] = {}
-    for (framework, model, _, *others), row in rows.items():
-        series.setdefault((framework, model, *others), []).append(row)
-    for ours in series.values():
+def _of_batches(rows: Iterable[Mapping[Any, Any]]) -> Iterator[Claim]:
+    alike = [key for key in MEASURED_KEYS if key != "batch_per_worker"]
+    for ours in grouped(rows, lambda row: tuple(row[key] for key in alike)).values():
         for smaller, larger in pairwise(sorted(ours, key=lambda row: int(row["batch_per_worker"]))):
             half = larger["allreduce"] if larger["precision"] == "fp32" else f"{larger['precision']} compute"
             wire = f", {half}" if half != "none" else ""

@@ -21,7 +21,7 @@ import pandas as pd
 
 from analysis.frames.configurations import KEYS, known, values_of
 from analysis.frames.results import Results, once
-from analysis.frames.rows import ConfigurationRow, bounded
+from analysis.frames.rows import ConfigurationRow, bounded, grouped
 from analysis.frames.training import METRICS
 from scaling_study.records.maps import OWN
 from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, between_repeats
@@ -77,13 +77,11 @@ class ArmPair:
 def pairs(results: Results) -> list[ArmPair]:
     """Pairs that differ in weights come first; none where no two trainings differ in one of VARIED alone."""
     trained = {str(name) for name in results.details.trained.configuration.unique()}
-    recipes: dict[tuple[Any, ...], dict[tuple[str, str], list[ConfigurationRow]]] = {}
-    for row in results.rows:
-        if row["configuration"] in trained:
-            recipe = values_of(row, (key for key in KEYS if key not in NOT_OF_A_RECIPE))
-            recipes.setdefault(recipe, {}).setdefault((begins_with(row), frozen(row)), []).append(row)
+    rows = [row for row in results.rows if row["configuration"] in trained]
+    recipe = [key for key in KEYS if key not in NOT_OF_A_RECIPE]
     compared = []
-    for groups in recipes.values():
+    for of_recipe in grouped(rows, lambda row: values_of(row, recipe)).values():
+        groups = grouped(of_recipe, lambda row: (begins_with(row), frozen(row)))
         if len(groups) > 1:
             for ours, theirs in permutations((_arm(results, *of, rows) for of, rows in groups.items()), 2):
                 if ours.freeze == theirs.freeze and ours.weights != RANDOM and theirs.weights == RANDOM:

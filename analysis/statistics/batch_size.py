@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ from scipy import stats
 
 from analysis.frames.configurations import DECIDING_KEYS, own_algorithm, values_of
 from analysis.frames.results import Results, once
-from analysis.frames.rows import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow, grouped
 from analysis.frames.training import brackets
 from analysis.statistics import estimates
 from analysis.statistics.estimates import LogEstimate, censored_mean, crossing
@@ -79,8 +78,7 @@ def noise_scale(runs: Sequence[Norms]) -> NoiseScale:
     else:  # one after another: what two runs differ by is slow variation
         sqr, variance = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
         interval, freedom = within_run, float(freedom_within(rows))
-    scale, low, high, verdict = _fieller(variance, sqr, interval)
-    return NoiseScale(scale, low, high, freedom, rows, verdict)
+    return _fieller(variance, sqr, interval, freedom, rows)
 
 
 def noise_over_seeds(runs: Mapping[int, Sequence[Norms]]) -> NoiseScale:
@@ -92,14 +90,13 @@ def noise_over_seeds(runs: Mapping[int, Sequence[Norms]]) -> NoiseScale:
     if len(means) < FEWEST_REPEATS:
         return NoiseScale(None, None, None, 0, rows, f"{len(means)} of {FEWEST_REPEATS} seeds")
     sqr, variance = np.array(means).T
-    scale, low, high, verdict = _fieller(variance, sqr, between_repeats)
-    return NoiseScale(scale, low, high, len(means) - 1.0, rows, verdict)
+    return _fieller(variance, sqr, between_repeats, len(means) - 1.0, rows)
 
 
 def _fieller(
-    above: Values, under: Values, interval: Callable[[ArrayLike], Interval]
-) -> tuple[float | None, float | None, float | None, str]:
-    """(ratio of the means, its lower and upper bound, why not). Of a ratio that cannot be negative."""
+    above: Values, under: Values, interval: Callable[[ArrayLike], Interval], freedom: float, rows: int
+) -> NoiseScale:
+    """The ratio of the means, which cannot be negative, with its bounds."""
 
     def beyond(ratio: float, side: int) -> float:
         """Above 0 where the mean of above - ratio x under is surely above 0 (side 1), or surely below (side -1)."""
@@ -110,14 +107,14 @@ def _fieller(
     least = interval(under)
     assert least.low is not None and least.high is not None
     if beyond(0.0, -1) > 0 or (least.high < 0 and least.mean < 0):
-        return None, None, None, CONTRADICTORY
+        return NoiseScale(None, None, None, freedom, rows, CONTRADICTORY)
     scale = float(above.mean() / under.mean()) if above.mean() > 0 and under.mean() > 0 else None
     start = scale or 1.0
     low = 0.0 if beyond(0.0, 1) <= 0 else crossing(lambda ratio: beyond(ratio, 1), 0.0, start, LARGEST, 1e-6)
     high = None
     if least.low > 0:
         high = crossing(lambda ratio: -beyond(ratio, -1), scale or 0.0, start, LARGEST, 1e-6)
-    return scale, low, high, ""
+    return NoiseScale(scale, low, high, freedom, rows)
 
 
 def predicted_efficiency(scale: float, batch: float, smallest: float) -> float:
@@ -212,13 +209,10 @@ def recipes(results: Results) -> list[BatchRecipe]:
     ours = whole[(whole.target != "") & (whole.samples > 0) & (whole.train_seconds > 0)]
     by_name = {str(name): group for name, group in ours.groupby("configuration", sort=False)}
     noted = {str(name): group for name, group in results.details.noise.groupby("configuration", sort=False)}
-    homes: dict[tuple[Any, ...], dict[str, list[ConfigurationRow]]] = {}
-    for row in results.rows:
-        if row["configuration"] in by_name:
-            wires = homes.setdefault((*values_of(row, RECIPE_KEYS), own_algorithm(row)), {})
-            wires.setdefault(str(row["allreduce"]), []).append(row)
+    trained = [row for row in results.rows if row["configuration"] in by_name]
     made = []
-    for wires in homes.values():
+    for alike in grouped(trained, lambda row: (*values_of(row, RECIPE_KEYS), own_algorithm(row))).values():
+        wires = grouped(alike, lambda row: str(row["allreduce"]))
         nothing = wires.pop("none", [])
         full = nothing + wires.pop("fp32", [])
         for rows, elsewhere in ((full, []), *((rows, nothing) for rows in wires.values())):
@@ -233,8 +227,7 @@ def _recipe(at_home: tuple[Trained, ...], borrowed: tuple[Trained, ...], runs: p
     batches = {str(one.row["configuration"]): one.batch for one in (*at_home, *borrowed)}
     needed = needed_by(runs.assign(batch=runs.configuration.map(batches)))
     samples = {}
-    for batch in sorted({one.batch for one in needed}):
-        of = [one for one in needed if one.batch == batch]
+    for batch, of in sorted(grouped(needed, lambda one: one.batch).items()):
         mean = censored_mean([one.after for one in of], [one.by for one in of])
         if (estimate := estimates.of_censored(mean)) is not None:
             samples[batch] = estimate

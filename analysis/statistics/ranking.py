@@ -17,7 +17,7 @@ from scipy.special import stdtr, stdtrit
 from analysis.frames import configurations, results
 from analysis.frames.configurations import known, over, trains, values, values_of
 from analysis.frames.results import Results, once
-from analysis.frames.rows import ConfigurationRow, typed
+from analysis.frames.rows import ConfigurationRow, grouped, typed
 from analysis.text import two_figure_percentage
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 from scaling_study.stats.launches import total
@@ -33,9 +33,7 @@ Row = TypeVar("Row", bound=ConfigurationRow)
 
 def by_work(rows: Iterable[Row]) -> list[list[Row]]:
     """Rows of one model by their work; that of most configurations first."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((*values_of(row, KEYS), trains(row)), []).append(row)
+    groups = grouped(rows, lambda row: (*values_of(row, KEYS), trains(row)))
     return sorted(groups.values(), key=len, reverse=True)
 
 
@@ -322,7 +320,7 @@ def _in_order(
 
 
 def _competes(row: ConfigurationRow, by: str) -> bool:
-    if row["oversubscribed"] or (known(row["not_comparable"]) and row["not_comparable"]):
+    if row["oversubscribed"] or row["not_comparable"]:
         return False
     if by != "efficiency":
         return True
@@ -341,13 +339,8 @@ def _verdict(index: int, high: float | None) -> str:
 
 @once
 def verdicts_of_rows(results: Results) -> dict[str, str]:
-    """row_verdicts() of all configurations of a study."""
+    """Configuration -> the verdict of its standing."""
     return {name: standing.verdict for name, standing in standings(results).items()}
-
-
-def row_verdicts(rows: Sequence[ConfigurationRow]) -> dict[str, str]:
-    """Configuration -> the verdict of row_standings()."""
-    return {name: standing.verdict for name, standing in row_standings(rows).items()}
 
 
 class Standing(NamedTuple):
@@ -382,9 +375,7 @@ def row_standings(rows: Sequence[ConfigurationRow]) -> dict[str, Standing]:
     """
     competing = [row for row in rows if row["n"] and _competes(row, "samples_per_second")]
     uncertainty = Uncertainty.of_rows([row for row in rows if row["n"]], over_baselines=False)
-    groups: dict[tuple[str, int], list[ConfigurationRow]] = {}
-    for row in competing:
-        groups.setdefault((str(row["model"]), int(row["batch"])), []).append(row)
+    groups = grouped(competing, lambda row: (str(row["model"]), int(row["batch"])))
     alike = [ours for group in groups.values() for ours in by_work(group) if len(ours) > 1]
     found: dict[str, Standing] = {}
     for ours in _in_order(alike, "samples_per_second", uncertainty):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from analysis.frames import results as series
 from analysis.frames.configurations import BATCH_KEYS, KEYS, known, unlike_work, values, values_of
 from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow as Row
+from analysis.frames.rows import grouped
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.stats.intervals import student_t
 
@@ -169,19 +169,15 @@ def families(results: Results) -> list[Family]:
     held = results.study.batch_key
     alike = [key for key in KEYS if key not in (*SPREAD, *BATCH_KEYS)] + [held]
     computing = [key for key in alike if key != "allreduce"]
-    alone: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    groups: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        framework = FRAMEWORKS.get(str(row["framework"]))
-        if int(row["workers"]) == 1:
-            alone[values_of(row, computing)].append(row)
-        elif framework is None or not framework.shares_batches:
-            groups[values_of(row, alike)].append(row)
-    by_id = {str(row["configuration"]): row for row in itertools.chain(*alone.values())}
+    sharing = {name for name, framework in FRAMEWORKS.items() if framework.shares_batches}
+    single = [row for row in rows if int(row["workers"]) == 1]
+    several_workers = [row for row in rows if int(row["workers"]) != 1 and row["framework"] not in sharing]
+    alone = grouped(single, lambda row: values_of(row, computing))
+    by_id = {str(row["configuration"]): row for row in single}
     found = []
-    for group in groups.values():
+    for group in grouped(several_workers, lambda row: values_of(row, alike)).values():
         first = group[0]
-        own = alone[values_of(first, computing)]
+        own = alone.get(values_of(first, computing), [])
         base = by_id.get(str(first["baseline"]))
         base = None if base is None or unlike_work(first, base) else base
         every = [*(own if base is None or not all(map(_unfit, own)) else [base]), *group]
