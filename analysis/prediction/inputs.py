@@ -17,7 +17,7 @@ from analysis.frames import results as series
 from analysis.frames.configurations import KEYS, known, same, trains, values_of
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results
-from analysis.frames.rows import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow, grouped
 from analysis.prediction import meshes
 from analysis.prediction.network import CannotPredict, Link, ModelledNetwork
 from analysis.prediction.simulate import (
@@ -33,12 +33,12 @@ from analysis.prediction.simulate import (
 )
 from analysis.statistics import network
 from analysis.statistics.network import Probe
+from analysis.statistics.scaling_laws import hosts_of
 from analysis.text import megabytes
 from scaling_study.frameworks import COMMAND, FRAMEWORKS, POWERSGD
 from scaling_study.records import store
 from scaling_study.records.schema import RankReport, Record
 from scaling_study.records.store import UnreadableRecord
-from scaling_study.stats.network import AlphaBeta
 from scaling_study.study import meshes as mesh_bytes
 from scaling_study.study.rules import MATCHMAKING_SECONDS
 from scaling_study.trial import Trial
@@ -79,6 +79,8 @@ SPREAD = (
 )
 ALIKE = tuple(key for key in KEYS if key not in SPREAD)  # decide what one worker computes
 TOGETHER = ("framework", "controller", *KNOBS)
+OF_A_WAY = (*ALIKE, *TOGETHER)
+OF_A_MESH = tuple(key for key in OF_A_WAY if key != "replicas")  # more workers are more of these
 WIRE_BITS = {"fp32": 32, "fp16": 16, "bf16": 16}
 Row = ConfigurationRow
 # A Llama that is split: by closed forms (meshes.py). Its step is that of any run with one worker that computes alike.
@@ -117,8 +119,7 @@ class TrainingTarget:
 
     def is_run(self, row: Row, allreduce: str) -> bool:
         """True where a configuration is this target, whatever its workers."""
-        keys = (*ALIKE, *TOGETHER)
-        return row["allreduce"] == allreduce and all(same(row.get(key), self.row.get(key)) for key in keys)
+        return row["allreduce"] == allreduce and all(same(row.get(key), self.row.get(key)) for key in OF_A_WAY)
 
 
 @dataclass(frozen=True)
@@ -154,9 +155,8 @@ class MeshTarget(TrainingTarget):
         return ""
 
     def is_run(self, row: Row, allreduce: str) -> bool:
-        keys = [key for key in (*ALIKE, *TOGETHER) if key != "replicas"]
         wires = (allreduce, "none") if allreduce == "fp32" else (allreduce,)
-        alike = all(same(row.get(key), self.row.get(key)) for key in keys)
+        alike = all(same(row.get(key), self.row.get(key)) for key in OF_A_MESH)
         return alike and row["allreduce"] in wires and not row.get("oversubscribe")
 
 
@@ -187,7 +187,7 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
     low_rank = (row for row in rows if row["n"] and str(row["allreduce"]) in POWERSGD)
     wrong += [NOT_LOW_RANK.format(framework=row["framework"], wire=row["allreduce"]) for row in low_rank]
     bases: dict[str, OneWorker | str] = {}
-    for way in _ways(shared):
+    for way in _first_of_each([row for row in shared if row["n"]], OF_A_WAY):
         base = _base(way, rows)
         if isinstance(base, str):
             wrong.append(f"{way['framework']}, {way['model']}, batch {way['batch_per_worker']}: {base}")
@@ -210,13 +210,9 @@ def mesh_targets(
     results: Results, rows: Sequence[Row], folder: Path, asked: Sequence[str] = ()
 ) -> tuple[list[MeshTarget], list[str]]:
     """(each way among `rows` in which a Llama was split over several workers, a sentence for each that is none)."""
-    ways: dict[tuple[Any, ...], Row] = {}
-    for row in rows:
-        if row["framework"] in SPLIT and row["workers"] > 1 and row["n"]:
-            keys = [key for key in (*ALIKE, *TOGETHER) if key != "replicas"]
-            ways.setdefault(values_of(row, keys), row)
+    split = [row for row in rows if row["framework"] in SPLIT and row["workers"] > 1 and row["n"]]
     chosen, wrong = [], []
-    for way in ways.values():
+    for way in _first_of_each(split, OF_A_MESH):
         record = next(_records(str(way["configuration"]), results.trials, folder), None)
         if record is None or not mesh_bytes.of_trial(record.trial):
             wrong.append(NO_FORMS.format(framework=way["framework"], model=way["model"]))
@@ -284,20 +280,15 @@ def policy(row: Row) -> Fusion:
     return fusion
 
 
-def _ways(rows: Iterable[Row]) -> list[Row]:
-    """One row for each way of sharing gradients: whatever its workers and precision on the wire."""
-    ways: dict[tuple[Any, ...], Row] = {}
-    for row in rows:
-        if row["n"]:
-            ways.setdefault(values_of(row, (*ALIKE, "framework", "controller", *KNOBS)), row)
-    return list(ways.values())
+def _first_of_each(rows: Iterable[Row], keys: Sequence[str]) -> list[Row]:
+    """One row for each combination of values that these keys have."""
+    return [ours[0] for ours in grouped(rows, lambda row: values_of(row, keys)).values()]
 
 
 def _trained_ways(rows: Iterable[Row]) -> list[Mapping[str, Any]]:
     """How trainings to a result shared gradients: framework, controller and knobs."""
-    keys = ("framework", "controller", *KNOBS)
-    found = dict.fromkeys(values_of(row, keys) for row in rows if trains(row) and row["framework"] in FUSIONS)
-    return [dict(zip(keys, values, strict=True)) for values in found]
+    trained = (row for row in rows if trains(row) and row["framework"] in FUSIONS)
+    return [{key: row[key] for key in TOGETHER} for row in _first_of_each(trained, TOGETHER)]
 
 
 def _differing(row: Row, other: Row, keys: Sequence[str]) -> int:
@@ -560,75 +551,51 @@ NORMAL_95 = 1.96
 MOST_SPREAD = 1.0  # of a logarithm: what is known no better than this is known not at all
 
 
-@dataclass(frozen=True)
-class Probed:
-    """A probe, and on how many hosts it ran."""
-
-    probe: Probe
-    hosts: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.probe.name} ({self.probe.configuration})"
-
-    def link(self, kind: tuple[str, bool]) -> Link:
-        """The link that it measured, without the wait for Horovod's background thread."""
-        waits = HOROVOD.cycle_seconds / 2 if self.probe.launcher == "horovodrun" else 0.0
-        return link(self.probe.fits[kind], self.probe.workers, waits)
-
-
-def probes(results: Results) -> list[Probed]:
+def probes(results: Results) -> list[Probe]:
     """The study's probes that timed an allreduce."""
-    trials = results.trials.drop_duplicates("configuration").set_index("configuration", drop=False)
-    return [
-        Probed(probe, hosts_of({"hosts": trials.loc[probe.configuration, "hosts"]}))
-        for probe in network.probes(results)
-        if IDLE in probe.fits and probe.workers > 1
-    ]
+    return [probe for probe in network.probes(results) if IDLE in probe.fits and probe.workers > 1]
 
 
-def hosts_of(row: Mapping[str, object]) -> int:
-    """The number of hosts that a trial's workers were on; one where it asked for none."""
-    return int(str(row["hosts"])) if known(row["hosts"]) else 1
-
-
-def network_of(row: Row, among: Sequence[Probed]) -> ModelledNetwork:
+def network_of(row: Row, among: Sequence[Probe]) -> ModelledNetwork:
     """The network that a framework's configuration runs on, from probes(), of which there is at least one.
 
     Each link is that of the nearest probe: within a host of one that ran on one host, between hosts of one that ran on
     several. Where only the first was measured, the network is that of one host.
     """
-    ranked = sorted(among, key=lambda probed: _nearness(probed.probe, row), reverse=True)
-    local = next((probed for probed in ranked if probed.hosts == 1), None)
-    wide = next((probed for probed in ranked if probed.hosts > 1), local)
+    ranked = sorted(among, key=lambda probe: _nearness(probe, row), reverse=True)
+    local = next((probe for probe in ranked if probe.hosts == 1), None)
+    wide = next((probe for probe in ranked if probe.hosts > 1), local)
     assert wide is not None
-    per_host = local.probe.workers if local else 1
+    per_host = local.workers if local else 1
+    name, inside = (f"{probe.name} ({probe.configuration})" if probe else "" for probe in (wide, local))
     if wide is local:
-        source = f"by {wide.name} on one host"
+        source = f"by {name} on one host"
     else:
         unseen = f" on {wide.hosts} hosts (switches that more share it has not seen)"
-        source = f"between hosts by {wide.name}{unseen}" + (f", within a host by {local.name}" if local else "")
+        source = f"between hosts by {name}{unseen}" + (f", within a host by {inside}" if local else "")
 
-    def of(kind: tuple[str, bool]) -> ModelledNetwork:
+    def of(kind: network.Key) -> ModelledNetwork:
         return ModelledNetwork(
-            wide.link(kind),
-            local.link(kind) if local else None,
+            link(wide, kind),
+            link(local, kind) if local else None,
             per_host,
             one_host=wide is local,
             source=f"measured {source}",
         )
 
-    measured_busy = all(BUSY in part.probe.fits for part in (wide, local) if part)
+    measured_busy = all(BUSY in part.fits for part in (wide, local) if part)
     return replace(of(IDLE), busy=of(BUSY) if measured_busy else None)
 
 
-def link(fitted: AlphaBeta, workers: int, waits_seconds: float = 0.0) -> Link:
-    """The link of each of the 2 (n-1) steps of a ring, with the relative errors of the fit."""
-    steps = 2 * (workers - 1)
-    alpha, beta = max(0.0, fitted.alpha_seconds - waits_seconds), fitted.beta_seconds_per_byte
+def link(probe: Probe, kind: network.Key) -> Link:
+    """The link of each of the 2 (n-1) steps of a ring, with the relative errors of the fit, and without the wait for
+    Horovod's background thread."""
+    fitted, steps = probe.fits[kind], 2 * (probe.workers - 1)
+    waits = HOROVOD.cycle_seconds / 2 if probe.launcher == "horovodrun" else 0.0
+    alpha, beta = max(0.0, fitted.alpha_seconds - waits), fitted.beta_seconds_per_byte
     return Link(
         alpha / steps,
-        beta * workers / steps,
+        beta * probe.workers / steps,
         _spread(alpha, fitted.alpha_low, fitted.alpha_high),
         _spread(beta, fitted.beta_low, fitted.beta_high),
     )

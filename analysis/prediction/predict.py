@@ -17,9 +17,11 @@ from analysis.frames.results import Results
 from analysis.frames.rows import ConfigurationRow, grouped
 from analysis.frames.study import workers_text
 from analysis.prediction import inputs
-from analysis.prediction.inputs import OneWorker, Probed, TrainingTarget, hosts_of
+from analysis.prediction.inputs import OneWorker, TrainingTarget
 from analysis.prediction.network import ALGORITHMS, GPU_SHARE, CannotPredict, ModelledNetwork
 from analysis.prediction.simulate import MESH, Fusion, SimulatedStep, slowdown
+from analysis.statistics.network import Probe
+from analysis.statistics.scaling_laws import hosts_of
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 # Throughput, efficiency and exposed communication of n workers, each with what the measurements leave open.
@@ -220,7 +222,7 @@ def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
         return inputs.host_spread(results.trials, folder, without) if asked.host_spread is None else asked.host_spread
 
     def again(prediction: Prediction, run: ConfigurationRow) -> Prediction:
-        placed = prediction.network.placed(prediction.workers, inputs.hosts_of(run))
+        placed = prediction.network.placed(prediction.workers, hosts_of(run))
         without = [str(run["configuration"])]
         way = (prediction.allreduce, prediction.algorithm, prediction.workers)
         return predict(prediction.target, *way, placed, asked.straggle, crowded(without), spread(without) or 0.0)
@@ -243,7 +245,7 @@ def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
     return Forecast(predictions, tuple(checked), tuple(wrong), asked.straggle, shared, pairs, hosts_differ, given)
 
 
-def network_for(target: TrainingTarget, asked: Asked, probes: Sequence[Probed]) -> ModelledNetwork:
+def network_for(target: TrainingTarget, asked: Asked, probes: Sequence[Probe]) -> ModelledNetwork:
     """The network asked for, or the study's; on a GPU whose collectives were not timed beside computing, with the
     share of it that they take."""
     network = asked.network or inputs.network_of(target.row, probes)

@@ -11,6 +11,7 @@ import pandas as pd
 from analysis.frames.configurations import known
 from analysis.frames.results import Results
 from analysis.frames.rows import as_rows, bounded
+from analysis.statistics.scaling_laws import hosts_of
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
 from scaling_study.stats.network import COLLECTIVES, GLOO, AlphaBeta, Point, bus_factor, sent_share
 from scaling_study.stats.network import fit as fit_line
@@ -32,6 +33,7 @@ class Probe:
     launcher: str
     controller: str | None
     workers: int
+    hosts: int
     device: str
     fits: dict[Key, AlphaBeta]
 
@@ -42,7 +44,7 @@ class Probe:
 
 def probes(results: Results) -> list[Probe]:
     """Every probe of the study that was measured, in the order of their names."""
-    probes = []
+    probes, trials = [], results.probes.drop_duplicates("configuration").set_index("configuration")
     for name, ours in probes_table(results).groupby("configuration", sort=False):
         configuration, about = str(name), ours.iloc[0]
         fits = {
@@ -51,7 +53,8 @@ def probes(results: Results) -> list[Probe]:
             if group.bytes.nunique() > 1
         }
         controller = None if pd.isna(about.controller) else str(about.controller)
-        where = str(about.launcher), controller, int(about.workers), str(about.device)
+        hosts = hosts_of({"hosts": trials.hosts[configuration]})
+        where = str(about.launcher), controller, int(about.workers), hosts, str(about.device)
         probes.append(Probe(configuration, str(about.probe), *where, fits))
     return probes
 
@@ -192,5 +195,5 @@ def _name(trial: Mapping[Any, Any]) -> str:
     if library == "torch.distributed":
         carrier = algorithms(trial["launcher"], trial["device"]) or "NCCL"
     cycle = f", cycle of {1000 * trial['cycle_seconds']:g} ms" if known(trial["cycle_seconds"]) else ""
-    over = f" on {trial['hosts']} hosts" if known(trial["hosts"]) and trial["hosts"] > 1 else ""
+    over = f" on {hosts} hosts" if (hosts := hosts_of(trial)) > 1 else ""
     return f"{library}{f' ({carrier})' if carrier else ''}{cycle}, {trial['workers']} workers{over}"

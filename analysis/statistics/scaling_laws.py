@@ -201,7 +201,7 @@ def families(results: Results) -> list[Family]:
     return found
 
 
-def hosts_of(row: Row) -> int:
+def hosts_of(row: Mapping[str, Any]) -> int:
     """1 where a trial asked for none."""
     return int(str(row["hosts"])) if known(row["hosts"]) else 1
 

@@ -178,20 +178,23 @@ def line(alpha: float, beta: float, spread: float | None = None) -> AlphaBeta:
     return AlphaBeta(alpha, *bounds[0], beta, *bounds[1], 0.0, 0.0, 0)
 
 
-def probe(launcher: str = "mpirun", workers: int = 2, controller: str | None = None, busy: float = 0.0, **more: Any):
-    fits = {inputs.IDLE: line(100e-6, 4e-9, 0.196)} | ({inputs.BUSY: line(200e-6, 8e-9)} if busy else {})
-    hosts = more.pop("hosts", 1)
-    made = Probe(f"network_probe-{launcher}-{workers}", launcher, launcher, controller, workers, "cpu", fits)
-    return inputs.Probed(made, hosts)
+IDLE = line(100e-6, 4e-9, 0.196)
 
 
-def test_a_probe_is_taken_apart_into_the_steps_of_a_ring() -> None:
-    of_two = inputs.link(line(100e-6, 4e-9), 2)
-    assert (of_two.latency_seconds, of_two.seconds_per_byte) == pytest.approx((50e-6, 4e-9))
-    of_four = inputs.link(line(60e-6, 6e-9), 4)
-    assert (of_four.latency_seconds, of_four.seconds_per_byte) == pytest.approx((10e-6, 4e-9))
-    fitted = inputs.link(line(100e-6, 4e-9, 0.196), 2)
-    assert (fitted.latency_spread, fitted.byte_spread) == pytest.approx((0.1, 0.1))
+def probe(
+    launcher: str = "mpirun", workers: int = 2, controller: str | None = None, hosts: int = 1, idle: AlphaBeta = IDLE
+) -> Probe:
+    name, fits = f"network_probe-{launcher}-{workers}", {inputs.IDLE: idle}
+    return Probe(name, launcher, launcher, controller, workers, hosts, "cpu", fits)
+
+
+@pytest.mark.parametrize(
+    ("made", "latency_seconds", "spread"), [(probe(), 50e-6, 0.1), (probe(workers=4, idle=line(60e-6, 6e-9)), 10e-6, 0)]
+)
+def test_a_probe_is_taken_apart_into_the_steps_of_a_ring(made: Probe, latency_seconds: float, spread: float) -> None:
+    link = inputs.link(made, inputs.IDLE)
+    assert (link.latency_seconds, link.seconds_per_byte) == pytest.approx((latency_seconds, 4e-9))
+    assert (link.latency_spread, link.byte_spread) == pytest.approx((spread, spread))
 
 
 def test_horovods_wait_for_its_own_thread_is_not_the_networks() -> None:
@@ -229,7 +232,8 @@ def test_links_within_and_between_hosts_are_told_apart_by_where_the_probes_ran()
 
 def test_a_probe_on_busy_cores_says_what_communication_costs_computing() -> None:
     row = {"framework": "mpi_allreduce", "controller": None}
-    network = inputs.network_of(row, [probe(busy=1.0)])
+    of_both = probe()
+    network = inputs.network_of(row, [replace(of_both, fits={**of_both.fits, inputs.BUSY: line(200e-6, 8e-9)})])
     assert network.busy is not None and network.busy.between.seconds_per_byte == pytest.approx(8e-9)
     assert network.scaled(1, 2).busy.between.seconds_per_byte == pytest.approx(16e-9)
 
