@@ -32,7 +32,7 @@ from analysis.frames.study import workers_text
 from analysis.statistics import knee, scaling_laws
 from analysis.statistics.knee import Extrapolation
 from analysis.statistics.scaling_laws import Declined
-from analysis.text import duration, flop_rate, number, percent
+from analysis.text import duration, flop_rate, number, percent, with_interval
 from analysis.views import bottleneck, memory, roofline, steps
 from analysis.views.attribution import Attribution, Part
 from analysis.views.bottleneck import COMMUNICATE, COMPUTE, INPUT, MEMORY, OTHER, UNKNOWN, Bottleneck
@@ -411,8 +411,7 @@ def gained(saved: Interval, seen: Seen, evidence: str) -> Found:
 
 def bounded(value: Interval, unit: float = 1.0) -> str:
     """`812 [800, 824]`, in so many of its own units."""
-    ends = [number(unit * end) for end in (value.low, value.high) if end is not None]
-    return f"{number(unit * value.mean)}{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
+    return with_interval(value.mean, value.low, value.high, lambda each: number(unit * each))
 
 
 def counted(launches: int) -> str:

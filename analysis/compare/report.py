@@ -49,7 +49,7 @@ from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
 from analysis.show import layout, notes
 from analysis.show.layout import Listing
-from analysis.text import first_few, number
+from analysis.text import first_few, number, with_interval
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 MOST_NAMES = 3
@@ -181,9 +181,7 @@ def listing(comparison: Comparison, only: tuple[str, ...] = ORDER) -> Listing:
 def _cells(pair: dict[Any, Any]) -> tuple[str, ...]:
     """One pair in the columns of HEADER."""
     speeds = [number(v) if known(v := pair[f"samples_per_second_{side}"]) else "" for side in ("a", "b")]
-    low, high = pair["ratio_low"], pair["ratio_high"]
-    interval = f" [{low:.3f}, {high:.3f}]" if known(low) else ""
-    ratio = f"{pair['ratio']:.3f}{interval}" if known(pair["ratio"]) else ""
+    ratio = with_interval(pair["ratio"], pair["ratio_low"], pair["ratio_high"], "{:.3f}".format)
     reason = f" ({pair['reason']})" if known(pair["reason"]) and pair["reason"] else ""
     p = probability(pair["p_corrected"]) if known(pair["p_corrected"]) else ""
     return (f"{pair['model']}, {pair['series']}", str(pair["batch"]), *speeds, ratio, p, f"{pair['verdict']}{reason}")

@@ -18,6 +18,7 @@ from analysis.frames.study import workers_text
 from analysis.published import ratios
 from analysis.show import notes
 from analysis.show.layout import Listing
+from analysis.text import with_interval
 from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import Interval, between_repeats
 
@@ -289,15 +290,14 @@ def listing(results: Results) -> Listing | None:
 
 def _cells(row: Mapping[Any, Any], first: bool) -> dict[str, str]:
     show = AS_TEXT[row["figure"]]
-    low, high, gain = row["measured_low"], row["measured_high"], row["difference"]
-    bounds = f" [{show(low)}, {show(high)}]" if known(low) and known(high) else ""
+    gain = row["difference"]
     scale, places = (100, 2) if row["figure"] in (ACCURACY, TOP5) else (1, 4)
     why = row["differs"] or row["decides"] or "nothing that was published"
     return {
         "published training": str(row["training"]),
         "figure": NAMES[row["figure"]],
         "published": show(row["published"]) if known(row["published"]) else "",
-        "measured here [95 %]": show(row["measured"]) + bounds if known(row["measured"]) else "",
+        "measured here [95 %]": with_interval(row["measured"], row["measured_low"], row["measured_high"], show),
         "difference": f"{scale * gain:+.{places}f}" if known(gain) else "",
         "trained by": str(row["series"] or ""),
         "differs here": why if first else "",

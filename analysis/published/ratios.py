@@ -17,6 +17,7 @@ from analysis.frames.rows import ConfigurationRow, as_rows, grouped
 from analysis.frames.study import workers_text
 from analysis.show import notes
 from analysis.show.layout import Listing
+from analysis.text import with_interval
 from analysis.views import epochs
 from analysis.views.view import Gap, StudyTable, View
 
@@ -312,14 +313,14 @@ def listing(results: Results) -> Listing | None:
 
 def _published_row(row: Mapping[Any, Any], several: bool) -> tuple[str, ...]:
     what = f"{row['what']} ({row['series']})" if several else str(row["what"])
-    interval = f" [{row['measured_low']:.2f}, {row['measured_high']:.2f}]" if known(row["measured_low"]) else ""
+    measured = with_interval(row["measured"], row["measured_low"], row["measured_high"], "{:.2f}".format)
     equal = f"; at equal work {row['equal_work']:.2f}" if known(row["equal_work"]) else ""
     return (
         what,
         str(row["study"]),
         f"{row['published']:.2f}",
         ", ".join(row["flaws"]),
-        f"{row['measured']:.2f}{interval}{equal}",
+        f"{measured}{equal}",
         f"{row['measured'] / row['published']:.2f}",
         VERDICTS[row["verdict"]].split(":")[0],
     )
