@@ -140,7 +140,7 @@ def speed(seen: Seen) -> Found:
     if seen.workers > 1:
         by = f"by {seen.workers} processes, {number(rate / seen.workers)} by each"
         each = f", {row['batch_per_worker']} of each process"
-    shown = bounded(Interval(rate, low, high, row["n"]))
+    shown = with_interval(rate, low, high)
     text = f"{shown} samples/s {by}: {duration(seen.step_seconds)} for a step of {row['global_batch']} samples{each}"
     others = [
         f"{number(float(other['samples_per_second']))} samples/s with {keys_of(other)}"
@@ -317,7 +317,7 @@ def last_worker(seen: Seen) -> Found:
     text = f"after {found.text}" if many else f"after {workers}"
     if (found.low or 0) >= found.looked:
         text = f"after none of up to {found.looked} workers"
-    gave = bounded(Interval(added.share, added.low, added.high, FEWEST_REPEATS))
+    gave = with_interval(added.share, added.low, added.high)
     room = ", for which this host has room" if found.looked == family.most else ""
     kind = "curves" if many else "curves whose cost grows no faster than workers"
     evidence = (
@@ -398,14 +398,13 @@ def gain(share: float) -> float:
 
 def gained(saved: Interval, seen: Seen, evidence: str) -> Found:
     """The answer of what would be saved: `at most +25 [24, 26] %: 1,015 samples/s`. `evidence` has {} for the share."""
-    low, high = (None if end is None else gain(end) for end in (saved.low, saved.high))
-    most = Interval(gain(saved.mean), low, high, saved.n)
+    most = saved.mapped(gain)
     text = f"at most +{bounded(most, 100.0)} %: {number(seen.rate * (1 + most.mean))} samples/s"
     if most.mean > bottleneck.MOST_GAIN:
         text = "almost all of a step"
-    elif high is not None and not is_resolved(saved):
-        text = f"nothing that {saved.n} launches resolve, at most +{percent(high)}"
-    numbers = {"gain_at_most": most.mean, "low": low, "high": high, "share": saved.mean}
+    elif most.high is not None and not is_resolved(saved):
+        text = f"nothing that {saved.n} launches resolve, at most +{percent(most.high)}"
+    numbers = {"gain_at_most": most.mean, "low": most.low, "high": most.high, "share": saved.mean}
     return text, evidence.format(f"{bounded(saved, 100.0)} %"), numbers
 
 

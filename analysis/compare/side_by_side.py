@@ -270,10 +270,8 @@ def side_of(
 
 
 def pair_of(side: Side, first: Side, in_steps: bool) -> Pair:
-    ratio = configurations.over(side.row, first.row)
     by = first.step_samples / side.step_samples if in_steps else 1.0
-    low, high = (None if end is None else end * by for end in (ratio.low, ratio.high))
-    return Pair(side, first, Interval(ratio.mean * by, low, high, ratio.n, ratio.verdict), in_steps)
+    return Pair(side, first, configurations.over(side.row, first.row).mapped(lambda ratio: ratio * by), in_steps)
 
 
 # Whole runs: `scaling-study bench --whole`.
@@ -290,11 +288,8 @@ class Whole:
         """Speed of a command over that of the first: seconds of the first over its own, within each launch that both
         have ended. There must be one."""
         first = next(iter(self.runs.values()))
-        apart = between_repeats(
-            [math.log(a["seconds"] / b["seconds"]) for a, b in zip(first, self.runs[label], strict=False)]
-        )
-        low, high = (None if end is None else math.exp(end) for end in (apart.low, apart.high))
-        return Interval(math.exp(apart.mean), low, high, apart.n)
+        both = zip(first, self.runs[label], strict=False)
+        return between_repeats([math.log(a["seconds"] / b["seconds"]) for a, b in both]).mapped(math.exp)
 
     def is_resolved(self, margin: float) -> bool:
         return all(is_resolved(self.ratio(label), margin) for label in list(self.runs)[1:])

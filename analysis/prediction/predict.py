@@ -22,7 +22,7 @@ from analysis.prediction.network import ALGORITHMS, GPU_SHARE, CannotPredict, Mo
 from analysis.prediction.simulate import MESH, Fusion, SimulatedStep, slowdown
 from analysis.statistics.network import Probe
 from analysis.statistics.scaling_laws import hosts_of
-from scaling_study.stats.intervals import FEWEST_REPEATS
+from scaling_study.stats.intervals import FEWEST_REPEATS, Interval
 
 # Throughput, efficiency and exposed communication of n workers, each with what the measurements leave open.
 #
@@ -39,15 +39,6 @@ INSIDE = (2.5, 97.5)  # percentiles
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """A value and its 95 % interval; no bounds where none is claimed."""
-
-    mean: float
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True)
 class Prediction:
     """A predicted step of `workers`: throughput in samples a second over all of them, efficiency against one worker."""
 
@@ -56,9 +47,9 @@ class Prediction:
     allreduce: str
     algorithm: str
     workers: int
-    samples_per_second: Bounds
-    efficiency: Bounds
-    exposed_seconds: Bounds
+    samples_per_second: Interval  # over the draws
+    efficiency: Interval
+    exposed_seconds: Interval
     step_seconds: float
     waiting_seconds: float  # for the slowest worker
     communication_seconds: float
@@ -134,12 +125,12 @@ def _drawn(repeats: int, log_error: float, latency_spread: float, byte_spread: f
     return tuple(Doubt(*map(float, drawn)) for drawn in zip(compute, latency, byte, strict=True))
 
 
-def _bounds(mean: float, drawn: Sequence[float]) -> Bounds:
+def _bounds(mean: float, drawn: Sequence[float]) -> Interval:
     """A mean outside of its own draws would be no mean: the bounds hold it."""
     if not drawn:
-        return Bounds(mean, None, None)
+        return Interval(mean, None, None, 0)
     low, high = np.percentile(drawn, INSIDE)
-    return Bounds(mean, min(float(low), mean), max(float(high), mean))
+    return Interval(mean, min(float(low), mean), max(float(high), mean), len(drawn))
 
 
 NO_NETWORK = (
@@ -184,14 +175,13 @@ class Asked:
 class Forecast:
     """`checked`: those that could be held against a measurement; `wrong`: what could not be predicted, and why."""
 
+    asked: Asked
     predictions: tuple[Prediction, ...]
     checked: tuple[Checked, ...]
     wrong: tuple[str, ...]
-    straggle: bool
     crowding: float
     crowding_pairs: int  # from which it was measured; 0: given, or none
     host_spread: float | None  # None: neither given nor measured
-    host_spread_given: bool
 
     @property
     def measured(self) -> dict[int, Checked]:
@@ -241,8 +231,7 @@ def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
         raise CannotPredict(f"{folder}: {'; '.join(wrong)}")
     checked = check(predictions, rows, again) if asked.check or not asked.network else []
     pairs = 0 if asked.crowding else len(inputs.crowding_ratios(rows, per_host))
-    given = asked.host_spread is not None
-    return Forecast(predictions, tuple(checked), tuple(wrong), asked.straggle, shared, pairs, hosts_differ, given)
+    return Forecast(asked, predictions, tuple(checked), tuple(wrong), shared, pairs, hosts_differ)
 
 
 def network_for(target: TrainingTarget, asked: Asked, probes: Sequence[Probe]) -> ModelledNetwork:

@@ -21,7 +21,8 @@ from analysis.statistics.scaling_laws import (
     fitted,
     noise_of,
 )
-from scaling_study.stats.intervals import FEWEST_REPEATS, student_t, welch_satterthwaite
+from scaling_study.stats.intervals import FEWEST_REPEATS, student_t
+from scaling_study.stats.launches import total
 
 # The interval at a count that was not run holds all laws that are tied. Each law is fitted to 400 sets of means as
 # likely as the measured ones: drawn with the spread of the repeats (pooled over all counts), with the law's own misfit
@@ -199,13 +200,11 @@ def returns(family: Family) -> list[Returned]:
         if min(map(len, values)) < FEWEST_REPEATS:
             found.append(Returned(before, after, share, None, None))
             continue
-        variances = [
-            slope**2 * float(np.var(seen, ddof=1)) / len(seen)
+        terms = [
+            (slope**2 * float(np.var(seen, ddof=1)) / len(seen), len(seen) - 1.0)
             for slope, seen in zip(slopes.values(), values, strict=True)
         ]
-        half = 0.0
-        if total := sum(variances):
-            freedom = welch_satterthwaite(variances, [len(seen) - 1.0 for seen in values])
-            half = student_t(0.95, freedom) * math.sqrt(total)
+        variance, freedom = total(terms)
+        half = student_t(0.95, freedom) * math.sqrt(variance) if freedom else 0.0
         found.append(Returned(before, after, share, share - half, share + half))
     return found

@@ -18,7 +18,7 @@ from analysis.frames.results import Results
 from analysis.frames.study import workers_text
 from analysis.prediction import predict
 from analysis.prediction.network import Link, ModelledNetwork
-from analysis.prediction.predict import Bounds, Checked, Forecast, Prediction
+from analysis.prediction.predict import Checked, Forecast, Prediction
 from analysis.prediction.simulate import BUCKETS, CYCLES, MESH, MIB, Fusion
 from analysis.show import notes, style
 from analysis.show.layout import Listing
@@ -28,7 +28,7 @@ from analysis.statistics.batch_size import BatchRecipe, Curve, recipes
 from analysis.statistics.estimates import LogEstimate, between, columns_of, exactly
 from analysis.text import bracketed, file_name, number
 from analysis.views import batch_efficiency
-from scaling_study.stats.intervals import FEWEST_REPEATS
+from scaling_study.stats.intervals import FEWEST_REPEATS, Interval
 
 # Seconds to a target with workers that were not trained with: samples at their global batch over their throughput.
 #
@@ -170,13 +170,13 @@ def sentences(forecast: Forecast) -> Iterator[str]:
             "**Gradient arrival times were not recorded** (older records): assumed evenly spread over backward. "
             f"{'; '.join(guessed)}.",
         ),
-        (not forecast.straggle, "Stragglers are left out: every worker takes the mean step."),
+        (not forecast.asked.straggle, "Stragglers are left out: every worker takes the mean step."),
         (
-            forecast.straggle,
+            forecast.asked.straggle,
             "Stragglers: steps of different workers vary independently, as one worker's did from step to step "
             "(normal).",
         ),
-        (forecast.straggle, hosts_text(forecast)),
+        (forecast.asked.straggle, hosts_text(forecast)),
         (
             forecast.crowding != 1.0,
             f"Workers that share a host compute {forecast.crowding:.2f} x as long as one alone{pairs}.",
@@ -205,7 +205,7 @@ def hosts_text(forecast: Forecast) -> str:
     """How much hosts differ for good, and how that is known."""
     if forecast.host_spread is None:
         return "Hosts are taken to be equally fast for good: no run over several hosts says otherwise (--host-spread)."
-    how = "given" if forecast.host_spread_given else "by forward on the hosts of this study's runs"
+    how = "given" if forecast.asked.host_spread is not None else "by forward on the hosts of this study's runs"
     return f"Hosts differ for good by {100 * forecast.host_spread:.1f} % (standard deviation, {how})."
 
 
@@ -254,10 +254,10 @@ def link_text(link: Link) -> str:
     return f"{1e6 * link.latency_seconds:.3g} us and {rate}"
 
 
-def bounded(bounds: Bounds, unit: float = 1.0, sign: str = "") -> str:
+def bounded(value: Interval, unit: float = 1.0, sign: str = "") -> str:
     """`4,657 [4,500, 4,800]`."""
-    interval = bracketed(bounds.low, bounds.high, lambda end: number(unit * end))
-    return f"{number(unit * bounds.mean)}{sign}{interval}"
+    interval = bracketed(value.low, value.high, lambda end: number(unit * end))
+    return f"{number(unit * value.mean)}{sign}{interval}"
 
 
 METHOD = (
@@ -431,11 +431,11 @@ def _panel(
     style.end_labels(axis, labels, layout.panel_height)
 
 
-def _share(prediction: Prediction) -> Bounds:
+def _share(prediction: Prediction) -> Interval:
     """Exposed seconds as a share of the step."""
     exposed, computed = prediction.exposed_seconds, prediction.step_seconds - prediction.exposed_seconds.mean
     low, high = (None if side is None else side / (computed + side) for side in (exposed.low, exposed.high))
-    return Bounds(exposed.mean / prediction.step_seconds, low, high)
+    return Interval(exposed.mean / prediction.step_seconds, low, high, exposed.n)
 
 
 def _draw_measured(axis: Axes, column: Sequence[Prediction], at: dict[int, float], checked: Sequence[Checked]) -> None:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, TypeVar
 
@@ -75,6 +75,11 @@ class Interval:
         """half_width over the mean (0.02: +-2 %), to hold against a study's target_interval; None if unknown."""
         half = self.half_width
         return None if half is None or self.mean == 0 else half / abs(self.mean)
+
+    def mapped(self, change: Callable[[float], float]) -> Interval:
+        """The interval of a function of what was averaged that grows with it."""
+        low, high = (None if end is None else change(end) for end in (self.low, self.high))
+        return replace(self, mean=change(self.mean), low=low, high=high)
 
 
 def within_run(step_seconds: ArrayLike) -> Interval:
