@@ -98,12 +98,11 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
     Raises NotResults for a folder that is none, NothingToCompare; warns SkippedRecord.
     """
     read_a, read_b = (results.read(folder) for folder in (a, b))
-    rows: list[list[Row]] = [as_rows(read.configurations) for read in (read_a, read_b)]
     from_a, from_b = (
-        origins(folder, (str(row["configuration"]) for row in side)) for folder, side in zip((a, b), rows, strict=True)
+        origins(folder, (str(row["configuration"]) for row in read.rows)) for folder, read in ((a, read_a), (b, read_b))
     )
-    windows = {id(row): window(row, of) for side, of in zip(rows, (from_a, from_b), strict=True) for row in side}
-    pairing = pair(rows[0], rows[1], lambda row: windows[id(row)])
+    windows = {id(row): window(row, of) for read, of in ((read_a, from_a), (read_b, from_b)) for row in read.rows}
+    pairing = pair(read_a.rows, read_b.rows, lambda row: windows[id(row)])
     if not pairing.pairs:
         raise NothingToCompare(_nothing((a, read_a), (b, read_b), pairing))
     found = differences(pairing.pairs, from_a, from_b)
@@ -165,8 +164,9 @@ COUNTED = {
     LOST: "no longer run",
     FAILING: "with runs that fail now",
     BROKEN: "now fail parity",
+    FOUND: "run now",
+    NO_INTERVAL: "without an interval",
 }
-COUNTED |= {FOUND: "run now", NO_INTERVAL: "without an interval"}
 
 
 def listing(comparison: Comparison, only: tuple[str, ...] = ORDER) -> Listing:

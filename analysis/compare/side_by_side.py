@@ -297,16 +297,15 @@ class Whole:
     def means(self, label: str) -> dict[str, float | None]:
         """Over launches: seconds, seconds of training, worker-seconds, metric; None where one is not known."""
         runs = self.runs[label]
-        whole = [(r["seconds"], r["training_seconds"], r["processes"]) for r in runs]
         columns: dict[str, Sequence[float | None]] = {
-            "seconds": [seconds for seconds, _, _ in whole],
-            "training_seconds": [training for _, training, _ in whole],
-            "worker_seconds": [seconds * processes if processes else None for seconds, _, processes in whole],
+            "seconds": [run["seconds"] for run in runs],
+            "training_seconds": [run["training_seconds"] for run in runs],
+            "worker_seconds": [run["seconds"] * run["processes"] if run["processes"] else None for run in runs],
             "metric": self.metric.get(label, [None]),
         }
-        known = {name: [value for value in values if value is not None] for name, values in columns.items()}
         return {
-            name: fmean(known[name]) if len(known[name]) == len(values) else None for name, values in columns.items()
+            name: None if None in values else fmean(value for value in values if value is not None)
+            for name, values in columns.items()
         }
 
     def totals(self) -> Iterator[str]:

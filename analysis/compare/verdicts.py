@@ -64,16 +64,16 @@ class Pairing:
 
 def pair(a: Sequence[Row], b: Sequence[Row], window: Callable[[Row], Hashable]) -> Pairing:
     """`window`: when the timed window of a configuration ends, as something to compare."""
-    ids = {row["configuration"]: row for row in b}
-    pairs = [MatchedPair(row, ids[row["configuration"]]) for row in a if row["configuration"] in ids]
-    left_a, left_b = _without(a, [matched.a for matched in pairs]), _without(b, [matched.b for matched in pairs])
-    for keys, timed in ((COMPARED, True), (COMPARED, False), (PORTABLE, True), (PORTABLE, False)):
-
-        def place(row: Row, keys: tuple[str, ...] = keys, timed: bool = timed) -> Hashable:
-            values = values_of(row, keys)
-            return (values, window(row) if timed else None)
-
-        alone_a, alone_b = _alone(left_a, place), _alone(left_b, place)
+    readings: tuple[Callable[[Row], Hashable], ...] = (
+        lambda row: row["configuration"],
+        lambda row: (values_of(row, COMPARED), window(row)),
+        lambda row: values_of(row, COMPARED),
+        lambda row: (values_of(row, PORTABLE), window(row)),
+        lambda row: values_of(row, PORTABLE),
+    )
+    pairs, left_a, left_b = list[MatchedPair](), list(a), list(b)
+    for reading in readings:
+        alone_a, alone_b = _alone(left_a, reading), _alone(left_b, reading)
         pairs += [MatchedPair(row, alone_b[where]) for where, row in alone_a.items() if where in alone_b]
         left_a = _without(left_a, [matched.a for matched in pairs])
         left_b = _without(left_b, [matched.b for matched in pairs])
@@ -256,10 +256,13 @@ SMALL, SAME, UNRESOLVED = "below the threshold", "unchanged", "not resolved"
 NO_INTERVAL, NOT_COMPARABLE, NEITHER = "no interval", "not comparable", "ran in neither"
 REGRESSIONS, GAINS = (SLOWER, LOST, BROKEN, FAILING), (FASTER, FOUND)
 SAYS_NOTHING = (NO_INTERVAL, NOT_COMPARABLE, NEITHER)
-KINDS: dict[str, Any] = dict.fromkeys(("configuration_a", "configuration_b", "model", "series"), "string")
-KINDS |= dict.fromkeys(("batch", "n_a", "n_b"), "Int64")
-KINDS |= numbers("samples_per_second_a", "samples_per_second_b", "ratio", "ratio_low", "ratio_high", "p_value")
-KINDS |= numbers("p_corrected") | dict.fromkeys(("verdict", "reason"), "string")
+KINDS: dict[str, Any] = {
+    **dict.fromkeys(("configuration_a", "configuration_b", "model", "series"), "string"),
+    **dict.fromkeys(("batch", "n_a", "n_b"), "Int64"),
+    **numbers("samples_per_second_a", "samples_per_second_b", "ratio", "ratio_low", "ratio_high"),
+    **numbers("p_value", "p_corrected"),
+    **dict.fromkeys(("verdict", "reason"), "string"),
+}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -213,20 +213,16 @@ def simulate(
         slow = seconds(algorithm, workers, size, network.busy) if network.busy else 0.0
         return max(idle(size), slow)
 
-    def call(sizes: Iterable[float]) -> int:
-        count = 0
+    agree, calls = agreeing(workers, network), 0
+    for sizes in departures(backward, step.gradients, policy, wire):
+        if policy.kind == CYCLES:
+            backward.reduce(agree, agree)
         for size in sizes:
             backward.reduce(idle(size), busy(size), network.gpu_share)
-            count += 1
-        return count
-
-    calls = SCHEDULES[policy.kind](backward, step.gradients, policy, wire, call, agreeing(workers, network))
+        calls += len(sizes)
     ended = max(backward.wall, backward.when(backward.total))
     exposed = ended - step.backward_seconds
     return SimulatedStep(step.seconds + exposed, exposed, backward.communicated, calls)
-
-
-Call = Callable[[Iterable[float]], int]
 
 
 def agreeing(workers: int, network: ModelledNetwork) -> float:
@@ -234,14 +230,33 @@ def agreeing(workers: int, network: ModelledNetwork) -> float:
     return 2 * math.ceil(math.log2(workers)) * network.across(workers).latency_seconds
 
 
-def by_cycles(
-    backward: Backward, gradients: tuple[Gradient, ...], policy: Fusion, wire: float, call: Call, agree: float
-) -> int:
+def departures(
+    backward: Backward, gradients: Sequence[Gradient], policy: Fusion, wire: float
+) -> Iterator[Sequence[float]]:
+    """Bytes of the calls that leave together, each time when backward has come so far that they may.
+
+    DDP: the order of buckets is the same on all workers, so nothing has to be agreed on. WHOLE: buffers of gradients
+    one after the other, when all of them are there.
+    """
+    if policy.kind == CYCLES:
+        yield from found_in_cycles(backward, gradients, policy, wire)
+    elif policy.kind == BUCKETS:
+        for size, there in buckets(gradients, policy, wire):
+            backward.wait_until(backward.when(there))
+            yield [size]
+    else:
+        backward.wait_until(backward.when(backward.total))
+        yield fused((size * wire for size, _ in gradients), policy.most_bytes)
+
+
+def found_in_cycles(
+    backward: Backward, gradients: Sequence[Gradient], policy: Fusion, wire: float
+) -> Iterator[Sequence[float]]:
     """Horovod's background thread: wake, agree on what everybody has, fuse it, reduce it, sleep until the next cycle.
 
     When the first cycle falls is chance; it is taken as half of one after backward begins.
     """
-    calls, place, wake = 0, 0, policy.cycle_seconds / 2
+    place, wake = 0, policy.cycle_seconds / 2
     while place < len(gradients):
         there = backward.when(gradients[place][1])
         if there > wake and policy.cycle_seconds:
@@ -250,29 +265,5 @@ def by_cycles(
         began, first, place = backward.wall, place, place + 1
         while place < len(gradients) and gradients[place][1] <= backward.done:
             place += 1
-        backward.reduce(agree, agree)
-        calls += call(fused((size * wire for size, _ in gradients[first:place]), policy.most_bytes))
+        yield fused((size * wire for size, _ in gradients[first:place]), policy.most_bytes)
         wake = max(began + policy.cycle_seconds, backward.wall)
-    return calls
-
-
-def by_buckets(
-    backward: Backward, gradients: tuple[Gradient, ...], policy: Fusion, wire: float, call: Call, agree: float
-) -> int:
-    """DDP: the order of buckets is the same on all workers, so nothing has to be agreed on."""
-    calls = 0
-    for size, there in buckets(gradients, policy, wire):
-        backward.wait_until(backward.when(there))
-        calls += call([size])
-    return calls
-
-
-def afterwards(
-    backward: Backward, gradients: tuple[Gradient, ...], policy: Fusion, wire: float, call: Call, agree: float
-) -> int:
-    """Buffers of gradients one after the other, when all of them are there."""
-    backward.wait_until(backward.when(backward.total))
-    return call(fused((size * wire for size, _ in gradients), policy.most_bytes))
-
-
-SCHEDULES = {CYCLES: by_cycles, BUCKETS: by_buckets, WHOLE: afterwards}

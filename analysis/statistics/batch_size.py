@@ -10,14 +10,14 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import optimize, stats
 
 from analysis.frames.configurations import DECIDING_KEYS, own_algorithm, values_of
 from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow, grouped
 from analysis.frames.training import brackets
 from analysis.statistics import estimates
-from analysis.statistics.estimates import LogEstimate, censored_mean, crossing
+from analysis.statistics.estimates import LogEstimate, censored_mean
 from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, between_repeats, freedom_within, within_run
 
 # The gradient noise scale, from norms of gradients at two batch sizes (McCandlish et al., arXiv 1812.06162, A.1).
@@ -110,11 +110,21 @@ def _fieller(
         return NoiseScale(None, None, None, freedom, rows, CONTRADICTORY)
     scale = float(above.mean() / under.mean()) if above.mean() > 0 and under.mean() > 0 else None
     start = scale or 1.0
-    low = 0.0 if beyond(0.0, 1) <= 0 else crossing(lambda ratio: beyond(ratio, 1), 0.0, start, LARGEST, 1e-6)
+    low = 0.0 if beyond(0.0, 1) <= 0 else crossing(lambda ratio: beyond(ratio, 1), 0.0, start)
     high = None
     if least.low > 0:
-        high = crossing(lambda ratio: -beyond(ratio, -1), scale or 0.0, start, LARGEST, 1e-6)
+        high = crossing(lambda ratio: -beyond(ratio, -1), scale or 0.0, start)
     return NoiseScale(scale, low, high, freedom, rows)
+
+
+def crossing(of: Callable[[float], float], inside: float, reach: float) -> float | None:
+    """Where `of`, above 0 at `inside`, falls to 0; looked for first as far above as `reach`, at last as far as LARGEST.
+    None where it is above 0 up to there."""
+    while of(inside + reach) > 0:
+        reach *= 2
+        if reach > LARGEST:
+            return None
+    return float(optimize.brentq(of, inside, inside + reach, rtol=1e-6))
 
 
 def predicted_efficiency(scale: float, batch: float, smallest: float) -> float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import special, stats
 
 from analysis.frames import configurations
 from analysis.frames.results import Results, once
@@ -106,7 +106,6 @@ def _freedom(*parts: LogEstimate) -> float:
 # centre whose profile likelihood is not too low: as low as at the ends of Student's interval, where all is exact.
 
 FEWEST = 2  # values with an upper bound, below which no interval is claimed
-ROUNDING = 4 * float(np.finfo(float).eps)  # relative: as near as brentq gets
 NARROWEST = 1e-4  # of a logarithm: what is known exactly is taken to be known to a hundredth of a per cent
 LEAST_SPREAD, MOST_SPREAD = 1e-3, 50.0  # of logarithms
 MOST_ROUNDS, MOST_HALVINGS, CONVERGED = 60, 12, 1e-9
@@ -279,18 +278,6 @@ def ends(low: Values, high: Values, centre: Values, most: float) -> tuple[Values
         a, b, share = around(np.linspace(a, b, PARTS, axis=2))
     low_end, high_end = centre + sides[:, None] * np.where(shut, a + np.nan_to_num(share, posinf=0.0) * (b - a), np.inf)
     return low_end, high_end
-
-
-def crossing(
-    of: Callable[[float], float], inside: float, reach: float, farthest: float, precision: float = ROUNDING
-) -> float | None:
-    """Where `of`, above 0 at `inside`, falls to 0; looked for first as far from there as `reach`, whose sign is the
-    direction, at last as far as `farthest`. None where it is above 0 up to there. `precision` is relative."""
-    while of(inside + reach) > 0:
-        reach *= 2
-        if abs(reach) > farthest:
-            return None
-    return float(optimize.brentq(of, inside, inside + reach, rtol=precision))
 
 
 class Width(NamedTuple):

@@ -49,11 +49,11 @@ class DrawnLaw:
         return np.asarray(factor * workers / np.maximum(self.curves(workers), 1e-300))
 
 
+@dataclass(frozen=True)
 class Extrapolation:
     """Throughput at counts that were not run, by the tied laws of one comparison."""
 
-    def __init__(self, compared: LawComparison) -> None:
-        self.compared = compared
+    compared: LawComparison
 
     @cached_property
     def drawn(self) -> list[DrawnLaw]:
