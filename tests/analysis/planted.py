@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.frames import configurations
 from analysis.views import memory
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.schema import Phases, RankReport, Record
@@ -130,6 +131,22 @@ def rank_report(trial: Trial, rank: int, step_seconds: list[float], **changes: A
         energy_joules=100.0 + rank, backend={}, versions={},
     )  # fmt: skip
     return replace(report, **changes)
+
+
+def row_of(speeds: Iterable[float], **keys: Any) -> dict[str, Any]:
+    """A row of configurations.csv, as far as estimates look at it, from the throughput of each of its repeats."""
+    values = list(map(float, speeds))
+    row = dict.fromkeys(configurations.KEYS) | {
+        "framework": "single", "model": "m", "configuration": "c", "series": "s", "batch": 32, "workers": 1,
+        "data": "cifar10", "status": "ok", "reason": "", "parity": "passed", "not_comparable": "", "parameters": 7,
+        "oversubscribed": False, "baseline": "", "speedup": None, "n": len(values), "planned": len(values),
+        "samples_per_second": sum(values) / len(values), "repeat_values": repeat_values(values), "repeat_launches": "",
+    }  # fmt: skip
+    return row | dict.fromkeys(configurations.COLUMNS) | keys
+
+
+def repeat_values(speeds: Iterable[float]) -> str:
+    return ";".join(repr(float(speed)) for speed in speeds)
 
 
 def default_study(synthetic: bool = False, **about: Any) -> tuple[list[Planted], Mapping[str, Any]]:

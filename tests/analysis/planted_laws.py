@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from planted import Planted
+from planted import Planted, row_of
 
 from analysis.statistics.scaling_laws import Family
 
@@ -41,13 +41,11 @@ def family(
 
 
 def _row(count: int, rates: Any, strong: bool) -> dict[str, Any]:
-    batches = {"batch_per_worker": 256 // count if strong else 32, "global_batch": 256 if strong else 32 * count}
-    return {
-        "workers": count, "samples_per_second": float(rates.mean()), "n": len(rates), "planned": len(rates),
-        "repeat_values": ";".join(map(repr, map(float, rates))), "model": "resnet18", "framework": "horovod",
-        "allreduce": "fp32", "hosts": None, "device": "cpu", "cores_per_worker": 1, "interval_low": None,
-        "interval_high": None,
-    } | batches  # fmt: skip
+    batch, of_all = (256 // count, 256) if strong else (32, 32 * count)
+    return row_of(
+        rates, model="resnet18", framework="horovod", workers=count, allreduce="fp32", device="cpu", cores_per_worker=1,
+        batch_per_worker=batch, global_batch=of_all, interval_low=None, interval_high=None,
+    )  # fmt: skip
 
 
 def study(law: Law, counts: Sequence[int], **more: Any) -> list[Planted]:

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from planted import MACHINE, Planted, default_study, plant
+from planted import MACHINE, Planted, default_study, plant, row_of
 from simulations import Seen, times
 
 from analysis.frames import configurations, results
-from analysis.frames.configurations import KEYS
 from analysis.frames.results import Results
 from analysis.report import answer, headline
 from analysis.show import notes
@@ -264,18 +263,15 @@ def test_no_difference_is_a_test_of_equivalence(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_of_many_equal_pairs_none_is_called_faster_or_slower_in_95_percent_of_studies() -> None:
     studies, rng, wide = times(300, 10_000), np.random.default_rng(23), 8
-    keys = dict.fromkeys(KEYS) | {"framework": "horovod", "workers": 2}
     alarms = 0
     for _ in range(studies):
         rows = [
-            keys
-            | {"batch_per_worker": batch, "allreduce": wire, "configuration": f"{batch}-{wire}", "status": "ok"}
-            | {"reason": "", "not_comparable": "", "planned": 3, "n": 3, "samples_per_second": speeds.mean()}
-            | {"repeat_values": ";".join(map(repr, speeds.tolist())), "repeat_launches": ""}
-            | dict.fromkeys(configurations.COLUMNS)
+            row_of(
+                100 * (1 + 0.01 * rng.standard_normal(3)),
+                **{"configuration": f"{batch}-{wire}", "batch_per_worker": batch, "allreduce": wire},
+            )
             for batch in range(wide)
             for wire in ("fp32", "fp16")
-            for speeds in [100 * (1 + 0.01 * rng.standard_normal(3))]
         ]
         verdicts = set(allreduce_gain.gains_of(pd.DataFrame(rows, dtype=object), 0.02).verdict)
         alarms += bool(verdicts & {"faster", "slower"})

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from planted import row_of
 from simulations import Seen, times
 
 from analysis.compare.verdicts import FASTER, POWER, SLOWER, MatchedPair, found_in, judge, judge_ratios
@@ -132,21 +132,15 @@ def test_one_pooled_spread_would_cry_wolf() -> None:
     assert alarms / COMPARISONS > 0.2
 
 
-def row(speeds: Values, planned: int) -> dict[str, Any]:
-    """One configuration as configurations.csv has it, as far as a comparison looks."""
-    return {
-        "configuration": "c", "model": "m", "series": "s", "batch": 32, "n": len(speeds), "planned": planned,
-        "samples_per_second": speeds.mean(), "repeat_values": ";".join(map(repr, speeds.tolist())), "status": "ok",
-        "reason": "", "parity": "passed", "not_comparable": "", "parameters": 7,
-    }  # fmt: skip
-
-
 def test_what_is_simulated_here_is_what_a_comparison_does() -> None:
     rng, planned = np.random.default_rng(13), 3
     speeds = measured(rng, unlike(rng), -0.2, MOST_REPEATS)
     counts = counted(speeds, planned)
     assert counts.min() == planned and counts.max() == MOST_REPEATS
-    rows = [[row(one[:n], planned) for one, n in zip(*side, strict=True)] for side in zip(speeds, counts, strict=True)]
+    rows = [
+        [row_of(one[:n], planned=planned) for one, n in zip(*side, strict=True)]
+        for side in zip(speeds, counts, strict=True)
+    ]
     table = judge([MatchedPair(a, b) for a, b in zip(*rows, strict=True)], THRESHOLD).table
     ratios, spread, factors = compared(speeds, counts, planned)
     for name in ("ratio", "ratio_low", "ratio_high", "p_value", "p_corrected"):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import Planted, changed, plant
+from planted import Planted, changed, plant, row_of
 from planted_laws import ROOM, WEAK, family, study
 from planted_phases import STEP, Phased, plant_phased
 from planted_trainings import TrainedIn, plant_trained
@@ -35,11 +35,7 @@ def of(name: str, counts: tuple[int, ...] = COUNTS, share: float = 0.5, **more: 
 
 def truth(name: str, share: float) -> int:
     law = WEAK[name]
-    return next_below(lambda n: (law(n + 1) - law(n)) / law(1), share)
-
-
-def next_below(returned: Any, share: float) -> int:
-    return next(count for count in range(1, 10_001) if count == 10_000 or returned(count) < share)
+    return next(n for n in range(1, 10_001) if n == 10_000 or (law(n + 1) - law(n)) / law(1) < share)
 
 
 # --- the knee ---
@@ -127,9 +123,8 @@ def test_repeats_at_two_prices_have_none(tmp_path: Path) -> None:
 
 
 def a_cost(index: int, workers: int, speed: float, spread: float = 0.0) -> Cost:
-    values = [speed * (1 - spread), speed, speed * (1 + spread)]
-    row = {"configuration": str(index), "series": f"s{index}", "batch": 32, "workers": workers, "model": "m", "n": 3,
-           "planned": 3, "repeat_values": ";".join(map(repr, values)), "samples_per_second": speed}  # fmt: skip
+    speeds = speed * (1 - spread), speed, speed * (1 + spread)
+    row = row_of(speeds, configuration=str(index), series=f"s{index}", workers=workers, samples_per_second=speed)
     return Cost(row, 1e6 / speed, workers * 1e6 / speed / 3600, None, None, None)
 
 
@@ -169,13 +164,9 @@ def test_a_close_race_is_decided_first_and_a_clear_one_left_alone(tmp_path: Path
 
 def test_repeats_that_tell_two_apart_do() -> None:
     rng = np.random.default_rng(3)
-    a, b = (a_row(mean * (1 + 0.01 * rng.standard_normal(200))) for mean in (100.0, 101.0))
+    a, b = (row_of(mean * (1 + 0.01 * rng.standard_normal(200))) for mean in (100.0, 101.0))
     assert repeats_apart(a, b) == pytest.approx(9, abs=4)  # 2.1 x 0.01 x sqrt(2 / n) < 0.01
     assert repeats_apart(a, a) is None
-
-
-def a_row(rates: Any) -> dict[str, Any]:
-    return {"samples_per_second": float(rates.mean()), "repeat_values": ";".join(map(repr, map(float, rates)))}
 
 
 @pytest.mark.parametrize(

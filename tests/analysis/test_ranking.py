@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from planted import MACHINE, Planted, plant, plant_gates
+from planted import MACHINE, Planted, plant, plant_gates, row_of
 from simulations import Seen, times
 
 from analysis.frames import results
@@ -114,9 +114,7 @@ def test_equal_configurations_are_called_slower_in_at_most_5_percent_of_studies(
     alarms = 0
     for _ in range(studies):
         speeds = 100 * (1 + spread * rng.standard_normal((wide * deep, repeats)))
-        verdicts = ranking.row_verdicts([simulated_row(f"{at}", at // wide, one) for at, one in enumerate(speeds)])
-        assert len(verdicts) == wide * deep
-        alarms += any(verdict in (WORSE, WORST) for verdict in verdicts.values())
+        alarms += any(verdict in (WORSE, WORST) for verdict in in_rows(speeds, wide))
     seen = Seen(alarms, studies)
     print(f"\n{deep} rows of {wide} configurations, {repeats} repeats: called slower in {seen}")
     assert seen.keeps(most=ranking.FALSE_ALARMS)
@@ -135,8 +133,7 @@ def test_a_configuration_that_is_20_percent_slower_is_found(
     found = alarms = 0
     for _ in range(studies):
         speeds = np.where(slow, 80.0, 100.0)[:, None] * (1 + spread * rng.standard_normal((wide * deep, repeats)))
-        verdicts = ranking.row_verdicts([simulated_row(f"{at}", at // wide, one) for at, one in enumerate(speeds)])
-        worse = np.array([verdicts[f"{at}"] in (WORSE, WORST) for at in range(wide * deep)])
+        worse = np.isin(in_rows(speeds, wide), (WORSE, WORST))
         found, alarms = found + int(worse[slow].sum()), alarms + bool(worse[~slow].any())
     share, seen = found / (studies * int(slow.sum())), Seen(alarms, studies)
     print(
@@ -145,31 +142,46 @@ def test_a_configuration_that_is_20_percent_slower_is_found(
     assert share >= (0.5 if len(noises) == 8 else least) and seen.keeps(most=ranking.FALSE_ALARMS)
 
 
+def in_rows(speeds: np.ndarray, wide: int) -> list[str]:
+    """The verdict of each of these, (configurations, repeats), in rows of so many."""
+    rows = [row_of(one, configuration=f"{at}", batch=at // wide) for at, one in enumerate(speeds)]
+    found = ranking.row_standings(rows)
+    return [found[row["configuration"]].verdict for row in rows]
+
+
 def test_a_framework_that_is_noisier_than_the_others_is_told_apart_where_they_are() -> None:
     """As in examples/results/lightning_hydra_timm: 2,877 ± 351 was tied with 4,645 ± 125, and 3,799 ± 100 was not."""
     apart = np.array([-1.0, 0.1, 0.9]) / np.std([-1.0, 0.1, 0.9], ddof=1)
     means = {"best": (4645, 0.011), "quiet": (3799, 0.011), "noisy": (2877, 0.05), "other": (4500, 0.012)}
     means |= {f"more {at}": (4600 - at, 0.012) for at in range(4)}
-    rows = [simulated_row(name, 128, mean * np.exp(spread * apart)) for name, (mean, spread) in means.items()]
-    verdicts = ranking.row_verdicts(rows)
-    assert verdicts["noisy"] == WORST and verdicts["quiet"] == WORSE and verdicts["other"] == ALIKE
+    rows = [row_of(mean * np.exp(spread * apart), configuration=name) for name, (mean, spread) in means.items()]
+    found = ranking.row_standings(rows)
+    assert [found[name].verdict for name in ("noisy", "quiet", "other")] == [WORST, WORSE, ALIKE]
 
 
-def test_a_configuration_that_is_slower_is_called_so() -> None:
-    speeds = [[100.0, 101, 99], [100.5, 99, 100], [80.0, 81, 80.5], [120.0]]
-    rows = [simulated_row(name, 32, np.array(one)) for name, one in zip("abcd", speeds, strict=True)]
-    assert ranking.row_verdicts(rows[:3]) == {"a": BEST, "b": ALIKE, "c": WORST}
-    assert ranking.row_verdicts([rows[0], rows[2]]) == {"a": BEST, "c": WORSE}
-    assert ranking.row_verdicts([rows[0], rows[3]]) == {"d": BEST, "a": NO_INTERVAL}
+SPEEDS = {"a": [100.0, 101, 99], "b": [100.5, 99, 100], "c": [80.0, 81, 80.5], "d": [120.0]}
+ROWS = {name: row_of(speeds, configuration=name) for name, speeds in SPEEDS.items()}
 
 
-def simulated_row(name: str, batch: int, speeds: Any) -> Any:
-    return {
-        "model": "m", "configuration": name, "series": "s", "batch": batch, "workers": 1, "n": len(speeds),
-        "planned": len(speeds), "samples_per_second": speeds.mean(), "oversubscribed": False, "not_comparable": "",
-        "repeat_values": ";".join(map(repr, speeds.tolist())), "baseline": "", "speedup": None,
-        **dict.fromkeys(("image_size", "image_width", "freeze", "warm")), "sequence_length": None, "data": "cifar10",
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("names", "verdicts", "kinds"),
+    [
+        ("abc", [BEST, ALIKE, WORST], [ranking.HIGHEST, ranking.CLOSE, ranking.SLOWER]),
+        ("ac", [BEST, WORSE], [ranking.FASTEST, ranking.SLOWER]),  # where all others are slower
+        ("da", [BEST, NO_INTERVAL], [ranking.UNTESTED, ranking.UNTESTED]),
+    ],
+)
+def test_a_configuration_that_is_slower_is_called_so(names: str, verdicts: list[str], kinds: list[str]) -> None:
+    found = ranking.row_standings([ROWS[name] for name in names])
+    assert [found[name].verdict for name in names] == verdicts
+    assert [found[name].kind for name in names] == kinds
+
+
+def test_the_interval_that_decides_stands_beside_its_verdict() -> None:
+    found = ranking.row_standings([ROWS[name] for name in "abc"])
+    assert found["b"].low < found["b"].ratio < found["b"].high and found["b"].high > 1
+    assert found["c"].high == 1 and found["c"].low < 0.805 == found["c"].ratio
+    assert found["c"].beside == "a" and found["c"].among == 3
 
 
 @pytest.mark.long
@@ -185,7 +197,7 @@ def test_the_true_best_is_among_what_may_be_the_best(noises: tuple[float, ...], 
     kept = np.zeros(2, dtype=int)
     for _ in range(studies):
         values = true[:, None] * (1 + np.array(noises)[:, None] * rng.standard_normal((8, 3)))
-        rows = [simulated_row(str(place), 32, one) for place, one in enumerate(values)]
+        rows = [row_of(one, configuration=str(place)) for place, one in enumerate(values)]
         uncertainty = Uncertainty.of_rows(rows, over_baselines=False)
         found = ranking.bounds([rows], "samples_per_second", uncertainty)
         kept += [found[name][1] > 1 for name in ("0", "1")]
@@ -230,24 +242,8 @@ def test_an_interval_that_says_slower_is_told_from_one_that_holds_1(
     assert ranking.corrected(low, high) == text
 
 
-def test_the_highest_mean_is_the_fastest_only_where_all_others_are_slower() -> None:
-    speeds = {"a": [100.0, 101, 99], "b": [100.5, 99, 100], "c": [80.0, 81, 80.5]}
-    rows = {name: simulated_row(name, 32, np.array(one)) for name, one in speeds.items()}
-    tied, alone = ranking.row_standings([*rows.values()]), ranking.row_standings([rows["a"], rows["c"]])
-    assert [tied[name].kind for name in "abc"] == [ranking.HIGHEST, ranking.CLOSE, ranking.SLOWER]
-    assert alone["a"].kind == ranking.FASTEST and tied["c"].beside == "a" and tied["c"].among == 3
-
-
 def test_a_training_is_not_ranked_beside_timed_runs() -> None:
     """As it has no speed-up over one."""
-    rows = [simulated_row(name, 32, np.array([100.0, 101, 99])) for name in "abc"]
-    trained = {**rows[2], "train_epochs": 3}
-    assert set(ranking.row_standings([*rows[:2], trained])) == {"a", "b"}
-    assert ranking.name(trained).endswith("trained") and "trained" not in ranking.name(rows[0])
-
-
-def test_the_interval_that_decides_stands_beside_its_verdict() -> None:
-    speeds = {"a": [100.0, 101, 99], "b": [100.5, 99, 100], "c": [80.0, 81, 80.5]}
-    found = ranking.row_standings([simulated_row(name, 32, np.array(one)) for name, one in speeds.items()])
-    assert found["b"].low < found["b"].ratio < found["b"].high and found["b"].high > 1
-    assert found["c"].verdict == WORST and found["c"].high == 1 and found["c"].low < 0.805 == found["c"].ratio
+    trained = {**ROWS["c"], "train_epochs": 3}
+    assert set(ranking.row_standings([ROWS["a"], ROWS["b"], trained])) == {"a", "b"}
+    assert ranking.name(trained).endswith("trained") and "trained" not in ranking.name(ROWS["a"])

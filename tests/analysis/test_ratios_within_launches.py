@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
-from planted import Planted, plant
+from planted import Planted, plant, repeat_values, row_of
 from scipy import stats
 from simulations import Seen, times
 
 from analysis.frames import configurations, results
-from analysis.frames.configurations import KEYS, over
+from analysis.frames.configurations import over, values
 from analysis.frames.results import Results
 from analysis.statistics import ranking
 from analysis.statistics.ranking import Uncertainty
@@ -58,7 +58,7 @@ def test_a_machine_that_drifts_does_not_widen_a_speedup(study: Results, tmp_path
 
 def test_the_ratio_is_that_of_each_launch(study: Results) -> None:
     half, full = (row(study, batch_per_worker=64, allreduce=wire) for wire in ("fp16", "fp32"))
-    each = [a / b for a, b in zip(*(map(float, one["repeat_values"].split(";")) for one in (half, full)), strict=True)]
+    each = [a / b for a, b in zip(values(half), values(full), strict=True)]
     gain = over(half, full)
     assert gain.mean == pytest.approx(math.prod(each) ** (1 / 3))
     assert gain.n == 3 and gain.low is not None and gain.high is not None
@@ -81,7 +81,7 @@ def test_the_start_of_their_processes_falls_on_both_alike(study: Results) -> Non
     apart = [{**each, "repeat_launches": each["repeat_launches"].replace("horovod", name)}
              for each, name in zip(both, "ab", strict=True)]  # fmt: skip
     ours, theirs = (
-        replace(Uncertainty.of_rows(rows, over_baselines=False), by_launch=np.empty((2, 0))).errors(rows)[0][0, 1]  # type: ignore[arg-type]
+        replace(Uncertainty.of_rows(rows, over_baselines=False), by_launch=np.empty((2, 0))).errors(rows)[0][0, 1]
         for rows in (both, apart)
     )
     assert ours == pytest.approx(theirs * share)
@@ -93,11 +93,11 @@ def test_a_ratio_that_varies_more_than_the_others_has_an_interval_of_its_own() -
     """As resnet18 at batch 32 in examples/results/cifar10-scaling, whose ratios vary by 6.3 % where all have 2.8 %."""
     rows = [dict(each) for each in equal(np.random.default_rng(3), 0, 0)]
     others = [over(each, rows[0]).relative_half_width or 0.0 for each in rows[7:]]
-    values = [float(value) for value in rows[6]["repeat_values"].split(";")]
-    rows[6]["repeat_values"] = ";".join(map(repr, (values[0] * 1.06, values[1] / 1.06, values[2])))
+    first, second, third = values(rows[6])
+    rows[6]["repeat_values"] = repeat_values((first * 1.06, second / 1.06, third))
     configurations.add(rows)
     halves = [over(each, rows[0]).relative_half_width or 0.0 for each in rows[6:]]
-    logs = np.log([[float(value) for value in rows[at]["repeat_values"].split(";")] for at in (6, 0)])
+    logs = np.log([values(rows[at]) for at in (6, 0)])
     assert halves[0] > 0.7 * 4.303 * np.std(logs[0] - logs[1], ddof=1) / math.sqrt(3), "Student's t of its own three"
     assert max(halves[1:]) < 1.3 * max(others), "its noise is not put on the others"
     needed = [configurations.needed(each, rows[0], 0.02) or 0 for each in rows[6:]]
@@ -112,8 +112,8 @@ def test_the_interval_of_a_gain_is_that_of_its_verdict(shared: bool) -> None:
         rows = equal(rng, 0, 0)
         for at, row in enumerate(rows):
             factor = 1.12 if at == 1 else 1.03 if at % 2 else 1.0
-            values = [float(value) * factor for value in row["repeat_values"].split(";")]
-            row |= {"repeat_values": ";".join(map(repr, values)), "samples_per_second": float(np.mean(values))}
+            speeds = [value * factor for value in values(row)]
+            row |= {"repeat_values": repeat_values(speeds), "samples_per_second": float(np.mean(speeds))}
             row |= {} if shared else {"repeat_launches": ""} | dict.fromkeys(configurations.COLUMNS)
         configurations.add(rows)
         for gain in allreduce_gain.gains_of(pd.DataFrame(rows, dtype=object), 0.001).itertuples():
@@ -137,8 +137,7 @@ def test_launches_that_were_not_shared_say_nothing_of_a_ratio(study: Results) ->
     half, full = (row(study, batch_per_worker=64, allreduce=wire) for wire in ("fp16", "fp32"))
     half["repeat_launches"] = "7/0-0-horovod_2;8/0-0-horovod_2;9/0-0-horovod_2"
     assert configurations.launches_ratio(half, full) is None
-    values = [[float(value) for value in one["repeat_values"].split(";")] for one in (half, full)]
-    assert over(half, full) == ratio(*values, first=(3, 3))
+    assert over(half, full) == ratio(values(half), values(full), first=(3, 3))
 
 
 def test_one_that_was_measured_elsewhere_takes_no_pairing_from_the_others(study: Results) -> None:
@@ -165,14 +164,13 @@ def test_two_commands_are_compared_within_the_launches_that_they_shared() -> Non
 def commands(*logs: NDArray[np.float64]) -> list[dict[str, Any]]:
     """A row for each command, from its (n,) log throughputs in launches that all shared."""
     rows = [
-        dict.fromkeys(KEYS)
-        | {"framework": "command", "model": "command", "configuration": f"command-{place}", "batch": 32, "workers": 1}
-        | {"status": "ok", "reason": "", "not_comparable": "", "oversubscribed": False, "n": len(each)}
-        | {"planned": len(each), "samples_per_second": float(np.exp(each.mean())), "speedup": None, "baseline": ""}
-        | {"repeat_launches": ";".join(f"{at + 1}/0-{place}-command" for at in range(len(each)))}
-        | {"repeat_values": ";".join(repr(float(value)) for value in np.exp(each))}
+        row_of(
+            np.exp(each), framework="command", model="command", configuration=f"command-{place}",
+            samples_per_second=float(np.exp(each.mean())),
+            repeat_launches=";".join(f"{at + 1}/0-{place}-command" for at in range(len(each))),
+        )
         for place, each in enumerate(logs)
-    ]
+    ]  # fmt: skip
     configurations.add(rows)
     return rows
 
@@ -183,10 +181,10 @@ def test_of_two_that_are_alone_the_verdict_is_students() -> None:
     rows = commands(drift + 4.0, drift + 4.0 - apart)
     student = stats.ttest_1samp(apart, 0.0)
     assert student.statistic == pytest.approx(3.5, rel=0.01) and 0.05 < student.pvalue < 0.08
-    error, freedom = Uncertainty.of_rows(rows, over_baselines=False).errors(rows)  # type: ignore[arg-type]
+    error, freedom = Uncertainty.of_rows(rows, over_baselines=False).errors(rows)
     assert apart.mean() / error[0, 1] == pytest.approx(student.statistic)
     assert freedom[0, 1] == freedom[1, 0] == pytest.approx(student.df)
-    assert ranking.row_verdicts(rows) == {"command-0": "best", "command-1": "indistinguishable"}  # type: ignore[arg-type]
+    assert verdicts(rows) == {"command-0": "best", "command-1": "indistinguishable"}
     assert configurations.p_value(*rows) == pytest.approx(student.pvalue)
     assert most_freedom(commands(drift + 4.0, drift + 4.0 - apart, drift + 3.9)) <= 4
     pair = commands(drift, drift - apart, drift - apart + 0.01 * np.array([1.0, -1.0, 1.0]))
@@ -196,9 +194,13 @@ def test_of_two_that_are_alone_the_verdict_is_students() -> None:
     assert most_freedom(pair) < 3
 
 
+def verdicts(rows: list[dict[str, Any]]) -> dict[str, str]:
+    return {name: standing.verdict for name, standing in ranking.row_standings(rows).items()}
+
+
 def most_freedom(rows: list[dict[str, Any]]) -> float:
     """The most degrees of freedom of any difference of these."""
-    _, freedom = Uncertainty.of_rows(rows, over_baselines=False).errors(rows)  # type: ignore[arg-type]
+    _, freedom = Uncertainty.of_rows(rows, over_baselines=False).errors(rows)
     return float(freedom[~np.eye(len(rows), dtype=bool)].max())
 
 
@@ -210,7 +212,7 @@ def test_the_odd_one_out_of_pairs_without_a_difference_is_tested_among_them() ->
     odd = widths.index(max(widths))
     for at, (half, full) in enumerate(pairs):
         factor = math.exp(1.1 * widths[at] * (at == odd)) / over(half, full).mean
-        half["repeat_values"] = ";".join(repr(float(value) * factor) for value in half["repeat_values"].split(";"))
+        half["repeat_values"] = repeat_values(value * factor for value in values(half))
     found = allreduce_gain.gains_of(pd.DataFrame(rows, dtype=object), 1.01 * math.expm1(max(widths)))
     assert found.verdict.tolist() == ["not resolved" if at == odd else "no difference" for at in range(len(pairs))]
     gain = found.iloc[odd]
@@ -246,7 +248,7 @@ def test_of_equal_configurations_none_is_called_slower_in_95_percent_of_studies(
     studies, rng, alarms = times(200, 5_000), np.random.default_rng(3), {"ranking": 0, "gain": 0}
     for study in range(studies):
         rows = equal(rng, more, elsewhere)
-        alarms["ranking"] += bool({"worse", "worst"} & set(ranking.row_verdicts(rows).values()))  # type: ignore[arg-type]
+        alarms["ranking"] += bool({"worse", "worst"} & {*verdicts(rows).values()})
         gains = allreduce_gain.gains_of(pd.DataFrame(rows, dtype=object), (0.001, 0.04)[study % 2])
         alarms["gain"] += bool({"faster", "slower"} & set(gains.verdict))
     assert {name: count for name, count in alarms.items() if not Seen(count, studies).keeps(most=0.05)} == {}
@@ -261,15 +263,11 @@ def equal(rng: np.random.Generator, more: int, elsewhere: int) -> list[dict[str,
             alone = framework == "torch_ddp" and number >= 6 - elsewhere
             shared = range(count)[-3:] if alone else range(3 if elsewhere else count)
             speeds = [100 * np.exp(drifts[at] + group[at] + 0.01 * rng.standard_normal()) for at in shared]
-            rows.append(
-                dict.fromkeys(KEYS)
-                | {"model": "resnet18", "framework": framework, "workers": 2, "batch_per_worker": batch}
-                | {"configuration": f"{framework}-{batch}-{wire}", "batch": batch, "allreduce": wire, "warm": True}
-                | {"status": "ok", "reason": "", "not_comparable": "", "planned": 3, "n": len(speeds), "baseline": ""}
-                | {"samples_per_second": float(np.exp(np.log(speeds).mean())), "oversubscribed": False}
-                | {"repeat_values": ";".join(repr(float(speed)) for speed in speeds)}
-                | {"repeat_launches": ";".join(f"{at + 1}/0-0-{framework}" for at in shared)}
-                | {"speedup": None}
-            )  # fmt: skip
+            rows.append(row_of(
+                speeds, model="resnet18", framework=framework, workers=2, batch_per_worker=batch, batch=batch,
+                configuration=f"{framework}-{batch}-{wire}", allreduce=wire, warm=True, planned=3,
+                samples_per_second=float(np.exp(np.log(speeds).mean())),
+                repeat_launches=";".join(f"{at + 1}/0-0-{framework}" for at in shared),
+            ))  # fmt: skip
     configurations.add(rows)
     return rows
