@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from planted import Planted, plant, record
 
+from analysis.statistics import bubble
 from scaling_study.records.schema import Phases, RankReport, Record, StageRecord
 from scaling_study.records.store import write_record
 
@@ -53,6 +54,11 @@ def split(order: Order) -> Order:
         made[w] = [(I, s, i) if kind == B else (kind, s, i) for kind, s, i in events]
         made[w] += [(W, s, i) for kind, s, i in events if kind == B]
     return made
+
+
+def events(order: Order) -> dict[int, list[bubble.Event]]:
+    """As an order is replayed."""
+    return {worker: [bubble.Event(*event) for event in ours] for worker, ours in order.items()}
 
 
 def simulated(

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import Planted, default_study, plant, plant_gates
+from planted import Planted, changed, changed_ranks, default_study, plant, plant_gates
 from scipy.special import stdtrit
 
 from analysis import commands
@@ -47,22 +47,11 @@ Change = Callable[[dict[str, Any]], Any]
 Capture = pytest.CaptureFixture[str]
 
 
-def changed(folder: Path, change: Change, only: str = "") -> Path:
-    """Every record in `folder` (of configurations with `only` in their id) as `change` makes it."""
-    for path in (folder / "trials").glob("*/record.json"):
-        record = json.loads(path.read_text())
-        if only in record["configuration"]:
-            change(record)
-            path.write_text(json.dumps(record))
-    return folder
-
-
-def scaled(factor: float) -> Change:
-    def change(record: dict[str, Any]) -> None:
-        for rank in record["ranks"]:
-            rank["step_seconds"] = [seconds / factor for seconds in rank["step_seconds"]]
-
-    return change
+def slowed(folder: Path, factor: float, only: str = "") -> Path:
+    """What ran, as slow as this factor of its speed makes it."""
+    return changed_ranks(
+        folder, lambda rank: rank.update(step_seconds=[seconds / factor for seconds in rank["step_seconds"]]), only
+    )
 
 
 def broken(folder: Path, repeats: Iterable[int], status: str, reason: str) -> Path:
@@ -113,7 +102,7 @@ def test_real_results_against_themselves_and_against_slower_ones(
     said = capsys.readouterr()
     assert "0 of 16 configurations slower, 0 faster; 16 not resolved" in said.out and said.err == ""
     assert "96 of the 96 runs of A are in B too" in " ".join(said.out.split())
-    changed(b, scaled(0.7), only="resnet18-b64")
+    slowed(b, 0.7, only="resnet18-b64")
     assert compared(a, b, "--markdown", str(b / "comment.md")) == commands.REGRESSION
     assert "4 of 16 configurations slower, 0 faster" in capsys.readouterr().out
     shown, _, folded = (b / "comment.md").read_text().partition("<details>")
@@ -226,7 +215,7 @@ def test_what_is_deleted_in_b_though_it_is_planned_is_no_pass(example: Callable[
     (one,) = json.loads(capsys.readouterr().out)["missing"]
     assert one["configuration"].startswith("horovod-resnet18-b64-fp16-") and one["why"] == verdicts.ABSENT
     assert compared(b, a) == commands.NO_REGRESSION, "what is new has nothing to be compared with"
-    changed(b, scaled(0.5), only="resnet8")
+    slowed(b, 0.5, only="resnet8")
     assert compared(a, b) == commands.REGRESSION, "what is known comes first"
 
 
@@ -306,7 +295,7 @@ def test_every_difference_that_decides_speed_is_named(tmp_path: Path, change: Ch
 def test_what_one_side_did_not_record_and_names_of_hosts_are_told_and_refuse_nothing(tmp_path: Path) -> None:
     a, b = two(tmp_path, [TWO], [TWO])
     changed(b, lambda record: record.update(commit="abc+changes"))
-    changed(b, lambda record: [rank.update(host="h2") for rank in record["ranks"]])
+    changed_ranks(b, lambda rank: rank.update(host="h2"))
     made = report.compare(a, b, 0.01, expected=["comit"])
     assert not made.refused
     said = " ".join(report.sentences(made))
@@ -384,7 +373,7 @@ def test_verdicts_are_what_was_planted(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_failed_parity_or_is_another_model_is_not_compared(tmp_path: Path) -> None:
     a, b = two(tmp_path, [TWO, LARGER], [TWO, LARGER])
-    changed(b, lambda r: [rank.update(parameters=123) for rank in r["ranks"]], only="-b64-")
+    changed_ranks(b, lambda rank: rank.update(parameters=123), only="-b64-")
     table = report.compare(a, b, 0.01).verdicts.table.set_index("batch")
     assert table.verdict[64] == NOT_COMPARABLE and "11,181,642 parameters in A, 123 in B" in table.reason[64]
     for folder in (a, b):

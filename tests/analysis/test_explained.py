@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted import Planted, plant
+from planted import Planted, changed, changed_ranks, plant
 from planted_laws import ROOM
 from planted_phases import STEP, Phased, grown, plant_phased
 
@@ -40,16 +40,16 @@ def two(phases: Mapping[str, float], **more: Any) -> Phased:
 
 def late(folder: Path, phased: Sequence[Phased], seconds: float, part: str = "forward_seconds") -> Explained:
     """Of two ranks the second is late in this part of a step, in its forward until now."""
-    plant_phased(folder, phased, baseline=BASELINE, machine=ROOM)
-    for path in folder.glob("trials/*w2*/record.json"):
-        record = json.loads(path.read_text())
+
+    def change(record: dict[str, Any]) -> None:
         for rank, by in zip(record["ranks"], (-seconds, seconds), strict=True):
             rank["late"] = {"seconds": by, "low": by, "high": by}
         phases = record["ranks"][1]["phases"]
         phases["forward_seconds"] -= seconds
         phases[part] += seconds
-        path.write_text(json.dumps(record))
-    return explained.read(folder)
+
+    plant_phased(folder, phased, baseline=BASELINE, machine=ROOM)
+    return explained.read(changed(folder, change, only="-w2-"))
 
 
 ONE = Phased(command(), STEP, noise=0.01)
@@ -192,12 +192,7 @@ def test_a_script_without_a_loader_has_no_ideal_one(tmp_path: Path) -> None:
 
 def test_a_record_that_says_nothing_makes_nothing_known_but_the_speed(tmp_path: Path) -> None:
     plant(tmp_path, [command(), command(2, speed=190.0)], baseline=BASELINE, machine=ROOM)
-    for path in tmp_path.glob("trials/*/record.json"):
-        record = json.loads(path.read_text())
-        for rank in record["ranks"]:
-            rank |= {"phases": None, "peak_memory_bytes": None}
-        path.write_text(json.dumps(record))
-    said = explained.read(tmp_path)
+    said = explained.read(changed_ranks(tmp_path, lambda rank: rank.update(phases=None, peak_memory_bytes=None)))
     assert [one.text == NOT_KNOWN for one in said.answers] == [place not in (SPEED, PAYS) for place in range(10)]
     assert all(one.evidence for one in said.answers)
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import Planted, plant, record
+from planted import Planted, changed_ranks, plant, record
 from planted_pipelines import Pipeline, pipeline_record, plant_pipelines
 
 from analysis.frames import details, results, trials
@@ -62,12 +62,7 @@ def test_records_older_than_timelines_read_as_empty(tmp_path: Path) -> None:
     assert details.event_rows(old) == details.stage_rows(old) == []
     assert list(details.gathered().events) == list(details.EVENTS)
     plant(tmp_path, [Planted(repeats=1)])
-    (path,) = tmp_path.glob("trials/*/record.json")
-    whole = json.loads(path.read_text())
-    for rank in whole["ranks"]:
-        for later in ("stages", "timeline", "epochs"):
-            del rank[later]
-    path.write_text(json.dumps(whole))
+    changed_ranks(tmp_path, lambda rank: list(map(rank.pop, ("stages", "timeline", "epochs"))))
     done = results.read(tmp_path)
     assert len(done.trials) == 1 and done.details.events.empty and done.details.epochs.empty
 

@@ -6,14 +6,9 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted_pipelines import B, F, I, Order, W, gpipe, looped, one_f_one_b, simulated, split
+from planted_pipelines import B, F, I, Order, W, events, gpipe, looped, one_f_one_b, simulated, split
 
 from analysis.statistics import bubble
-from analysis.statistics.bubble import Event
-
-
-def events(order: Order) -> dict[int, list[Event]]:
-    return {worker: [Event(*event) for event in ours] for worker, ours in order.items()}
 
 
 def times(order: Order) -> dict[tuple[int, str, int], tuple[float, float]]:

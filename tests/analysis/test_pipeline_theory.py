@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted_pipelines import gpipe, looped, one_f_one_b, split
+from planted_pipelines import Order, events, gpipe, looped, one_f_one_b, split
 
-from analysis.statistics import bubble as replay
 from analysis.statistics import bubble as theory
-from analysis.statistics.bubble import Event
+from analysis.statistics.bubble import Event, equal, replay_bubble
 
 PUBLISHED = (0.24, 0.21, 0.48, 0.065)  # the shares of iFormer's four stages (F16)
-
-
-def events(order: Any) -> dict[int, list[Event]]:
-    return {worker: [Event(*event) for event in ours] for worker, ours in order.items()}
 
 
 @pytest.mark.parametrize(
@@ -60,23 +54,21 @@ def test_what_cannot_be_justified_is_not_claimed(schedule: str, m: int, why: str
 @given(st.integers(1, 6), st.integers(1, 12))
 def test_gpipe_and_1f1b_replayed_are_the_closed_form(p: int, m: int) -> None:
     for name, order in (("gpipe", gpipe(p, m)), ("1f1b", one_f_one_b(p, m))):
-        assert replay.replay_bubble(events(order), replay.equal) == pytest.approx(theory.bubble(name, p, m).bubble), (
-            name
-        )
+        assert replayed(order) == pytest.approx(theory.bubble(name, p, m).bubble), name
 
 
 @given(st.integers(1, 5), st.integers(1, 8), st.integers(1, 3))
 def test_loops_replayed_are_the_closed_form(p: int, m: int, v: int) -> None:
-    assert replay.replay_bubble(events(looped(p, m, v)), replay.equal) == pytest.approx(
-        theory.bubble("looped_bfs", p, m, v).bubble
-    )
+    assert replayed(looped(p, m, v)) == pytest.approx(theory.bubble("looped_bfs", p, m, v).bubble)
 
 
 @given(st.integers(2, 5), st.integers(1, 8))
 def test_halved_backwards_wait_less_than_whole_ones(p: int, m: int) -> None:
-    assert replay.replay_bubble(events(split(gpipe(p, m))), replay.equal) < replay.replay_bubble(
-        events(gpipe(p, m)), replay.equal
-    )
+    assert replayed(split(gpipe(p, m))) < replayed(gpipe(p, m))
+
+
+def replayed(order: Order) -> float:
+    return replay_bubble(events(order), equal)
 
 
 TORCHS = {  # schedule -> (class, stages a worker, and the m for p workers from which its form holds)
@@ -100,7 +92,7 @@ def test_torchs_own_orders_replayed_are_the_closed_form(schedule: str) -> None:
                 if (blocks := torchs(name, p, m, v)) is None:
                     continue
                 whole = schedule == "dualpipev"  # a pair's results go out together
-                found = in_blocks(blocks) if whole else replay.replay_bubble(flat(blocks), replay.equal)
+                found = in_blocks(blocks) if whole else replay_bubble(flat(blocks), equal)
                 assert found == pytest.approx(theory.bubble(schedule, p, m, v).bubble), (p, m, v)
                 compared += 1
     assert compared >= 20
@@ -146,11 +138,11 @@ def in_blocks(blocks: Blocks) -> float:
     while any(waiting.values()):
         for worker, ours in waiting.items():
             while ours:
-                gives = {event._replace(kind=replay.GIVES[event.kind]) for event in ours[0]}
-                needed = {need for event in ours[0] for need in replay.needs(event, last)} - gives
+                gives = {event._replace(kind=theory.GIVES[event.kind]) for event in ours[0]}
+                needed = {need for event in ours[0] for need in theory.needs(event, last)} - gives
                 if not needed <= set(there):
                     break
-                seconds = sum(replay.equal(event.kind, event.stage) for event in ours.pop(0))
+                seconds = sum(equal(event.kind, event.stage) for event in ours.pop(0))
                 end = max([free[worker], *(there[need] for need in needed)]) + seconds
                 free[worker], busy = end, busy + seconds
                 there |= dict.fromkeys(gives, end)
@@ -174,18 +166,13 @@ def test_an_even_cut_caps_it_where_the_bubble_does(p: int, m: int) -> None:
         assert theory.cap(schedule, even, m) == pytest.approx(p * (1 - bubble))
 
 
-@functools.cache
-def weights() -> Any:
-    return st.lists(st.floats(0.05, 1.0), min_size=1, max_size=5)
-
-
-@given(weights(), st.integers(1, 8))
+@given(st.lists(st.floats(0.05, 1.0), min_size=1, max_size=5), st.integers(1, 8))
 def test_no_order_beats_its_cap(sizes: list[float], m: int) -> None:
     """Speed-up = work / makespan, and work is what one process would take."""
     shares = [size / sum(sizes) for size in sizes]
     p = len(shares)
     for schedule, order in (("gpipe", gpipe(p, m)), ("1f1b", one_f_one_b(p, m))):
-        ran = replay.run(events(order), lambda kind, stage: replay.equal(kind, stage) * shares[stage])
+        ran = theory.run(events(order), lambda kind, stage: equal(kind, stage) * shares[stage])
         gain = 3 * m / max(one.end for one in ran)
         assert gain <= theory.cap(schedule, shares, m) * (1 + 1e-9)
         assert theory.cap(schedule, shares, m) <= theory.most_speedup(shares) * (1 + 1e-9)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import Planted, plant
+from planted import Planted, changed_ranks, plant
 from planted_networks import plant_probe
 
 from analysis import commands
@@ -21,8 +21,6 @@ from analysis.prediction.network import CannotPredict, Link, ModelledNetwork, Ra
 from analysis.prediction.predict import Asked, forecast, network_for, predict
 from analysis.prediction.simulate import DDP, Backward, Step, expected_maximum, slowdown
 from analysis.views.prediction import network_text, sentences
-from scaling_study.records.schema import Phases
-from scaling_study.records.store import read_record, write_record
 
 BYTES = 498e6  # of fp32 gradients
 NVLINK, CARD = Link(2e-6, 1 / 300e9), Link(5e-6, 1 / 50e9)
@@ -209,21 +207,15 @@ def test_a_slow_host_costs_more_the_more_hosts_there_are() -> None:
     assert made == pytest.approx([1 / (1 + 0.03 * expected_maximum(hosts)) for hosts in (1, 8, 64)], rel=1e-3)
 
 
-def spread_out(folder: Path, slower: float, noise: float, repeats: int = 6) -> Path:
+def spread_out(folder: Path, slower: float, noise: float) -> Path:
     """Two hosts whose second takes `slower` times as long in forward, for good; each anew by `noise`."""
     random = np.random.default_rng(3)
-    plant(folder, [ONE, replace(TWO, keys=(("hosts", 2),), repeats=repeats)])
-    for path in folder.glob("trials/*/record.json"):
-        record = read_record(path)
-        ranks: list[Any] = [
-            replace(rank, host=f"h{rank.rank}", phases=replace(
-                rank.phases or Phases(1, 1.0),
-                forward_seconds=0.03 * slower**rank.rank * float(np.exp(noise * random.standard_normal())),
-            ))
-            for rank in record.ranks
-        ]  # fmt: skip
-        write_record(path.parent, replace(record, ranks=ranks))
-    return folder
+
+    def change(rank: dict[str, Any]) -> None:
+        rank["host"] = f"h{rank['rank']}"
+        rank["phases"]["forward_seconds"] = 0.03 * slower ** rank["rank"] * np.exp(noise * random.standard_normal())
+
+    return changed_ranks(plant(folder, [ONE, replace(TWO, keys=(("hosts", 2),), repeats=6)]), change)
 
 
 def test_hosts_that_are_slow_for_good_are_seen_in_forward(tmp_path: Path) -> None:

@@ -26,35 +26,29 @@ networks = st.one_of(
 algorithms = st.sampled_from(list(ALGORITHMS))
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "n", "expected"),
-    [
-        ("ring", 2, 2 * ALPHA + 1e6 * BETA),
-        ("ring", 3, 4 * ALPHA + 4 / 3 * 1e6 * BETA),
-        ("ring", 8, 14 * ALPHA + 14 / 8 * 1e6 * BETA),
-        ("halving_doubling", 2, 2 * ALPHA + 1e6 * BETA),
-        ("halving_doubling", 8, 6 * ALPHA + 14 / 8 * 1e6 * BETA),
-        ("halving_doubling", 3, 2 * ALPHA + 1e6 * BETA + 2 * (ALPHA + 1e6 * BETA)),  # the third hands all to a partner
-        ("tree", 8, 2 * (1e6 * BETA + 6 * ALPHA + math.sqrt(8 * 3 * ALPHA * 1e6 * BETA))),
-        ("hierarchical", 8, 14 * ALPHA + 14 / 8 * 1e6 * BETA),  # a worker a host: the ring
-    ],
-)
-def test_known_values_on_links_that_are_alike(algorithm: str, n: int, expected: float) -> None:
-    assert seconds(algorithm, n, 1e6, FLAT) == pytest.approx(expected)
+A, B = ALPHA, 1e6 * BETA
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "n", "expected"),
+    ("network", "algorithm", "n", "expected"),
     [
-        ("ring", 4, 6e-6 + 6 / 4 * 1e6 * 1e-10),  # one host
-        ("ring", 8, 14 * ALPHA + 14 / 8 * 1e6 * BETA),  # the slowest link of a ring decides
-        ("hierarchical", 4, 6e-6 + 6 / 4 * 1e6 * 1e-10),
-        ("hierarchical", 8, 6e-6 + 6 / 4 * 1e6 * 1e-10 + 2 * ALPHA + 1e6 * BETA),
-        ("halving_doubling", 8, 4e-6 + 6 / 4 * 1e6 * 1e-10 + 2 * ALPHA + 1e6 * BETA),
+        (FLAT, "ring", 2, 2 * A + B),
+        (FLAT, "ring", 3, 4 * A + 4 / 3 * B),
+        (FLAT, "ring", 8, 14 * A + 14 / 8 * B),
+        (FLAT, "halving_doubling", 2, 2 * A + B),
+        (FLAT, "halving_doubling", 8, 6 * A + 14 / 8 * B),
+        (FLAT, "halving_doubling", 3, 2 * A + B + 2 * (A + B)),  # the third hands all to a partner
+        (FLAT, "tree", 8, 2 * (B + 6 * A + math.sqrt(8 * 3 * A * B))),
+        (FLAT, "hierarchical", 8, 14 * A + 14 / 8 * B),  # a worker a host: the ring
+        (HOSTS, "ring", 4, 6e-6 + 6 / 4 * 1e6 * 1e-10),  # one host
+        (HOSTS, "ring", 8, 14 * A + 14 / 8 * B),  # the slowest link of a ring decides
+        (HOSTS, "hierarchical", 4, 6e-6 + 6 / 4 * 1e6 * 1e-10),
+        (HOSTS, "hierarchical", 8, 6e-6 + 6 / 4 * 1e6 * 1e-10 + 2 * A + B),
+        (HOSTS, "halving_doubling", 8, 4e-6 + 6 / 4 * 1e6 * 1e-10 + 2 * A + B),
     ],
 )
-def test_known_values_on_hosts_of_four(algorithm: str, n: int, expected: float) -> None:
-    assert seconds(algorithm, n, 1e6, HOSTS) == pytest.approx(expected)
+def test_known_values(network: ModelledNetwork, algorithm: str, n: int, expected: float) -> None:
+    assert seconds(algorithm, n, 1e6, network) == pytest.approx(expected)
 
 
 def test_the_trees_segments_are_the_best_there_are() -> None:

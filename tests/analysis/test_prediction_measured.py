@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted import Planted, plant
+from planted import Planted, changed_ranks, plant
 
 from analysis.frames import results
 from analysis.prediction import inputs
@@ -18,8 +18,6 @@ from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.predict import Asked, forecast_table, predict
 from analysis.prediction.simulate import AFTERWARDS, BUCKETS, DDP, HOROVOD
 from analysis.statistics.network import Probe
-from scaling_study.records.schema import Phases
-from scaling_study.records.store import read_record, write_record
 from scaling_study.stats.network import AlphaBeta
 
 GIVEN = ModelledNetwork(Link(5e-6, 1 / 3.125e9))
@@ -31,19 +29,9 @@ def targets(folder: Path, *asked: str) -> tuple[list[TrainingTarget], list[str]]
     return inputs.targets(results.read(folder), folder, asked)
 
 
-def noted(folder: Path, gradients: list[list[float]] | None = None, **phases: float) -> Path:
+def noted(folder: Path, **phases: float | None) -> Path:
     """The planted records, with what their ranks say of gradients and phases."""
-    for path in folder.glob("trials/*/record.json"):
-        record = read_record(path)
-        ranks = [
-            replace(
-                rank, gradients=GRADIENTS if gradients is None else gradients,
-                phases=replace(rank.phases or Phases(1, 1.0), **phases),
-            )
-            for rank in record.ranks
-        ]  # fmt: skip
-        write_record(path.parent, replace(record, ranks=ranks))
-    return folder
+    return changed_ranks(folder, lambda rank: rank.update(gradients=GRADIENTS, phases=rank["phases"] | phases))
 
 
 def test_a_step_is_the_timed_one_in_the_proportions_of_the_instrumented_one(tmp_path: Path) -> None:

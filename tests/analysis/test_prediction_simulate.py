@@ -43,37 +43,41 @@ counts = st.integers(1, 100_000)
 algorithms = st.sampled_from(list(ALGORITHMS))
 
 
-def test_what_backward_hides_and_what_it_does_not() -> None:
-    """Three gradients of 10 ms each at 20, 40 and 60 ms of 60: the first two are hidden, the last is not."""
-    made = simulate(STEP, 2, "ring", TEN_MS, NOW)
-    assert made.exposed_seconds == pytest.approx(0.010)
-    assert made.step_seconds == pytest.approx(0.110)
-    assert made.communication_seconds == pytest.approx(0.030) and made.calls == 3
+def link(beta: float) -> ModelledNetwork:
+    """Of two workers, seconds a byte: with 1e-9 10 MB take 10 ms."""
+    return ModelledNetwork(Link(0.0, beta))
 
 
-def test_one_collective_at_a_time_is_on_the_wire() -> None:
-    """At 30 ms each they queue: 20 to 50, 50 to 80, 80 to 110, of which 60 lie in backward."""
-    made = simulate(STEP, 2, "ring", ModelledNetwork(Link(0.0, 3e-9)), NOW)
-    assert made.exposed_seconds == pytest.approx(0.050)
+@pytest.mark.parametrize(
+    ("network", "policy", "exposed", "calls"),
+    [
+        # Three gradients of 10 ms each at 20, 40 and 60 ms of 60: the first two are hidden, the last is not.
+        pytest.param(TEN_MS, NOW, 0.010, 3, id="backward hides what it can"),
+        # At 30 ms each they queue: 20 to 50, 50 to 80, 80 to 110, of which 60 lie in backward.
+        pytest.param(link(3e-9), NOW, 0.050, 3, id="one collective at a time"),
+        # 20 MB at 40 ms, hidden; the last 10 MB at 60 ms.
+        pytest.param(TEN_MS, Fusion(BUCKETS, 20 * MB), 0.010, 2, id="buckets leave when they are full"),
+        # Cycles at 15, 45 and 75 ms: two gradients are found at 45, the last at 75, and each call takes its 10 ms.
+        pytest.param(TEN_MS, Fusion(CYCLES, 100 * MB, cycle_seconds=0.030), 0.015 + 0.010, 2, id="once in a cycle"),
+        # At 100 ms all are found: 30 MB travel together, unless it is too much.
+        pytest.param(TEN_MS, Fusion(CYCLES, 100 * MB, cycle_seconds=0.200), 0.040 + 0.030, 1, id="together"),
+        pytest.param(TEN_MS, Fusion(CYCLES, 20 * MB, cycle_seconds=0.200), 0.040 + 0.030, 2, id="too much"),
+        # On cores that compute a call takes twice its time, half of which computing loses: as if it came afterwards.
+        pytest.param(replace(TEN_MS, busy=link(2e-9)), NOW, 0.030, 3, id="what needs the cores gains nothing"),
+        # As slow on busy cores as on idle ones: it was the network's time, not the cores'.
+        pytest.param(replace(link(2e-9), busy=link(2e-9)), NOW, 0.020, 3, id="what leaves the cores alone is hidden"),
+    ],
+)
+def test_a_step_that_can_be_added_up_by_hand(
+    network: ModelledNetwork, policy: Fusion, exposed: float, calls: int
+) -> None:
+    made = simulate(STEP, 2, "ring", network, policy)
+    assert made.exposed_seconds == pytest.approx(exposed) and made.step_seconds == pytest.approx(0.100 + exposed)
+    assert made.calls == calls
 
 
-def test_buckets_leave_when_they_are_full() -> None:
-    """20 MB at 40 ms, hidden; the last 10 MB at 60 ms."""
-    made = simulate(STEP, 2, "ring", TEN_MS, Fusion(BUCKETS, 20 * MB))
-    assert made.calls == 2 and made.exposed_seconds == pytest.approx(0.010)
-
-
-def test_horovod_looks_once_in_a_cycle() -> None:
-    """Cycles at 15, 45 and 75 ms: two gradients are found at 45, the last at 75, and each call takes its 10 ms."""
-    made = simulate(STEP, 2, "ring", TEN_MS, Fusion(CYCLES, 100 * MB, cycle_seconds=0.030))
-    assert made.calls == 2
-    assert made.exposed_seconds == pytest.approx(0.015 + 0.010)
-
-
-def test_what_was_found_together_travels_together_unless_it_is_too_much() -> None:
-    one = simulate(STEP, 2, "ring", TEN_MS, Fusion(CYCLES, 100 * MB, cycle_seconds=0.200))
-    assert one.calls == 1
-    assert simulate(STEP, 2, "ring", TEN_MS, Fusion(CYCLES, 20 * MB, cycle_seconds=0.200)).calls == 2
+def test_the_wire_is_in_use_for_all_that_travels() -> None:
+    assert simulate(STEP, 2, "ring", TEN_MS, NOW).communication_seconds == pytest.approx(0.030)
 
 
 def test_ddp_fills_its_buckets_with_gradients_not_with_what_it_makes_of_them() -> None:
@@ -86,13 +90,6 @@ def test_ddp_fills_its_buckets_with_gradients_not_with_what_it_makes_of_them() -
     assert len(fusion.buckets(gradients, replace(counts_wire, most_bytes=10 * MB), 0.5)) == 2
 
 
-def test_communication_that_needs_the_cores_gains_nothing_by_overlapping() -> None:
-    """On cores that compute a call takes twice its time, half of which computing loses: as if it came afterwards."""
-    shared = replace(TEN_MS, busy=ModelledNetwork(Link(0.0, 2e-9)))
-    made = simulate(STEP, 2, "ring", shared, NOW)
-    assert made.exposed_seconds == pytest.approx(0.030)
-
-
 def test_communication_that_only_waits_its_turn_takes_little_from_computing() -> None:
     """Ten times as slow on busy cores, of which it needs a tenth: the first call takes 10 ms from backward, the second
     comes when the cores are idle."""
@@ -101,13 +98,6 @@ def test_communication_that_only_waits_its_turn_takes_little_from_computing() ->
     made = simulate(step, 2, "ring", waiting, NOW)
     assert made.exposed_seconds == pytest.approx(0.010 + 0.010)
     assert made.communication_seconds == pytest.approx(0.100 + 0.010)
-
-
-def test_communication_that_leaves_the_cores_alone_is_hidden_however_slow_it_is() -> None:
-    """As slow on busy cores as on idle ones: it was the network's time, not the cores'."""
-    slow = ModelledNetwork(Link(0.0, 2e-9), busy=ModelledNetwork(Link(0.0, 2e-9)))
-    made = simulate(STEP, 2, "ring", slow, NOW)
-    assert made.exposed_seconds == simulate(STEP, 2, "ring", ModelledNetwork(Link(0.0, 2e-9)), NOW).exposed_seconds
 
 
 @given(steps(), st.integers(2, 100_000), algorithms, st.sampled_from([BUCKETS, WHOLE]))
