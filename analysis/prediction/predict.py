@@ -24,8 +24,6 @@ from analysis.statistics.network import Probe
 from analysis.statistics.scaling_laws import hosts_of
 from scaling_study.stats.intervals import FEWEST_REPEATS, Interval
 
-# Throughput, efficiency and exposed communication of n workers, each with what the measurements leave open.
-#
 # The interval is by simulation over and over with other inputs, as likely as those that were measured: one worker's
 # step from Student's t over its repeats, a link's alpha and beta from their fits, the same draws for every number of
 # workers. They are spread evenly over each distribution and shuffled against each other (Latin hypercube: McKay,
