@@ -133,7 +133,7 @@ def rank_report(trial: Trial, rank: int, step_seconds: list[float], **changes: A
     return replace(report, **changes)
 
 
-def row_of(speeds: Iterable[float], **keys: Any) -> dict[str, Any]:
+def planted_row(speeds: Iterable[float], **keys: Any) -> dict[str, Any]:
     """A row of configurations.csv, as far as estimates look at it, from the throughput of each of its repeats."""
     values = list(map(float, speeds))
     row = dict.fromkeys(configurations.KEYS) | {

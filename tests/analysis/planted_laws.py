@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from planted import Planted, row_of
+from planted import Planted, planted_row
 
 from analysis.statistics.scaling_laws import Family
 
@@ -42,7 +42,7 @@ def family(
 
 def _row(count: int, rates: Any, strong: bool) -> dict[str, Any]:
     batch, of_all = (256 // count, 256) if strong else (32, 32 * count)
-    return row_of(
+    return planted_row(
         rates, model="resnet18", framework="horovod", workers=count, allreduce="fp32", device="cpu", cores_per_worker=1,
         batch_per_worker=batch, global_batch=of_all, interval_low=None, interval_high=None,
     )  # fmt: skip

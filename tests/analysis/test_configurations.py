@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from planted import MACHINE, Planted, default_study, plant, row_of
+from planted import MACHINE, Planted, default_study, plant, planted_row
 from simulations import Seen, times
 
 from analysis.frames import configurations, results
@@ -266,7 +266,7 @@ def test_of_many_equal_pairs_none_is_called_faster_or_slower_in_95_percent_of_st
     alarms = 0
     for _ in range(studies):
         rows = [
-            row_of(
+            planted_row(
                 100 * (1 + 0.01 * rng.standard_normal(3)),
                 **{"configuration": f"{batch}-{wire}", "batch_per_worker": batch, "allreduce": wire},
             )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from planted import row_of
+from planted import planted_row
 from simulations import Seen, times
 
 from analysis.compare.verdicts import FASTER, POWER, SLOWER, MatchedPair, found_in, judge, judge_ratios
@@ -138,7 +138,7 @@ def test_what_is_simulated_here_is_what_a_comparison_does() -> None:
     counts = counted(speeds, planned)
     assert counts.min() == planned and counts.max() == MOST_REPEATS
     rows = [
-        [row_of(one[:n], planned=planned) for one, n in zip(*side, strict=True)]
+        [planted_row(one[:n], planned=planned) for one, n in zip(*side, strict=True)]
         for side in zip(speeds, counts, strict=True)
     ]
     table = judge([MatchedPair(a, b) for a, b in zip(*rows, strict=True)], THRESHOLD).table

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import Planted, changed, plant, row_of
+from planted import Planted, changed, plant, planted_row
 from planted_laws import ROOM, WEAK, family, study
 from planted_phases import STEP, Phased, plant_phased
 from planted_trainings import TrainedIn, plant_trained
@@ -124,7 +124,7 @@ def test_repeats_at_two_prices_have_none(tmp_path: Path) -> None:
 
 def a_cost(index: int, workers: int, speed: float, spread: float = 0.0) -> Cost:
     speeds = speed * (1 - spread), speed, speed * (1 + spread)
-    row = row_of(speeds, configuration=str(index), series=f"s{index}", workers=workers, samples_per_second=speed)
+    row = planted_row(speeds, configuration=str(index), series=f"s{index}", workers=workers, samples_per_second=speed)
     return Cost(row, 1e6 / speed, workers * 1e6 / speed / 3600, None, None, None)
 
 
@@ -164,7 +164,7 @@ def test_a_close_race_is_decided_first_and_a_clear_one_left_alone(tmp_path: Path
 
 def test_repeats_that_tell_two_apart_do() -> None:
     rng = np.random.default_rng(3)
-    a, b = (row_of(mean * (1 + 0.01 * rng.standard_normal(200))) for mean in (100.0, 101.0))
+    a, b = (planted_row(mean * (1 + 0.01 * rng.standard_normal(200))) for mean in (100.0, 101.0))
     assert repeats_apart(a, b) == pytest.approx(9, abs=4)  # 2.1 x 0.01 x sqrt(2 / n) < 0.01
     assert repeats_apart(a, a) is None
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from planted import MACHINE, Planted, plant, plant_gates, row_of
+from planted import MACHINE, Planted, plant, plant_gates, planted_row
 from simulations import Seen, times
 
 from analysis.frames import results
@@ -144,7 +144,7 @@ def test_a_configuration_that_is_20_percent_slower_is_found(
 
 def in_rows(speeds: np.ndarray, wide: int) -> list[str]:
     """The verdict of each of these, (configurations, repeats), in rows of so many."""
-    rows = [row_of(one, configuration=f"{at}", batch=at // wide) for at, one in enumerate(speeds)]
+    rows = [planted_row(one, configuration=f"{at}", batch=at // wide) for at, one in enumerate(speeds)]
     found = ranking.row_standings(rows)
     return [found[row["configuration"]].verdict for row in rows]
 
@@ -154,13 +154,13 @@ def test_a_framework_that_is_noisier_than_the_others_is_told_apart_where_they_ar
     apart = np.array([-1.0, 0.1, 0.9]) / np.std([-1.0, 0.1, 0.9], ddof=1)
     means = {"best": (4645, 0.011), "quiet": (3799, 0.011), "noisy": (2877, 0.05), "other": (4500, 0.012)}
     means |= {f"more {at}": (4600 - at, 0.012) for at in range(4)}
-    rows = [row_of(mean * np.exp(spread * apart), configuration=name) for name, (mean, spread) in means.items()]
+    rows = [planted_row(mean * np.exp(spread * apart), configuration=name) for name, (mean, spread) in means.items()]
     found = ranking.row_standings(rows)
     assert [found[name].verdict for name in ("noisy", "quiet", "other")] == [WORST, WORSE, ALIKE]
 
 
 SPEEDS = {"a": [100.0, 101, 99], "b": [100.5, 99, 100], "c": [80.0, 81, 80.5], "d": [120.0]}
-ROWS = {name: row_of(speeds, configuration=name) for name, speeds in SPEEDS.items()}
+ROWS = {name: planted_row(speeds, configuration=name) for name, speeds in SPEEDS.items()}
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_the_true_best_is_among_what_may_be_the_best(noises: tuple[float, ...], 
     kept = np.zeros(2, dtype=int)
     for _ in range(studies):
         values = true[:, None] * (1 + np.array(noises)[:, None] * rng.standard_normal((8, 3)))
-        rows = [row_of(one, configuration=str(place)) for place, one in enumerate(values)]
+        rows = [planted_row(one, configuration=str(place)) for place, one in enumerate(values)]
         uncertainty = Uncertainty.of_rows(rows, over_baselines=False)
         found = ranking.bounds([rows], "samples_per_second", uncertainty)
         kept += [found[name][1] > 1 for name in ("0", "1")]

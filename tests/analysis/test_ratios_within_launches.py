@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
-from planted import Planted, plant, repeat_values, row_of
+from planted import Planted, plant, repeat_values, planted_row
 from scipy import stats
 from simulations import Seen, times
 
@@ -164,7 +164,7 @@ def test_two_commands_are_compared_within_the_launches_that_they_shared() -> Non
 def commands(*logs: NDArray[np.float64]) -> list[dict[str, Any]]:
     """A row for each command, from its (n,) log throughputs in launches that all shared."""
     rows = [
-        row_of(
+        planted_row(
             np.exp(each), framework="command", model="command", configuration=f"command-{place}",
             samples_per_second=float(np.exp(each.mean())),
             repeat_launches=";".join(f"{at + 1}/0-{place}-command" for at in range(len(each))),
@@ -263,7 +263,7 @@ def equal(rng: np.random.Generator, more: int, elsewhere: int) -> list[dict[str,
             alone = framework == "torch_ddp" and number >= 6 - elsewhere
             shared = range(count)[-3:] if alone else range(3 if elsewhere else count)
             speeds = [100 * np.exp(drifts[at] + group[at] + 0.01 * rng.standard_normal()) for at in shared]
-            rows.append(row_of(
+            rows.append(planted_row(
                 speeds, model="resnet18", framework=framework, workers=2, batch_per_worker=batch, batch=batch,
                 configuration=f"{framework}-{batch}-{wire}", allreduce=wire, warm=True, planned=3,
                 samples_per_second=float(np.exp(np.log(speeds).mean())),
