@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
-from planted import Planted, plant, repeat_values, planted_row
+from planted import Planted, plant, planted_row, repeat_values
 from scipy import stats
 from simulations import Seen, times
 
