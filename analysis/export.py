@@ -14,7 +14,7 @@ from analysis.frames import columns
 from analysis.frames.configurations import KEYS, known
 from analysis.frames.measured import PHASE_COLUMNS
 from analysis.frames.results import Results
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import as_rows, grouped
 from analysis.text import file_name
 from scaling_study.errors import shortened
 from scaling_study.targets import QUIET_WANDB
@@ -96,9 +96,7 @@ class ExportedRun:
 
 def runs(results: Results) -> list[ExportedRun]:
     """One for each configuration, also of those that failed: they have tags and no metrics."""
-    trials: dict[str, list[Row]] = {}
-    for trial in as_rows(results.runs):
-        trials.setdefault(str(trial["configuration"]), []).append(trial)
+    trials = grouped(as_rows(results.runs), lambda trial: str(trial["configuration"]))
     about = {"study": results.study.name, "machine": results.study.machine_text}
     return [_run(row, trials[str(row["configuration"])], about) for row in results.rows]
 

@@ -42,6 +42,11 @@ def first_few(names: Sequence[str], most: int) -> str:
     return "; ".join(names[:most]) + more
 
 
+def span(low: str, high: str) -> str:
+    """`1.74 to 1.77`, or the one that both are."""
+    return low if low == high else f"{low} to {high}"
+
+
 def number(value: float, half: float | None = None) -> str:
     """`4,657`, `71.2`, `1.62`, `0.0021`, with `± half` to as many places."""
     if 0 < abs(value) < SMALLEST or abs(value) >= LARGEST:

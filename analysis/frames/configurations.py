@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 import pandas as pd
 
 from analysis.frames import columns
-from analysis.frames.rows import ConfigurationRow, as_rows, typed
+from analysis.frames.rows import ConfigurationRow, as_rows, grouped, typed
 from analysis.frames.study import StudyInfo
 from analysis.frames.trials import NO_GATE, NOT_CHECKED, PASSED
 from analysis.text import first_few
@@ -190,11 +190,8 @@ def told_by_batch(rows: Sequence[Mapping[Any, Any]]) -> list[str]:
 
 def candidates(among: Iterable[Row], study: StudyInfo) -> dict[str, list[Row]]:
     """Model -> those of it that can be a baseline: all that find() need look at."""
-    by_model: dict[str, list[Row]] = {}
-    for c in among:
-        if study.baseline is not None and _is_baseline(c, study.baseline):
-            by_model.setdefault(str(c.get("model")), []).append(c)
-    return by_model
+    able = (c for c in among if study.baseline is not None and _is_baseline(c, study.baseline))
+    return grouped(able, lambda c: str(c.get("model")))
 
 
 def _is_baseline(configuration: Configuration, partial: Mapping[str, Any]) -> bool:
@@ -273,7 +270,7 @@ MOST_NAMES = 4
 
 def why_not(row: Mapping[Any, Any]) -> str:
     """Why the speed of a configuration is not to be compared; empty if it may be. `row` has its keys and `parity`."""
-    if failed({"parity": row["parity"], "not_comparable": ""}):
+    if failed(row):
         return f"{FAULTY}: {' '.join(str(row['parity']).split())}"
     if own := own_algorithm(row):
         return f"{OTHERWISE}: {UPDATES[own]} (updates={own}; its parity check is one of synchronous rounds)"
@@ -291,7 +288,7 @@ def own_algorithm(row: Mapping[Any, Any]) -> str:
     return how if how in UPDATES else ""
 
 
-def failed(row: ConfigurationRow) -> bool:
+def failed(row: Mapping[Any, Any]) -> bool:
     """True where the configuration failed parity."""
     return known(row["parity"]) and row["parity"] not in (PASSED, NOT_CHECKED, NO_GATE)
 
@@ -405,9 +402,9 @@ def _processes(row: LaunchesRow) -> tuple[Any, ...]:
 
 def logs(row: LaunchesRow) -> dict[str, float]:
     """Log samples per second in each launch, by the name of all that were alive together: `3/0` of `3/0-1-horovod`."""
-    each = launches_names(row)
-    values = (math.log(float(value)) for value in row["repeat_values"].split(";")) if each else ()
-    return {launches.together(name): value for name, value in zip(each, values, strict=True)}
+    if not (names := launches_names(row)):
+        return {}
+    return dict(zip(map(launches.together, names), map(math.log, values(row)), strict=True))
 
 
 def _planned_logs(row: LaunchesRow) -> dict[str, float]:
@@ -430,8 +427,7 @@ def common(rows: Sequence[LaunchesRow]) -> list[str]:
 
 def launches_names(row: LaunchesRow) -> list[str]:
     """The launches of its repeats that are ok; none of one that had launches to itself."""
-    text = row.get("repeat_launches")
-    return text.split(";") if known(text) and text else []
+    return _of_repeats(row.get("repeat_launches"))
 
 
 def spread_of(row: LaunchesRow) -> LaunchSpread | None:
@@ -530,9 +526,7 @@ def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     folds = columns.number_folds()
     good = trials[trials.status == "ok"][["configuration", *folds]]
     folded = good.groupby("configuration").agg(folds).to_dict("index")
-    groups: dict[str, list[dict[Any, Any]]] = {}
-    for trial in as_rows(trials):
-        groups.setdefault(trial["configuration"], []).append(trial)
+    groups = grouped(as_rows(trials), lambda trial: str(trial["configuration"]))
     rows = [_configuration(group, study) | folded.get(name, {}) for name, group in groups.items()]
     add(rows)
     baselines = candidates(rows, study)
@@ -546,8 +540,12 @@ def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
 
 def values(configuration: Mapping[Any, Any]) -> list[float]:
     """The samples per second of each repeat that is ok; the planned ones come first."""
-    text = configuration["repeat_values"]
-    return [float(value) for value in text.split(";")] if known(text) and text else []
+    return list(map(float, _of_repeats(configuration["repeat_values"])))
+
+
+def _of_repeats(text: str | None) -> list[str]:
+    """`1;2;3` apart."""
+    return text.split(";") if known(text) and text else []
 
 
 def over(a: Mapping[Any, Any], b: Mapping[Any, Any], confidence: float = 0.95) -> Interval:

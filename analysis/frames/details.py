@@ -1,14 +1,14 @@
 """Facts of records that results.csv has no column for, as frames: timelines, stages, epochs, blocks, step times.
 
-FRAMES lists them: the columns of each, which begin with `configuration` and `repeat`, and the rows of one record. They
-cover every trial that is no gate. A row function raises KeyError, TypeError or ValueError for what is not whole.
+Details lists them. Their columns begin with `configuration` and `repeat`, and they cover every trial that is no gate. A
+row function raises KeyError, TypeError or ValueError for what is not whole.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field, fields
 from statistics import fmean, median
 from typing import Any
 
@@ -73,9 +73,8 @@ def probe_rows(record: Record) -> list[Row]:
         if first.collective not in COLLECTIVES or mean.mean <= 0:
             raise ValueError(f"row {index} of the network is of no collective, or took no time")
         about = (first.collective, first.busy, first.bytes, len(calls))
-        sent = [row.sent_bytes for row in ours if row.sent_bytes is not None]
         times = mean.mean, mean.low, mean.high, min(calls), max(calls)
-        found.append((*who(record), *about, *times, sum(sent) / len(sent) if sent else None))
+        found.append((*who(record), *about, *times, measured.mean_of_known(row.sent_bytes for row in ours)))
     return found
 
 
@@ -283,50 +282,40 @@ def note_rows(record: Record) -> list[Row]:
     return [(*who(record), printable(note)) for note in notes]
 
 
-FRAMES: dict[str, tuple[Mapping[str, Any], Callable[[Record], list[Row]]]] = {
-    "events": (EVENTS, event_rows),
-    "stages": (STAGES, stage_rows),
-    "epochs": (EPOCHS, epoch_rows),
-    "notes": (WHO | {"note": None}, note_rows),
-    "facts": (FACTS, fact_rows),
-    "ranks": (RANKS, rank_rows),
-    "steps": (STEPS, step_rows),
-    "trained": (training.TRAINED, training.trained_rows),
-    "evaluations": (training.EVALUATIONS, training.evaluation_rows),
-    "noise": (training.NOISE, training.noise_rows),
-    "network": (NETWORK, probe_rows),
-    "rounds": (measured.ROUNDS, measured.round_rows),
-    "blocks": (BLOCKS, block_rows),
-}
+def _frame(columns: Mapping[str, Any], rows_of: Callable[[Record], list[Row]]) -> Any:
+    return field(metadata={"columns": columns, "rows_of": rows_of})
 
 
 @dataclass(frozen=True)
 class Details:
-    """The frames of a study, by their names in FRAMES."""
+    """The frames of a study: of each its columns, and the function that gives the rows of one record."""
 
-    events: pd.DataFrame
-    stages: pd.DataFrame
-    epochs: pd.DataFrame
-    notes: pd.DataFrame
-    facts: pd.DataFrame
-    ranks: pd.DataFrame
-    steps: pd.DataFrame
-    trained: pd.DataFrame
-    evaluations: pd.DataFrame
-    noise: pd.DataFrame
-    network: pd.DataFrame
-    rounds: pd.DataFrame
-    blocks: pd.DataFrame
+    events: pd.DataFrame = _frame(EVENTS, event_rows)
+    stages: pd.DataFrame = _frame(STAGES, stage_rows)
+    epochs: pd.DataFrame = _frame(EPOCHS, epoch_rows)
+    notes: pd.DataFrame = _frame(WHO | {"note": None}, note_rows)
+    facts: pd.DataFrame = _frame(FACTS, fact_rows)
+    ranks: pd.DataFrame = _frame(RANKS, rank_rows)
+    steps: pd.DataFrame = _frame(STEPS, step_rows)
+    trained: pd.DataFrame = _frame(training.TRAINED, training.trained_rows)
+    evaluations: pd.DataFrame = _frame(training.EVALUATIONS, training.evaluation_rows)
+    noise: pd.DataFrame = _frame(training.NOISE, training.noise_rows)
+    network: pd.DataFrame = _frame(NETWORK, probe_rows)
+    rounds: pd.DataFrame = _frame(measured.ROUNDS, measured.round_rows)
+    blocks: pd.DataFrame = _frame(BLOCKS, block_rows)
 
 
 def details_of(record: Record) -> dict[str, list[Row]]:
-    """Rows of one record for each of FRAMES."""
-    return {name: rows_of(record) for name, (_, rows_of) in FRAMES.items()}
+    """Rows of one record for each frame."""
+    return {of.name: of.metadata["rows_of"](record) for of in fields(Details)}
 
 
 def gathered(many: Iterable[Mapping[str, list[Row]]] = ()) -> Details:
     """One frame of each kind from the rows of many records; empty where no record has any."""
     every = list(many)
     return Details(
-        **{name: typed((row for rows in every for row in rows[name]), kinds) for name, (kinds, _) in FRAMES.items()}
+        **{
+            of.name: typed((row for rows in every for row in rows[of.name]), of.metadata["columns"])
+            for of in fields(Details)
+        }
     )

@@ -51,7 +51,7 @@ def samples_of_step(row: Mapping[str, Any]) -> float:
 
 def failed(record: Record) -> int | None:
     """Rounds that some peer did not average with all others; None where there are no rounds."""
-    return sum(bool(_failure(each)) for each in _whole(record)) if _has_rounds(record) else None
+    return sum(bool(_failure(each)) for each in _whole(record)) if any(rank.rounds for rank in record.ranks) else None
 
 
 def round_rows(record: Record) -> list[Row]:
@@ -73,12 +73,13 @@ def round_rows(record: Record) -> list[Row]:
             sum(any(one.peers == 1 for one in each) for each in whole),
             min((each.peers for each in over), default=0),
             printable(failures[0]) if failures else "",
-            sum(shares) / len(shares),
+            mean_of_known(shares),
             max(shares),
             slowest.window_seconds / len(slowest.step_seconds) if slowest.step_seconds else None,
-            *(sum(_seconds(each, name) for each in over) / len(over) if over else None for name in SECONDS),
-            _weights_share(every),
-            _mean_sent(every),
+            *(mean_of_known(_seconds(each, name) for each in over) for name in SECONDS),
+            # Averagings of 0 peers, still under way, count too.
+            mean_of_known(each.weights_peers is not None for each in every if each.weights_seconds is not None),
+            mean_of_known(each.sent_bytes for each in every),
         )
     ]
 
@@ -89,23 +90,15 @@ def _seconds(each: AveragingRound, name: str) -> float:
     return float(getattr(each, name)) + more
 
 
-def _weights_share(every: Sequence[AveragingRound]) -> float | None:
-    known = [each.weights_peers is not None for each in every if each.weights_seconds is not None]  # 0: under way
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    """None where none is known."""
+    known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def _mean_sent(every: Sequence[AveragingRound]) -> float | None:
-    known = [each.sent_bytes for each in every if each.sent_bytes is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _has_rounds(record: Record) -> bool:
-    return any(rank.rounds for rank in record.ranks)
 
 
 def _whole(record: Record) -> list[Sequence[AveragingRound]]:
     """Round by round what each rank says of it, as far as all say something."""
-    return list(zip(*(rank.rounds for rank in record.ranks), strict=False)) if _has_rounds(record) else []
+    return list(zip(*(rank.rounds for rank in record.ranks), strict=False))
 
 
 def _shares(record: Record) -> list[float]:
@@ -166,7 +159,6 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed]:
         raise ValueError("a step took less than no time")
     steps = np.asarray(slowest.step_seconds, dtype=np.float64)
     tokens = [rank.tokens_seen for rank in ranks if rank.tokens_seen is not None]
-    shares = _shares(record)
     columns = {
         "samples_per_second": speed,
         "tokens_per_second": sum(tokens) / window_seconds if tokens else None,
@@ -174,7 +166,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed]:
         "step_seconds_mean": window_seconds / len(steps),
         "step_seconds_median": statistics.median(slowest.ordered_seconds),
         "step_trend": step_trend(slowest.step_seconds),
-        "achieved_over_target": sum(shares) / len(shares) if shares else None,
+        "achieved_over_target": mean_of_known(_shares(record)),
     }
     return columns, Timed(steps, samples / len(steps))
 

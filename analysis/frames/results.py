@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from analysis.frames import configurations, details, study, trials
 from analysis.frames.configurations import KEYS, UPDATES, has, known, same, trains
 from analysis.frames.details import Details
-from analysis.frames.rows import ConfigurationRow, as_rows, distinct
+from analysis.frames.rows import ConfigurationRow, as_rows, distinct, grouped
 from analysis.frames.study import StudyInfo, workers_text
 from analysis.frames.trials import SkippedRecord
+from analysis.text import span
 from scaling_study.datasets import SCENES
 from scaling_study.errors import printable
 from scaling_study.frameworks import COMMAND, FRAMEWORKS, LOCAL, POWERSGD
@@ -33,7 +34,6 @@ from scaling_study.targets import ENDS
 from scaling_study.trial import Trial
 
 ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16", "int8", *sorted(POWERSGD, reverse=True))
-DEFAULT_ALLREDUCE = Trial.allreduce
 MAIN_KEYS = ("framework", "workers", "allreduce")
 NOT_A_SERIES = (
     "model",
@@ -238,7 +238,7 @@ def parts(row: Mapping[Any, Any], names: Sequence[str], several_frameworks: bool
 def on_wire(row: Mapping[Any, Any]) -> str:
     """`fp16`, `powersgd1`: what gradients travel as. Empty with one worker, and of a command whose study leaves the key
     at its default: nobody has seen it."""
-    unseen = row["framework"] == COMMAND and row["allreduce"] == DEFAULT_ALLREDUCE
+    unseen = row["framework"] == COMMAND and row["allreduce"] == Trial.allreduce
     return str(row["allreduce"]) if known(row["allreduce"]) and row["allreduce"] != "none" and not unseen else ""
 
 
@@ -264,7 +264,6 @@ def _place(row: Mapping[Hashable, Any], names: Sequence[str], study: StudyInfo) 
 
 
 OF_VIDEOS = ("trial", "configuration", "repeat", "seed", "video", "method", "maps", *SCORED)
-TEXTS = ("trial", "configuration", "method")
 
 
 @dataclass(frozen=True)
@@ -288,7 +287,7 @@ class Maps:
     """Saliency maps of all trials that have some. `videos`: OF_VIDEOS, means over the maps of a video. `rows`: trial ->
     its whole scores, (rows, records.maps.COLUMNS)."""
 
-    videos: pd.DataFrame
+    videos: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(OF_VIDEOS)))
     about: Mapping[str, About] = field(default_factory=dict)  # by trial
     rows: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     folders: Mapping[str, Path] = field(default_factory=dict)
@@ -296,10 +295,6 @@ class Maps:
     def pictures(self, trial: str) -> dict[str, NDArray[Any]]:
         """Arrays of records.maps.ARRAYS, and the frames. Raises UnreadableRecord."""
         return _pictures(self.folders[trial])
-
-
-def none() -> Maps:
-    return Maps(pd.DataFrame(columns=list(OF_VIDEOS)))
 
 
 def read_maps(results: Path, runs: pd.DataFrame) -> Maps:
@@ -317,7 +312,7 @@ def read_maps(results: Path, runs: pd.DataFrame) -> Maps:
         about[trial], rows[trial], folders[trial] = described, scores, folder
         frames.append(_of_videos(scores).assign(**row))
     if not frames:
-        return none()
+        return Maps()
     return Maps(pd.concat(frames, ignore_index=True)[list(OF_VIDEOS)], about, rows, folders)
 
 
@@ -388,7 +383,7 @@ class Results:
     older: int = 0  # configurations with records that are not in the study as it is now
     details: Details = field(default_factory=details.gathered)  # what the records hold beside the trials' columns
     skipped: tuple[str, ...] = ()  # a line for each record that could not be read
-    maps: Maps = field(default_factory=none)  # that lie beside the records
+    maps: Maps = field(default_factory=Maps)  # that lie beside the records
     references: Path | None = None  # a file of published figures, of the user's own (analysis.published.references)
 
     @cached_property
@@ -458,10 +453,7 @@ class Results:
 
     @cached_property
     def _by_model(self) -> dict[str, list[ConfigurationRow]]:
-        by_model: dict[str, list[ConfigurationRow]] = {}
-        for row in self.rows:
-            by_model.setdefault(row["model"], []).append(row)
-        return by_model
+        return grouped(self.rows, lambda row: str(row["model"]))
 
     def rows_of(self, model: str) -> list[ConfigurationRow]:
         """Those of one model."""
@@ -548,13 +540,13 @@ class Results:
     def dates(self) -> str:
         """`2026-01-31`, or the first and last day of the study's trials (UTC); empty if none was started."""
         days = sorted({str(started)[:10] for started in self.trials.started_at.dropna() if started})
-        return "" if not days else days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+        return span(days[0], days[-1]) if days else ""
 
     @property
     def repeats(self) -> str:
         """`1 repeat`, `2 to 3 repeats`, `6 launches`: how many the measured configurations have."""
         counts = sorted(set(self.configurations.n[self.configurations.n > 0])) or [0]
-        return self.counted(counts[0] if len(counts) == 1 else f"{counts[0]} to {counts[-1]}")
+        return self.counted(span(str(counts[0]), str(counts[-1])))
 
     @cached_property
     def repeats_word(self) -> str:

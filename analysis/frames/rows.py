@@ -20,19 +20,19 @@ T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 
 
+def as_rows(frame: pd.DataFrame) -> list[dict[Any, Any]]:
+    """The rows of `frame`, as `frame.to_dict("records")`, with Python's own numbers and None for pandas' NA."""
+    columns = [_values(column) for _, column in frame.items()]
+    names = list(frame.columns)
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
 def grouped(rows: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
     """Rows by what `key` makes of them, in their order."""
     groups: dict[Key, list[T]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups
-
-
-def as_rows(frame: pd.DataFrame) -> list[dict[Any, Any]]:
-    """The rows of `frame`, as `frame.to_dict("records")`, with Python's own numbers and None for pandas' NA."""
-    columns = [_values(column) for _, column in frame.items()]
-    names = list(frame.columns)
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def typed(rows: Iterable[Any], kinds: Mapping[str, Any]) -> pd.DataFrame:

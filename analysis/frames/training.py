@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from analysis.frames.measured import Row, who
+from analysis.frames.measured import Row, mean_of_known, who
 from analysis.frames.rows import numbers
 from scaling_study import targets
 from scaling_study.errors import printable
@@ -69,7 +69,6 @@ def trained_rows(record: Record) -> list[Row]:
         return []
     reached, test = training.reached or {}, training.evaluated
     used, peaks = ([getattr(rank, name) for rank in record.ranks] for name in tuple(TRAINED)[-2:])
-    known = [share for share in used if share is not None]
     return [
         (
             *who(record),
@@ -86,7 +85,7 @@ def trained_rows(record: Record) -> list[Row]:
             training.lost_steps,
             training.best_step,
             _cores_busy(record.ranks),
-            sum(known) / len(known) if known else None,
+            mean_of_known(used),
             max((peak for peak in peaks if peak is not None), default=None),
         )
     ]

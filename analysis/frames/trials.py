@@ -69,11 +69,8 @@ def read(results: Path, collect: Callable[[Record], None] | None = None) -> tupl
     `collect` is given every record that can be read, including those that are skipped. Warns SkippedRecord of what
     cannot be read.
     """
-    rows, timed, beside = (
-        dict[str, dict[str, Any]](),
-        dict[str, Timed](),
-        list[dict[str, list[measured.Row]]](),
-    )  # by folder
+    rows, timed = dict[str, dict[str, Any]](), dict[str, Timed]()  # by folder
+    beside = list[dict[str, list[measured.Row]]]()
     firsts = dict[str, Record]()  # of each configuration but those of gates, without what its ranks measured
     for folder in _folders(results / "trials"):
         try:
@@ -144,13 +141,20 @@ def row(record: Record) -> dict[str, Any]:
 def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
     """The row without what its interval says, and what that is worked out from."""
     result: dict[str, Any] = dict.fromkeys(column.name for column in columns.TRIALS) | record.trial.to_dict()
-    result |= {"study": record.study, "trial": record.id, "configuration": record.configuration}
-    result |= {"status": record.status, "reason": record.reason, "error": record.error}
-    result |= {"launch_seconds": record.launch_seconds, "started_at": record.started_at}
-    result["launch"] = record.launch if LAUNCH_NAME.fullmatch(record.launch) else None
-    result |= {"planned_repeats": record.planned_repeats}
-    result["max_batch"] = record.found.get("max_batch")
-    result["rounds_failed"] = measured.failed(record)
+    result |= {
+        "study": record.study,
+        "trial": record.id,
+        "configuration": record.configuration,
+        "status": record.status,
+        "reason": record.reason,
+        "error": record.error,
+        "launch_seconds": record.launch_seconds,
+        "started_at": record.started_at,
+        "launch": record.launch if LAUNCH_NAME.fullmatch(record.launch) else None,
+        "planned_repeats": record.planned_repeats,
+        "max_batch": record.found.get("max_batch"),
+        "rounds_failed": measured.failed(record),
+    }
     if result["find"] == GATE:
         result["parity"] = own(record)
     if record.status not in schema.STATUSES:

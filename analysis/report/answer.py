@@ -6,18 +6,19 @@ with its interval and with what is too close to it to call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from analysis.findings import DOUBT, WORDS, WRONG, Finding, count
+from analysis.findings import DOUBT, NOTE, WORDS, WRONG, Finding, count
 from analysis.frames.configurations import batch_words, known
 from analysis.frames.results import Results, without_kind
 from analysis.frames.rows import as_rows
 from analysis.published import references
 from analysis.report import headline, page, trust, worth
-from analysis.report.page import Bullets, Card, Cards, Material, Part, Picture, Section, Text, folded, of_rows
+from analysis.report.page import GOOD, Bullets, Card, Cards, Material, Part, Picture, Section, Text, folded, of_rows
 from analysis.statistics import ranking
 from analysis.statistics.knee import SHARE
 from analysis.text import bracketed, first_of, number, two_figure_percentage, with_interval
@@ -25,7 +26,6 @@ from analysis.views import cost, roofline
 from analysis.views.scaling import knees
 from analysis.views.target import BEST, TIED, trained_configurations
 
-SOONEST = "soonest to "
 CHEAPEST = "cheapest for a million samples"
 BEST_EFFICIENCY = "best efficiency of more workers"
 NOTHING_COMPARABLE = "no comparable configuration was measured"
@@ -82,25 +82,22 @@ def picture(material: Material) -> Picture | None:
 
 def _numbers(material: Material) -> list[Part]:
     """Cards, or rows of a table where models are many, folded."""
-    results, answers, lost = material.results, dict[str, tuple[Card, ...]](), list[Part]()
-
-    def answer(model: str) -> list[Part]:
-        answers[model] = tuple(card for card in cards_of(results, model) if card.value)
-        return []
-
-    for model in results.without_plumbing().models:
-        lost += material.parts(f"the answer for {model}", partial(answer, model))
-    shown: list[Part] = [Cards(model, cards) for model, cards in answers.items() if cards]
-    if len(answers) > MOST_CARDS:
-        rows: list[tuple[str, ...]] = [
-            (model, card.label, card.value, card.interval, card.name, "; ".join(card.alike), card.note)
-            for model, cards in answers.items()
-            for card in cards
+    models = material.results.without_plumbing().models
+    made: list[Part] = []
+    for model in models:
+        made += material.parts(f"the answer for {model}", partial(cards_of, material.results, model))
+    answers = [part for part in made if isinstance(part, Cards)]
+    lost = [part for part in made if not isinstance(part, Cards)]
+    shown: list[Part] = [*answers]
+    if len(models) > MOST_CARDS:
+        rows = [
+            (of.title, card.label, card.value, card.interval, card.name, "; ".join(card.alike), card.note)
+            for of in answers
+            for card in of.cards
         ]
         shown = [of_rows("Answers, model by model", HEADER, rows, file="answers.csv")] if rows else []
-    close = [Text(CLOSE)] if any(card.alike for cards in answers.values() for card in cards) else []
-    numbers = [*shown, *close] if shown else []
-    return [*lost, *folded("In numbers: fastest, cheapest, most efficient", numbers, "numbers")]
+    close = [Text(CLOSE)] if any(card.alike for of in answers for card in of.cards) else []
+    return [*lost, *folded("In numbers: fastest, cheapest, most efficient", [*shown, *close], "numbers")]
 
 
 def _changes(results: Results) -> list[Part]:
@@ -126,10 +123,11 @@ def _changes(results: Results) -> list[Part]:
     )
 
 
-def cards_of(results: Results, model: str) -> tuple[Card, ...]:
-    """Fastest, cheapest, most efficient, scaling limit; then the soonest to each target."""
+def cards_of(results: Results, model: str) -> Iterator[Cards]:
+    """Fastest, cheapest, most efficient, scaling limit; then the soonest to each target: those that are known."""
     speeds = fastest(results, model), cheapest(results, model), efficient(results, model), knee(results, model)
-    return (*speeds, *soonest(results, model))
+    if cards := tuple(card for card in (*speeds, *soonest(results, model)) if card.value):
+        yield Cards(model, cards)
 
 
 def soonest(results: Results, model: str) -> tuple[Card, ...]:
@@ -138,7 +136,7 @@ def soonest(results: Results, model: str) -> tuple[Card, ...]:
     ours = rows[(rows.model == model) & (rows.target != "")]
     cards = []
     for target, group in ours.groupby("target", sort=False):
-        label, best = f"{SOONEST}{target}", group[group.soonest == BEST]
+        label, best = f"soonest to {target}", group[group.soonest == BEST]
         if best.empty:
             cards.append(Card(label, "", note="no configuration reached it with three seeds or more"))
             continue
@@ -156,7 +154,6 @@ def soonest(results: Results, model: str) -> tuple[Card, ...]:
                 _training(results.by_name[first.configuration]),
                 first_of(names, MOST_ALIKE),
                 "evaluation and checkpoints apart",
-                tied=len(names),
             )
         )
     return tuple(cards)
@@ -253,17 +250,14 @@ def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable
     top = _top(results, model, by)
     if top is None:
         return Card(label, "", note=NOTHING_COMPARABLE)
-    ranked = ranking.ranking(results, by)
-    others = as_rows(ranked[(ranked.model == model) & (ranked.work == top["work"])])[1:]
-    kinds = [ranking.kind_of(row["verdict"], row["ratio"], row["ratio_low"], row["ratio_high"]) for row in others]
-    close = [row for row, kind in zip(others, kinds, strict=True) if kind == ranking.CLOSE]
+    _, close, probably = headline.contest(results, model, by)
     better, worse = ranking.WORDS[by]
     alike = [
         f"{name_of(results.by_name[row['configuration']])} ({row['ratio']:.2f}, up to "
         f"{two_figure_percentage(row['ratio_high'] - 1)} % {better})"
         for row in close
     ]
-    lone, probably = len(top["without_interval"]), kinds.count(ranking.PROBABLY)
+    lone = len(top["without_interval"])
     low, high = (text_of(top[f"value_{end}"]) if known(top[f"value_{end}"]) else "" for end in ("low", "high"))
     if by == "samples_per_worker_second":  # the more samples, the less they cost
         low, high = high, low
@@ -277,8 +271,6 @@ def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable
         name_of(results.by_name[top["configuration"]]),
         first_of(alike, MOST_ALIKE),
         "; ".join(why),
-        lone,
-        len(alike),
     )
 
 
@@ -290,16 +282,13 @@ def _top(results: Results, model: str, by: str) -> Row | None:
 def trusted(findings: list[Finding], results: Results) -> Text:
     """Margin, repeats, parity and warnings in a line."""
     if not (results.configurations.n > 0).any():
-        return Text("No trial is ok, so there are no results. The next section states why.", page.WRONG)
+        return Text("No trial is ok, so there are no results. The next section states why.", WRONG)
     severe = [finding for finding in findings if finding.severity in (WRONG, DOUBT)]
     titles = list(dict.fromkeys(finding.title for finding in severe))
     more = [f"{len(titles) - MOST_TITLES} more"] if len(titles) > MOST_TITLES else []
-    wrong = sum(finding.severity == WRONG for finding in severe)
-    doubts = len(severe) - wrong
-    counts = [count(wrong, WORDS[WRONG])] * bool(wrong) + [count(doubts, WORDS[DOUBT])] * bool(doubts)
-    named = "; ".join([*titles[:MOST_TITLES], *more])
-    warned = f"{' and '.join(counts)}: {named}" if severe else "no warnings"
-    tone = page.NOTE if trust.precision(results) else page.GOOD
-    if severe:
-        tone = page.WRONG if wrong else page.DOUBT
+    numbers = Counter(finding.severity for finding in severe)
+    counts = " and ".join(count(numbers[kind], WORDS[kind]) for kind in (WRONG, DOUBT) if numbers[kind])
+    warned = f"{counts}: {'; '.join([*titles[:MOST_TITLES], *more])}" if severe else "no warnings"
+    calm = NOTE if trust.precision(results) else GOOD
+    tone = next((kind for kind in (WRONG, DOUBT) if numbers[kind]), calm)
     return Text(f"{headline.margin(results)}, {trust.parity_words(results)}, {warned}.", tone)

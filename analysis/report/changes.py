@@ -14,9 +14,10 @@ from typing import Any
 from analysis.frames import configurations
 from analysis.frames.configurations import BATCH_KEYS, KEYS, known, over, same, values_of
 from analysis.frames.results import MAIN_KEYS, Results, carried, once, words
-from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows, grouped
 from analysis.statistics import ranking
 from analysis.statistics.ranking import Uncertainty
+from analysis.text import span
 from analysis.views import allreduce_gain
 from analysis.views.target import NOT_RESOLVED
 from scaling_study.trial import Trial
@@ -60,16 +61,13 @@ def sentences(changes: Sequence[Change], several: bool) -> list[str]:
     """A sentence for each key and value: `fp16 gradients: +4 % [+1, +6] with resnet18; not resolved with resnet8 [-5,
     +6] %.` `several`: models, of which those with a resolved effect come first."""
     said = []
-    for what in list(dict.fromkeys(change.what for change in changes))[:MOST_CHANGES]:
-        by_model: dict[str, list[Change]] = {}
-        for change in changes:
-            if change.what == what:
-                by_model.setdefault(change.model, []).append(change)
-        if len(by_model) > 1 and {change.effect for own in by_model.values() for change in own} == {NOT_RESOLVED}:
-            by_model = {"": [change for own in by_model.values() for change in own]}
+    for what, ours in list(grouped(changes, lambda change: change.what).items())[:MOST_CHANGES]:
+        by_model = grouped(ours, lambda change: change.model)
+        if len(by_model) > 1 and all(change.effect == NOT_RESOLVED for change in ours):
+            by_model = {"": ours}
         ordered = sorted(by_model.items(), key=lambda of: all(change.effect != RESOLVED for change in of[1]))
         each = [_effect(own, f" with {model}" * (several and model != "")) for model, own in ordered[:MOST_MODELS]]
-        whose = {change.whose for own in by_model.values() for change in own}
+        whose = {change.whose for change in ours}
         who = f"{SPEED} of {whose.pop()}" if len(whose) == 1 and "" not in whose else SPEED
         said.append(f"{what.replace(SPEED, who)}: {'; '.join(each)}.")
     return said
@@ -99,11 +97,6 @@ def widest(bounds: Iterable[tuple[float, float, float]]) -> int:
     """The farthest that a bound lies from its value, of (value, low, high), in hundredths, rounded up."""
     farthest = max(max(value - low, high - value) for value, low, high in bounds)
     return math.ceil(round(100 * farthest, 6))
-
-
-def span(low: str, high: str) -> str:
-    """`1.74 to 1.77`, or the one that both are."""
-    return low if low == high else f"{low} to {high}"
 
 
 def _gain(ratio: float) -> str:

@@ -12,7 +12,7 @@ from analysis.frames.results import Results, unit
 from analysis.frames.rows import ConfigurationRow, as_rows
 from analysis.frames.study import workers_text
 from analysis.statistics.batch_size import Curve, recipes
-from analysis.text import bracketed, number, two_figure_percentage
+from analysis.text import bracketed, number, span, two_figure_percentage
 from analysis.views import batch_efficiency, same_training
 from analysis.views.target import BEST, trained_configurations
 
@@ -72,7 +72,8 @@ def _steps_of_workers(results: Results) -> Iterator[str]:
         than = "" if base == 1 else f" as with {workers_text(base)}"
         whose = f"{model}: at" if len(results.models) > 1 else "At"
         gains = _gains([[pair[f"step_seconds_ratio{end}"] for end in ("", "_high", "_low")] for pair in ours])
-        yield f"{whose} the same global batch ({_span(batches)}) {who} a step {gains}{than}."
+        among = span(str(batches[0]), str(batches[-1]))
+        yield f"{whose} the same global batch ({among}) {who} a step {gains}{than}."
 
 
 def _gains(ratios: Sequence[Sequence[float | None]]) -> str:
@@ -85,10 +86,6 @@ def _gains(ratios: Sequence[Sequence[float | None]]) -> str:
     whole = not any(map(math.isnan, (*lows, *highs)))
     bounds = f" (95 % intervals within {min(lows):.2f} to {max(highs):.2f})" if whole else ""
     return f"{min(values):.2f} to {max(values):.2f}x as fast{bounds}"
-
-
-def _span(batches: Sequence[int]) -> str:
-    return str(batches[0]) if len(batches) == 1 else f"{batches[0]} to {batches[-1]}"
 
 
 def of_size(results: Results) -> str:

@@ -25,15 +25,15 @@ from analysis import findings
 from analysis.frames import configurations
 from analysis.frames.configurations import MESH_KEYS, PIPELINE_KEYS, known, over, values_of
 from analysis.frames.results import Results, once, unit, without_kind, words
-from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows, grouped
 from analysis.frames.study import workers_text
 from analysis.frames.training import SHOWN
 from analysis.report import changes, extent
-from analysis.report.changes import MOST_CHANGES, Change, span
+from analysis.report.changes import MOST_CHANGES, Change
 from analysis.statistics import ranking
 from analysis.statistics.estimates import widths
 from analysis.statistics.ranking import FALSE_ALARMS
-from analysis.text import bracketed, first_few, megabytes, number, percent, two_figure_percentage, with_interval
+from analysis.text import bracketed, first_few, megabytes, number, percent, span, two_figure_percentage, with_interval
 from analysis.views import attribution, roofline, transfer
 from analysis.views.pipelines import pipelines_table
 from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, trained_configurations
@@ -186,10 +186,7 @@ def _scaling(facts: Facts) -> str:
 
 def _of_models(ways: Sequence[Way]) -> str:
     """`1.77x [1.71, 1.83] (resnet8) and 1.45 to 1.62x (resnet18, each within ±0.08)`."""
-    by_model: dict[str, list[Way]] = {}
-    for way in ways:
-        by_model.setdefault(way.model, []).append(way)
-    said = [_speedups(model, own) for model, own in by_model.items()]
+    said = [_speedups(model, own) for model, own in grouped(ways, lambda way: way.model).items()]
     more = [f"{len(said) - MOST_MODELS} more models"] if len(said) > MOST_MODELS else []
     *before, last = [*said[:MOST_MODELS], *more]
     return f"{', '.join(before)} and {last}" if before else last
@@ -199,11 +196,10 @@ def _speedups(model: str, own: Sequence[Way]) -> str:
     if len(own) == 1:
         return f"{own[0].text} ({model})"
     ends = span(*(f"{end(way.speedup for way in own):.2f}" for end in (min, max)))
-    bounds = [(way.speedup, way.low, way.high) for way in own]
-    known_bounds = [(value, low, high) for value, low, high in bounds if low is not None and high is not None]
-    if len(known_bounds) < len(own):
+    bounds = [(way.speedup, way.low, way.high) for way in own if way.low is not None and way.high is not None]
+    if len(bounds) < len(own):
         return f"{ends}x ({model}, too few repeats for intervals)"
-    return f"{ends}x ({model}, each within ±{changes.widest(known_bounds) / 100:.2f})"
+    return f"{ends}x ({model}, each within ±{changes.widest(bounds) / 100:.2f})"
 
 
 def _ways(facts: Facts) -> Iterator[str]:
@@ -375,15 +371,11 @@ def _most_lost(results: Results) -> str:
 
 def _fastest_of(results: Results) -> Iterator[Fastest]:
     """Of each model, among the configurations that do the work that most of them do."""
-    every = as_rows(ranking.ranking(results, "samples_per_second"))
     for model in results.models:
-        ours = [row for row in every if row["model"] == model]
-        ours = [row for row in ours if row["work"] == ours[0]["work"]]
+        ours, close, probably = contest(results, model, "samples_per_second")
         if not ours:
             continue
         row = results.by_name[str(ours[0]["configuration"])]
-        judged = [ranking.kind_of(*(other[key] for key in KIND)) for other in ours[1:]]
-        close = [other["ratio_high"] - 1 for other, kind in zip(ours[1:], judged, strict=True) if kind == ranking.CLOSE]
         speed = f"{number(row['samples_per_second'])} {samples(results, model)}/s"
         peak = roofline.sentence(results, str(row["configuration"])).partition(",")[0].partition(":")[0]
         yield Fastest(
@@ -393,10 +385,21 @@ def _fastest_of(results: Results) -> Iterator[Fastest]:
             int(row["n"]),
             len(ours),
             len(close),
-            max(close, default=0.0),
-            judged.count(ranking.PROBABLY),
+            max((other["ratio_high"] - 1 for other in close), default=0.0),
+            probably,
             peak,
         )
+
+
+def contest(results: Results, model: str, by: str) -> tuple[list[ConfigurationRow], list[ConfigurationRow], int]:
+    """Rows of ranking.ranking: those of a model that do the work that most of its configurations do, the best first;
+    those of them that are too close to it to call; and how many are probably worse."""
+    ranked = ranking.ranking(results, by)
+    every = as_rows(ranked[ranked.model == model])
+    ours = [row for row in every if row["work"] == every[0]["work"]]
+    kinds = [ranking.kind_of(*(row[key] for key in KIND)) for row in ours[1:]]
+    close = [row for row, kind in zip(ours[1:], kinds, strict=True) if kind == ranking.CLOSE]
+    return ours, close, kinds.count(ranking.PROBABLY)
 
 
 def samples(results: Results, model: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.execution import NOTHING, Salvage
-from analysis.findings import Finding
+from analysis.findings import WRONG, Finding
 from analysis.frames import columns
 from analysis.frames import configurations as outcomes
 from analysis.frames.columns import Column
@@ -26,12 +26,13 @@ from analysis.views import catalog
 from analysis.views import view as views
 from analysis.views.catalog import all_findings
 from analysis.views.view import Drawing, Gap
+from scaling_study.records.schema import STATUSES
 
 # A report before it is HTML or Markdown: sections, and in them a few kinds of parts.
 #
 # A text is one paragraph. Of its characters only `**bold**` and `` `code` `` mean anything; all else is shown as it is.
 
-GOOD, NOTE, DOUBT, WRONG = ("good", "note", "doubt", "wrong")
+GOOD = "good"  # a tone beside the severities of findings
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,8 @@ class Card:
     value: str  # empty: not known, and `note` says why
     interval: str = ""
     name: str = ""
-    alike: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()  # the first of what is too close to it to call
     note: str = ""
-    untested: int = 0  # others with too few repeats for a test
-    tied: int = 0  # others that are too close to it to call, of which `alike` names the first
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ def lost(what: str, why: str) -> Text:
 
 
 MOST_COLUMNS = 9  # of a table on a page; beyond, a row for each configuration
-STATUSES = ("oom", "timeout", "failed", "unsupported", "cancelled")
+NOT_OK = frozenset(STATUSES) - {"ok"}
 Place = tuple[int, str]  # batch size, series
 
 
@@ -222,7 +221,7 @@ def of_listing(listing: layout.Listing, file: str = "", csv: pd.DataFrame | None
     shown = listing.grid()
     kept = [at for at in range(len(shown.header)) if not shown.rows or any(row[at].text for row in shown.rows)]
     rows = tuple(
-        tuple(replace(row[at], mark=FAILED) if row[at].text in STATUSES else row[at] for at in kept)
+        tuple(replace(row[at], mark=FAILED) if row[at].text in NOT_OK else row[at] for at in kept)
         for row in shown.rows
     )
     numbers = pd.DataFrame(list(listing.rows), columns=list(listing.header)) if csv is None else csv

@@ -91,15 +91,8 @@ def html(report: Report, images: Mapping[str, bytes]) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     sources = {name: _source(image) for name, image in images.items()}
-    text = _environment().get_template("page.html.jinja")
-    return text.render(
-        report=report,
-        sources=sources,
-        script=Markup(script),
-        style=Markup(style),
-        policy=policy,
-        said=SAID,
-    )
+    page = _environment().get_template("page.html.jinja")
+    return page.render(report=report, sources=sources, script=Markup(script), style=Markup(style), policy=policy)
 
 
 @cache
@@ -116,8 +109,12 @@ def _environment() -> Environment:
         "data": data,
         "download": download,
         "kind": lambda part: type(part).__name__,
+        "shown": shown,
+        "right": is_right,
+        "to_right": to_right,
+        "hint": hint,
+        "address": address,
     }
-    environment.filters |= {"shown": shown, "right": is_right, "to_right": to_right, "hint": hint, "address": address}
     return environment
 
 
@@ -153,8 +150,7 @@ def download(grid: Grid) -> str:
     """The numbers behind a table as an address: themselves, or, where they are many, their file beside the page."""
     if len(grid.csv) > MOST_CSV and grid.file in BESIDE:
         return f"./tables/{quote(grid.file)}"
-    text = grid.csv
-    return f"data:text/csv;charset=utf-8,{quote(text, safe=PLAIN)}"
+    return f"data:text/csv;charset=utf-8,{quote(grid.csv, safe=PLAIN)}"
 
 
 def address(path: str) -> str:
@@ -229,11 +225,8 @@ def _open(report: Report) -> Iterator[Grid]:
     """The tables that nobody has to unfold."""
     for section in report.sections:
         for part in section.parts:
-            yield from _grids(part.parts if isinstance(part, Fold) and part.shown else (part,))
-
-
-def _grids(parts: Iterable[Part]) -> Iterator[Grid]:
-    return (part for part in parts if isinstance(part, Grid))
+            in_sight = part.parts if isinstance(part, Fold) and part.shown else (part,)
+            yield from (one for one in in_sight if isinstance(one, Grid))
 
 
 @dataclass

@@ -9,7 +9,7 @@ from statistics import median
 
 import pandas as pd
 
-from analysis.findings import MOST_NAMES, Evidence, Finding, count, grouped, name_of
+from analysis.findings import DOUBT, MOST_NAMES, NOTE, Evidence, Finding, count, grouped, name_of
 from analysis.findings import WORDS as SEVERITIES
 from analysis.frames import configurations
 from analysis.frames.configurations import BATCH_KEYS, KEYS, values_of
@@ -19,8 +19,6 @@ from analysis.frames.trials import NOT_CHECKED, PASSED
 from analysis.published import ratios
 from analysis.report.page import (
     CONCERNED,
-    DOUBT,
-    NOTE,
     Bullets,
     Material,
     Part,

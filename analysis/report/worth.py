@@ -8,12 +8,12 @@ for next, which depends on what the study asks (questions). The rest is folded, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from analysis.report import rendering
 from analysis.report.headline import Facts
-from analysis.report.page import Fold, Part, Report, Section
+from analysis.report.page import Fold, Report, Section
 
 MOST_LINES, MOST_OPEN = 300, 120
 MOST_TABLES = 3  # keys of folds that a page begins with open
@@ -61,7 +61,12 @@ def asked(facts: Facts) -> list[str]:
 def fitted(report: Report, asked: Sequence[str]) -> Report:
     """The report with its folds open (`shown`), closed, or left to the full page (`full`). `asked`: keys of those to
     open, the first first; of a key all are open, or none."""
-    folds = {place: part for place, part in _places(report) if isinstance(part, Fold) and not part.full}
+    folds = {
+        (at, index): part
+        for at, section in enumerate(report.sections)
+        for index, part in enumerate(section.parts)
+        if isinstance(part, Fold) and not part.full
+    }
     bare = rendering.size(replace(report, sections=tuple(map(_without_folds, report.sections))))
     left, room, said = MOST_LINES - bare.lines, MOST_OPEN - bare.lines, bare.said
     opened, kept, tables = set[Place](), set[Place](), 0
@@ -77,13 +82,11 @@ def fitted(report: Report, asked: Sequence[str]) -> Report:
         if wanted.lines <= left and room > 0:
             room, left, said = room - 1, left - wanted.lines, wanted.said
             kept.add(place)
-
-    def placed(place: Place, part: Part) -> Part:
-        fold = folds.get(place)
-        return part if fold is None else replace(fold, shown=place in opened, full=place not in opened | kept)
-
+    placed = {
+        place: replace(fold, shown=place in opened, full=place not in opened | kept) for place, fold in folds.items()
+    }
     sections = (
-        replace(section, parts=tuple(placed((at, index), part) for index, part in enumerate(section.parts)))
+        replace(section, parts=tuple(placed.get((at, index), part) for index, part in enumerate(section.parts)))
         for at, section in enumerate(report.sections)
     )
     return replace(report, sections=tuple(sections))
@@ -92,12 +95,6 @@ def fitted(report: Report, asked: Sequence[str]) -> Report:
 def _worth(key: str, asked: Sequence[str]) -> tuple[bool, int]:
     """Sorts what the study asks for first, then by WORTH."""
     return key not in asked, WORTH.index(key if key in WORTH else OTHER)
-
-
-def _places(report: Report) -> Iterator[tuple[Place, Part]]:
-    for at, section in enumerate(report.sections):
-        for index, part in enumerate(section.parts):
-            yield (at, index), part
 
 
 def _without_folds(section: Section) -> Section:

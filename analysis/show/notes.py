@@ -15,7 +15,7 @@ from analysis.frames.results import Results, carried, once, unit, without_kind, 
 from analysis.frames.rows import ConfigurationRow
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
-from analysis.text import first_few
+from analysis.text import first_few, span
 from scaling_study.frameworks import COMMAND
 from scaling_study.records.schema import BUSY_CORES
 from scaling_study.study import defaults
@@ -145,8 +145,7 @@ def named_with_batch(results: Results, rows: Sequence[Mapping[Any, Any]]) -> lis
 
 def _span(values: pd.Series[Any], form: str) -> str:
     """`3`, or `1 to 3`."""
-    low, high = (format(float(end), form) for end in (values.min(), values.max()))
-    return low if low == high else f"{low} to {high}"
+    return span(*(format(float(end), form) for end in (values.min(), values.max())))
 
 
 def legend(results: Results) -> list[str]:

@@ -19,7 +19,7 @@ from planted_hostile import CONTROL, WORDS, results_of
 
 from analysis import outputs
 from analysis.__main__ import main
-from analysis.findings import DOUBT, Finding
+from analysis.findings import DOUBT, NOTE, Finding
 from analysis.frames import results, trials
 from analysis.report import answer, headline, origins, rendering, sections, trust
 from analysis.report import page as content
@@ -92,7 +92,7 @@ def test_nothing_is_claimed_of_a_single_repeat(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("noise", "tone", "missed"), [(0.001, content.GOOD, False), (0.1, content.NOTE, True)])
+@pytest.mark.parametrize(("noise", "tone", "missed"), [(0.001, content.GOOD, False), (0.1, NOTE, True)])
 def test_the_box_is_green_where_the_target_is_reached(tmp_path: Path, noise: float, tone: str, missed: bool) -> None:
     box = answer.trusted([], results.read(plant(tmp_path, [Planted(noise=noise)])))
     assert box.tone == tone and ("target of ±2 % not reached by 1 of 1 intervals" in box.text) == missed
