@@ -58,7 +58,8 @@ def rate(text: str) -> Rate:
 def share(text: str) -> float:
     """A share from 0 to below 1, from `15%` or `0.15`. Raises ValueError, saying why."""
     number = text.strip().removesuffix("%")
-    value = float(number) / (100 if number != text.strip() else 1) if NUMBER.fullmatch(number) else math.nan
+    match = NUMBER.fullmatch(number)
+    value = float(match[1]) / (100 if number != text.strip() else 1) if match and not match[2] else math.nan
     if not 0 <= value < 1:
         raise ValueError(f"{text} is no share from 0 to below 1, such as 15% or 0.15")
     return value

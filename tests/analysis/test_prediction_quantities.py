@@ -24,6 +24,7 @@ from analysis.prediction import network
         *((network.size, text, 64 << 20) for text in ("64MiB", "67108864", "67108864B")),
         (network.size, "25MB", 25_000_000),
         (network.workers, "512,4, 8,4", (4, 8, 512)),
+        *((network.share, text, 0.02) for text in ("2%", " 2 %", "0.02")),
     ],
 )
 def test_what_is_typed_has_a_value(parse: Callable[[str], object], text: str, value: object) -> None:
@@ -43,6 +44,7 @@ def test_what_is_typed_has_a_value(parse: Callable[[str], object], text: str, va
         *((network.size, text, "is not a size of a buffer") for text in ("0B", "0.1B", "1e99GB")),
         *((network.workers, text, "is not a number of workers") for text in ("4,x", "4,,8", "1.5", "-4")),
         *((network.workers, text, "must be between 1 and 100,000") for text in ("0", "4,200000")),
+        *((network.share, text, "is no share from 0 to below 1") for text in ("much", "-1%", "100%", "2x%", "2x")),
     ],
 )
 def test_what_has_no_value_is_said(parse: Callable[[str], object], text: str, said: str) -> None:
@@ -53,7 +55,7 @@ def test_what_has_no_value_is_said(parse: Callable[[str], object], text: str, sa
 @pytest.mark.slow
 @given(st.text(max_size=12))
 def test_whatever_is_typed_is_a_value_or_one_line(text: str) -> None:
-    for parse in (network.bandwidth, network.duration, network.size, network.workers):
+    for parse in (network.bandwidth, network.duration, network.size, network.workers, network.share):
         try:
             parse(text)
         except ValueError as error:
