@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,6 @@ from analysis.prediction.network import ALGORITHMS, CannotPredict, Link, Modelle
 from scaling_study.errors import StudyError
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-    from rich.table import Table
-
     from analysis.prediction.predict import Asked
     from analysis.show.layout import Listing
 
@@ -28,8 +25,14 @@ OK, INCOMPLETE, REFUSED = 0, 1, 2  # exit codes
 Value = TypeVar("Value")
 FOLDER = "A results folder, such as results/<study>, or a packed study, such as X.study.zip."
 ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help=FOLDER, show_default=False)]
+
+
+def _option(metavar: str, help: str, group: str | None = None, **more: Any) -> Any:
+    return typer.Option(metavar=metavar, help=help, rich_help_panel=group, show_default=False, **more)
+
+
 OUT = "Write to DIR; default: RESULTS, or X/ beside X.study.zip."
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help=OUT, show_default=False)]
+Out = Annotated[Path | None, _option("DIR", OUT)]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Write the files, print no table.")]
 OWN = "Published figures of your own, a CSV file, beside those shipped (docs/guide/read-a-report.md#published-speeds)."
 OwnReferences = Annotated[Path | None, typer.Option("--references", metavar="FILE", help=OWN, show_default=False)]
@@ -47,23 +50,21 @@ def exit_code(
     from analysis.frames.study import NotResults
     from analysis.frames.trials import SkippedRecord
 
-    expected: tuple[type[Exception], ...] = (NotResults, *refusals)
+    expected: tuple[type[Exception], ...] = (OSError, NotResults, *refusals)
+    words: dict[type[Warning], str] = {SkippedRecord: "warning", LostPart: "error"}
     with warnings.catch_warnings(record=True) as caught:
-        for kind in (SkippedRecord, LostPart):
+        for kind in words:
             warnings.simplefilter("always", kind)
         try:
             code = command()
         except expected as error:
-            print(f"error: {error}", file=sys.stderr)
+            why = f"{unwritable}: {error}" if isinstance(error, OSError) else error
+            print(f"error: {why}", file=sys.stderr)
             code = refused
-        except OSError as error:
-            print(f"error: {unwritable}: {error}", file=sys.stderr)
-            code = refused
-    lost = False
-    for category, message in dict.fromkeys((warning.category, str(warning.message)) for warning in caught):
-        lost |= issubclass(category, LostPart)
-        if issubclass(category, SkippedRecord | LostPart):
-            print(f"{'error' if issubclass(category, LostPart) else 'warning'}: {message}", file=sys.stderr)
+    said = dict.fromkeys((each.category, str(each.message)) for each in caught if each.category in words)
+    for category, message in said:
+        print(f"{words[category]}: {message}", file=sys.stderr)
+    lost = any(category is LostPart for category, _ in said)
     return INCOMPLETE if lost and code == OK else code
 
 
@@ -118,10 +119,8 @@ def report_command(
 
 
 def references_command(
-    model: Annotated[str, typer.Option(metavar="NAME", help="List only this model.", show_default=False)] = "",
-    device: Annotated[
-        str, typer.Option(metavar="NAME", help="List only this device, e.g. H100.", show_default=False)
-    ] = "",
+    model: Annotated[str, _option("NAME", "List only this model.")] = "",
+    device: Annotated[str, _option("NAME", "List only this device, e.g. H100.")] = "",
     own: OwnReferences = None,
 ) -> int:
     """List published speeds with their sources. A report compares them with yours on the same class of device."""
@@ -159,11 +158,9 @@ def compare(
     threshold: Annotated[
         str, typer.Option(metavar="SHARE", help="Smallest change that counts: 2% or 0.02; 0: any.")
     ] = "1%",
-    expect: Annotated[str, typer.Option(metavar="WHAT,…", help=EXPECT, show_default=False)] = "",
+    expect: Annotated[str, _option("WHAT,…", EXPECT)] = "",
     anyway: Annotated[bool, typer.Option("--anyway", help="Compare in spite of differences, and list them.")] = False,
-    markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a comment for a pull request.")
-    ] = None,
+    markdown: Annotated[Path | None, _option("FILE", "Also write a comment for a pull request.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> int:
     """Compare two results of a study: which configurations became slower or faster from A to B.
@@ -173,7 +170,7 @@ def compare(
     """
     from analysis.compare.report import NothingToCompare
 
-    share = parsed("--threshold", _share, threshold) or 0.0
+    share = parsed("--threshold", quantities.share, threshold) or 0.0
     expected = tuple(word.strip() for word in expect.split(",") if word.strip())
 
     def command() -> int:
@@ -205,26 +202,14 @@ def compare(
     return exit_code(command, "cannot read or write", (NothingToCompare,), COMPARE_REFUSED)
 
 
-def _share(text: str) -> float:
-    """`2%` or `0.02`, from 0 to below 1."""
-    value = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    if not 0 <= value < 1:
-        raise ValueError(f"{text} is no share from 0 to below 1, such as 2% or 0.02")
-    return value
-
-
 TOOLS = ("tensorboard", "mlflow", "wandb")
-
-
-def _folder(help: str) -> Any:
-    return typer.Option(metavar="DIR", help=help)
 
 
 def export(
     results: ResultsFolder,
-    tensorboard: Annotated[Path | None, _folder("Write TensorBoard's event files there.")] = None,
-    mlflow: Annotated[Path | None, _folder("Write an MLflow database there.")] = None,
-    wandb: Annotated[Path | None, _folder("Write offline runs of W&B there.")] = None,
+    tensorboard: Annotated[Path | None, _option("DIR", "Write TensorBoard's event files there.")] = None,
+    mlflow: Annotated[Path | None, _option("DIR", "Write an MLflow database there.")] = None,
+    wandb: Annotated[Path | None, _option("DIR", "Write offline runs of W&B there.")] = None,
 ) -> int:
     """Write results for another tool: a run for each configuration, a point for each launch. Nothing is sent."""
     folders = zip(TOOLS, (tensorboard, mlflow, wandb), strict=True)
@@ -232,31 +217,26 @@ def export(
     if len(chosen) != 1:
         raise typer.BadParameter("give exactly one of --tensorboard, --mlflow, --wandb")
     ((tool, folder),) = chosen
+    from analysis.export import NEEDS, WRITERS, CannotExport, runs
 
     def command() -> int:
-        from analysis.export import NEEDS, WRITERS, AlreadyThere, runs
         from analysis.frames import results as frames
         from analysis.frames.study import opened
 
         with opened(results) as source:
             study = frames.read(source.folder)
+        exported = runs(study)
         try:
-            exported = runs(study)
             place = WRITERS[tool](exported, study.study.name, folder)
-        except ImportError:
-            problem = f"--{tool} needs a library that is not installed: pip install {NEEDS[tool]}"
-        except AlreadyThere as error:
-            problem = f"{error} is there already: remove it, or name another folder"
-        else:
-            print(f"{len(exported)} runs in {place}")
-            return OK
-        print(f"error: {problem}", file=sys.stderr)
-        return REFUSED
+        except ImportError as error:
+            needs = f"--{tool} needs a library that is not installed: pip install {NEEDS[tool]}"
+            raise CannotExport(needs) from error
+        print(f"{len(exported)} runs in {place}")
+        return OK
 
-    return exit_code(command, f"{folder} cannot be written to")
+    return exit_code(command, f"{folder} cannot be written to", (CannotExport,))
 
 
-WITHOUT_BRACKETS = "Intervals are in tables/prediction.md and .csv: 95 %"  # a terminal has no room for them
 NETWORK = "The network (default: as a network_probe of the study measured it)"
 REDUCTION = "The allreduce (default: as the study's frameworks did it)"
 CROWDING = "Factor by which workers that share a host compute more slowly (default: as measured in the study, else 1)."
@@ -267,10 +247,6 @@ MACHINE = "Take the network from machines/NAME.yaml: its `topology`."
 SHARE = "Share of a GPU that a running collective takes (default: 15%)."  # 20 of an H800's 132 multiprocessors
 SPREAD = "Standard deviation of the hosts' lasting speeds, e.g. 3% (default: as measured in the study, else 0)."
 CHECK = "Compare predictions with the study's runs of several workers (default where it measured its network)."
-
-
-def _option(metavar: str, help: str, group: str | None = None, **more: Any) -> Any:
-    return typer.Option(metavar=metavar, help=help, rich_help_panel=group, show_default=False, **more)
 
 
 GRADIENTS = typer.Option(
@@ -323,6 +299,9 @@ def predict(
     factor = parsed("--crowding", _crowding, crowding)
 
     def command() -> int:
+        from rich.console import Console
+
+        from analysis import terminal
         from analysis.prediction.predict import Asked
 
         if machine and any(links):
@@ -336,9 +315,10 @@ def predict(
         )  # fmt: skip
         paths, table, to_target = write_prediction(results, asked, out)
         if not quiet:
-            show(table)
+            terminal.show_prediction(table, console := Console(highlight=False))
             if to_target:
-                show_listing(to_target, ("configuration", "workers", "global batch", "seconds", "error"))
+                shown = ("configuration", "workers", "global batch", "seconds", "error")
+                terminal.show_listing(to_target, console, shown)
         print(files_written(paths))
         return OK
 
@@ -360,15 +340,13 @@ def estimate(
     machine: Annotated[str, typer.Option(metavar="NAME|FILE", help=HARDWARE)] = "dgx-h100",
     memory: Annotated[str | None, _option("SIZE", GPU_MEMORY)] = None,
     sequence_length: Annotated[int | None, _option("N", OWN_LENGTH, min=4)] = None,
-    global_batch: Annotated[int, typer.Option(metavar="N", min=0, help=ESTIMATED_BATCH, show_default=False)] = 0,
+    global_batch: Annotated[int, _option("N", ESTIMATED_BATCH, min=0)] = 0,
     precision: Annotated[str, typer.Option(metavar="NAME", help="Precision of compute: bf16, fp16 or fp32.")] = "bf16",
     utilisation: Annotated[str, typer.Option(metavar="SHARE", help=UTILISATION)] = "40%",
     results: Annotated[Path | None, _option("RESULTS", MEASURED_STEP)] = None,
     whole: Annotated[bool, typer.Option("--all", help=EVERY_MESH)] = False,
     quiet: Quiet = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Write estimate.md and .csv there.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, _option("DIR", "Write estimate.md and .csv there.")] = None,
 ) -> int:
     """Estimate memory and speed of every way to split a Llama over so many GPUs. Nothing is run."""
     counts = parsed("--workers", quantities.workers, workers) or ()
@@ -376,11 +354,12 @@ def estimate(
     share = parsed("--utilisation", quantities.share, utilisation) or 0.0
 
     def command() -> int:
-        from analysis import execution
+        from rich.console import Console
+
+        from analysis import outputs, terminal
         from analysis.frames import results as frames
         from analysis.frames.study import opened
         from analysis.prediction import inputs
-        from analysis.show import layout
         from analysis.views import meshes
         from scaling_study.study import machine_file
         from scaling_study.study.meshes import BYTES, SHAPES
@@ -411,10 +390,10 @@ def estimate(
         table = meshes.listing(asked, every, whole)
         if not quiet:
             several = ["workers"] * (len(counts) > 1)
-            show_listing(table, [*several, *meshes.NARROW], left=2 + len(several))
+            shown = [*several, *meshes.NARROW]
+            terminal.show_listing(table, Console(highlight=False), shown, left=2 + len(several))
         if out:
-            text = execution.write_text(out / "estimate.md", layout.markdown(table))
-            print(files_written([text, execution.write_csv(out / "estimate.csv", meshes.table(every))]))
+            print(files_written(outputs.write_table(out, "estimate", table, meshes.table(every))))
         return OK
 
     return exit_code(command, f"{out} cannot be written to", (CannotPredict, StudyError))
@@ -425,79 +404,24 @@ def write_prediction(
 ) -> tuple[list[Path], Listing, Listing | None]:
     """(files written, the table, that of seconds to a target where the study trained to one). Raises NotResults,
     CannotPredict, OSError."""
-    from analysis import execution
+    from analysis import outputs
     from analysis.frames import results as frames
     from analysis.frames.study import opened
     from analysis.prediction import predict
-    from analysis.show import layout
     from analysis.views import figures, prediction
 
-    def write(name: str, shown: Listing, numbers: DataFrame) -> list[Path]:
-        text = execution.write_text(source.out / "tables" / f"{name}.md", layout.markdown(shown))
-        return [text, execution.write_csv(source.out / "tables" / f"{name}.csv", numbers)]
-
     with opened(results, out) as source:
-        read = frames.read(source.folder)
+        read, tables = frames.read(source.folder), source.out / "tables"
         forecast = predict.forecast(read, source.folder, asked)
         table, to_target = prediction.forecast_listing(forecast, read), None
-        paths = write("prediction", table, predict.forecast_table(forecast))
+        paths = outputs.write_table(tables, "prediction", table, predict.forecast_table(forecast))
         for name, picture in prediction.forecast_figures(forecast, read).items():
             paths += figures.save(name, picture, source.out / "figures").paths
         if expected := prediction.expected(read, forecast.predictions):
             to_target = prediction.to_target_listing(expected, read)
-            paths += write("prediction-to-target", to_target, prediction.to_target_table(expected, read))
+            numbers = prediction.to_target_table(expected, read)
+            paths += outputs.write_table(tables, "prediction-to-target", to_target, numbers)
     return paths, table, to_target
-
-
-def show(table: Listing) -> None:
-    """The table in the terminal: algorithms side by side, and what it stands on below."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from analysis.views.prediction import BRACKETS
-
-    place = {name: index for index, name in enumerate(table.header)}
-    algorithms = list(dict.fromkeys(row[place["algorithm"]] for row in table.rows))
-    terminal = Table(title=Text(table.title), title_justify="left", title_style="bold")
-    terminal.add_column("configuration")
-    for name in ("workers", *(f"{name}: samples/s, efficiency" for name in algorithms)):
-        terminal.add_column(name, justify="right")
-    groups: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
-    for row in table.rows:
-        way = (row[0], row[place["allreduce"]])
-        speed, share = (row[place[name]].split(" [")[0] for name in ("samples/s", "efficiency"))
-        groups.setdefault(way, {}).setdefault(row[place["workers"]], {})[row[place["algorithm"]]] = f"{speed}, {share}"
-    for way, counts in groups.items():
-        for index, (count, cells) in enumerate(counts.items()):
-            configuration = Text(", ".join(way) if index == 0 else "")
-            terminal.add_row(configuration, count, *(cells.get(algorithm, "") for algorithm in algorithms))
-        terminal.add_section()
-    _print(terminal, (note.replace(BRACKETS, WITHOUT_BRACKETS).replace("**", "") for note in table.notes))
-
-
-def show_listing(listing: Listing, names: Sequence[str] = (), left: int = 1) -> None:
-    """A table in the terminal, of the columns with these `names` (default: all), the first `left` ones set left."""
-    from rich.table import Table
-    from rich.text import Text
-
-    bare: dict[str, Any] = {"box": None, "padding": (0, 2, 0, 0)} if names else {}  # of 80 columns
-    terminal = Table(title=Text(listing.title), title_justify="left", title_style="bold", **bare)
-    for place, name in enumerate(shown := [name for name in names or listing.header if name in listing.header]):
-        terminal.add_column(name, justify="left" if place < left else "right")
-    for row in listing.rows:
-        cells = dict(zip(listing.header, row, strict=True))
-        terminal.add_row(*(Text(cells[name]) for name in shown))
-    _print(terminal, listing.notes)
-
-
-def _print(table: Table, notes: Iterable[str]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    console.print(table)
-    for note in notes:
-        console.print(Text(f"  {note}", style="dim"))
 
 
 def network(
@@ -583,15 +507,7 @@ _precisions = partial(_names, known=("fp32", "fp16", "bf16"), what="precision of
 
 
 def _crowding(text: str) -> float:
-    value = _number(text)
-    if not 0.1 <= value <= 10:
-        raise ValueError(f"{text} is no factor between 0.1 and 10")
-    return value
-
-
-def _number(text: str) -> float:
-    """NaN of what is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+    with contextlib.suppress(ValueError):
+        if 0.1 <= (value := float(text)) <= 10:
+            return value
+    raise ValueError(f"{text} is no factor between 0.1 and 10")

@@ -66,8 +66,11 @@ TAGS = (
 )
 
 
-class AlreadyThere(Exception):
-    """This study was exported to the same place before. The message names it."""
+THERE = "is there already: remove it, or name another folder"
+
+
+class CannotExport(Exception):
+    """A library is missing, or the study was exported to the same place before. The message says which or where."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +138,10 @@ def _plain(value: Any) -> str | Number | bool:
 
 
 def _new(folder: Path, study: str) -> Path:
-    """The folder of a study in `folder`. Raises AlreadyThere."""
+    """The folder of a study in `folder`. Raises CannotExport where it is there."""
     place = folder / file_name(study)
     if place.exists():
-        raise AlreadyThere(str(place))
+        raise CannotExport(f"{place} {THERE}")
     return place
 
 
@@ -148,7 +151,7 @@ def _new(folder: Path, study: str) -> Path:
 
 
 def write_tensorboard(runs: Sequence[ExportedRun], study: str, folder: Path) -> Path:
-    """A folder of its own for each run, in folder/<study>; returns that. Raises ImportError, AlreadyThere, OSError."""
+    """A folder of its own for each run, in folder/<study>; returns that. Raises ImportError, CannotExport, OSError."""
     from tensorboard.compat.proto import event_pb2, summary_pb2
     from tensorboard.plugins.hparams import summary_v2 as hparams
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -178,7 +181,7 @@ LONGEST, LONGEST_NAME = 5000, 250  # characters of a tag or parameter; of a name
 
 
 def write_mlflow(runs: Sequence[ExportedRun], study: str, folder: Path) -> Path:
-    """Into folder/mlflow.db, which is made or added to; returns it. Raises ImportError, AlreadyThere, OSError."""
+    """Into folder/mlflow.db, which is made or added to; returns it. Raises ImportError, CannotExport, OSError."""
     import alembic  # noqa: F401  # what mlflow-skinny leaves out, and a database needs
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -201,7 +204,7 @@ def _add(runs: Sequence[ExportedRun], study: str, folder: Path, database: Path) 
 
     client = MlflowClient(tracking_uri=f"sqlite:///{database}")
     if client.get_experiment_by_name(study) is not None:
-        raise AlreadyThere(f"experiment {study} of {database}")
+        raise CannotExport(f"experiment {study} of {database} {THERE}")
     experiment = client.create_experiment(study, artifact_location=(folder / "artifacts").resolve().as_uri())
     for run in runs:
         begun = int(1000 * run.at)
@@ -228,7 +231,7 @@ WANDB_LONGEST = 128  # characters of a name
 
 
 def write_wandb(runs: Sequence[ExportedRun], study: str, folder: Path) -> Path:
-    """Offline runs in folder/<study>/wandb; returns that. Raises ImportError, AlreadyThere, OSError."""
+    """Offline runs in folder/<study>/wandb; returns that. Raises ImportError, CannotExport, OSError."""
     import wandb
 
     place = _new(folder, study)

@@ -10,11 +10,14 @@ import re
 import warnings
 from pathlib import Path
 
+import pandas as pd
+
 from analysis.execution import NOTHING, LostPart, Salvage, write_csv, write_text
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.report.origins import Origins
 from analysis.show import layout
+from analysis.show.layout import Listing, Table
 from analysis.views import catalog, figures
 from analysis.views.view import ModelTable
 
@@ -65,15 +68,25 @@ def write(
 
 def write_tables(read: Results, folder: Path, salvage: Salvage = NOTHING) -> list[Path]:
     """Every table that a view has of this study: in Markdown, the numbers in CSV."""
-    paths = []
+    paths: list[Path] = []
     for view in catalog.VIEWS:
         for kind in view.tables:
             for what, make in kind.each(read):
-                shown = salvage.made(f"table: {what}", make, None)
-                if shown and shown.listing is not None and "md" in kind.files:
-                    paths.append(write_text(folder / f"{shown.file}.md", layout.markdown(shown.listing)))
-                if shown and shown.table is not None and "csv" in kind.files:
-                    paths.append(write_csv(folder / f"{shown.file}.csv", shown.table))
+                if shown := salvage.made(f"table: {what}", make, None):
+                    listing = shown.listing if "md" in kind.files else None
+                    paths += write_table(folder, shown.file, listing, shown.table if "csv" in kind.files else None)
+    return paths
+
+
+def write_table(
+    folder: Path, name: str, listing: Table | Listing | None, numbers: pd.DataFrame | None
+) -> list[Path]:
+    """name.md and name.csv, or the one of them that there is."""
+    paths = []
+    if listing is not None:
+        paths.append(write_text(folder / f"{name}.md", layout.markdown(listing)))
+    if numbers is not None:
+        paths.append(write_csv(folder / f"{name}.csv", numbers))
     return paths
 
 

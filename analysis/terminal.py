@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,15 +16,18 @@ from analysis.execution import Salvage
 from analysis.findings import DOUBT, NOTE, WORDS, WRONG
 from analysis.frames import configurations
 from analysis.frames.results import Results
+from analysis.frames.rows import grouped
 from analysis.report import headline
 from analysis.show.layout import ALIKE, ALIKE_SIGN, BEST, FAILED, Cell, Listing, Table
-from analysis.views import catalog, noise
+from analysis.views import catalog, noise, prediction
 from analysis.views.view import ModelTable, StudyTable
 
 MOST_COLUMNS, MOST_ROWS = 8, 120
 COLUMN = 14  # characters, with its borders, below which a cell breaks over too many lines
 MOST_WARNINGS = 12
 STYLES = {WRONG: "bold red", DOUBT: "yellow", NOTE: "dim"}
+SHOWN = ("samples/s", "efficiency")  # of a prediction
+WITHOUT_BRACKETS = "Intervals are in tables/prediction.md and .csv: 95 %"  # a terminal has no room for them
 
 
 def show(results: Results, console: Console) -> None:
@@ -46,8 +50,7 @@ def show(results: Results, console: Console) -> None:
     _say(legend, console)
     briefs = [kind.brief(results) for kind in kinds if isinstance(kind, StudyTable) and kind.brief]
     for listing in filter(None, briefs):
-        console.print(render_listing(listing))
-        _say(listing.notes, console)
+        show_listing(listing, console)
     if (results.configurations.n > 0).any():
         _warn(results, console)
         console.print()
@@ -88,7 +91,7 @@ def answer(results: Results, console: Console) -> None:
 
 def render(table: Table) -> RichTable:
     """A row for each batch size. The fastest of each row is bold green, a status yellow, the best row starred."""
-    result = RichTable(title=escape(table.title), title_justify="left", title_style="bold")
+    result = _titled(table.title)
     result.add_column(table.row_name.replace(" ", "\n", 1), justify="right", no_wrap=True)
     shown = table.grid(MOST_COLUMNS)
     for column in shown.header[1:]:
@@ -98,22 +101,43 @@ def render(table: Table) -> RichTable:
     return result
 
 
-def render_listing(listing: Listing) -> RichTable:
-    """A row for each line; only the first column is words."""
-    result = RichTable(title=escape(listing.title), title_justify="left", title_style="bold", box=None)
-    for index, name in enumerate(listing.header):
-        result.add_column(escape(name), justify="right" if index else "left")
-    for row in listing.rows[:MOST_ROWS]:
-        result.add_row(*map(escape, row))
-    return result
+def _titled(title: str, **looks: Any) -> RichTable:
+    return RichTable(title=escape(title), title_justify="left", title_style="bold", **looks)
+
+
+def show_listing(listing: Listing, console: Console, names: Sequence[str] = (), left: int = 1) -> None:
+    """Print a table and its notes: the columns with these `names` (default: all), the first `left` ones set left."""
+    table, shown = _titled(listing.title, box=None, padding=(0, 2, 0, 0)), names or listing.header
+    for place, name in enumerate(name for name in shown if name in listing.header):
+        table.add_column(escape(name), justify="left" if place < left else "right")
+    for row in listing.rows:
+        cells = dict(zip(listing.header, row, strict=True))
+        table.add_row(*(escape(cells[name]) for name in shown if name in cells))
+    console.print(table)
+    _say(listing.notes, console)
+
+
+def show_prediction(listing: Listing, console: Console) -> None:
+    """Print what prediction.forecast_listing made: algorithms side by side, without brackets, and its notes."""
+    rows = [dict(zip(listing.header, row, strict=True)) for row in listing.rows]
+    algorithms = list(dict.fromkeys(row["algorithm"] for row in rows))
+    table = _titled(listing.title)
+    table.add_column("configuration")
+    for name in ("workers", *(f"{name}: samples/s, efficiency" for name in algorithms)):
+        table.add_column(name, justify="right")
+    for way, ours in grouped(rows, lambda row: f"{row['configuration']}, {row['allreduce']}").items():
+        for index, (workers, each) in enumerate(grouped(ours, lambda row: row["workers"]).items()):
+            cells = {row["algorithm"]: ", ".join(row[name].partition(" [")[0] for name in SHOWN) for row in each}
+            table.add_row("" if index else escape(way), workers, *(cells.get(name, "") for name in algorithms))
+        table.add_section()
+    console.print(table)
+    _say((note.replace(prediction.BRACKETS, WITHOUT_BRACKETS) for note in listing.notes), console)
 
 
 def render_long(tables: Sequence[Table]) -> RichTable:
     """A row for each configuration, in sections by batch size, with the value of each of these tables."""
     first = tables[0]
-    result = RichTable(
-        title=escape("\n".join(table.title for table in tables)), title_justify="left", title_style="bold"
-    )
+    result = _titled("\n".join(table.title for table in tables))
     result.add_column(first.row_name.replace(" ", "\n", 1), justify="right", no_wrap=True)
     result.add_column("configuration")
     for table in tables:

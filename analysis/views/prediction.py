@@ -105,7 +105,7 @@ def _measured(recipe: BatchRecipe, prediction: Prediction, batch: int) -> LogEst
     return recipe.samples[batch] / trained.speed if trained and batch in recipe.samples else None
 
 
-BRACKETS = "Brackets: 95 %"  # where the table shows them; the terminal's does not (analysis/commands.py)
+BRACKETS = "Brackets: 95 %"  # where the table shows them; the terminal's does not (analysis/terminal.py)
 INTERVALS = (
     ", from the spread between the repeats of the one-worker run and the fit of the network. They do not include the "
     "error of the model."

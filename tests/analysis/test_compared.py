@@ -541,7 +541,6 @@ def test_help_names_the_exit_codes_and_what_can_be_expected(capsys: Capture) -> 
         "Exit codes: 0 no regression; 1 a regression (slower" in said and "3 not tested: fewer than 3 launches" in said
     )
     assert commands.EXPECTABLE == differences.EXPECTABLE
-    assert commands._share("2%") == commands._share("0.02") == 0.02
 
 
 def test_words_of_others_are_only_words(tmp_path: Path, capsys: Capture) -> None:
