@@ -43,7 +43,7 @@ def write(
     with opened(results, out) as source:
         read, origins = outputs.read_folder(source.folder)
         read = replace(read, skipped=tuple(map(source.text, read.skipped)), references=references)
-        paths = outputs.write(source.out, page, (read, origins), str(source.named), full)
+        paths = outputs.write(read, origins, source.out, page, str(source.named), full)
         if console:
             (terminal.answer if answer_only else terminal.show)(read, console)
     return paths

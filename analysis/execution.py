@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,12 +72,7 @@ NOTHING = Salvage(strict=True)
 
 def reason(error: Exception) -> str:
     """`KeyError: 'workers'`, on one line; where in the code, for who mends it."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = ""
-    if trace is not None:
-        code = trace.tb_frame.f_code
-        place = f" ({code.co_filename.rsplit('/', 1)[-1]}, line {trace.tb_lineno})"
+    last = traceback.extract_tb(error.__traceback__, limit=-1)
+    place = "".join(f" ({Path(at.filename).name}, line {at.lineno})" for at in last)
     text = " ".join(printable(str(error)).split())
     return shortened(f"{type(error).__name__}: {text}" if text else type(error).__name__, MOST_LETTERS) + place

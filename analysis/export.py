@@ -112,7 +112,7 @@ def _run(row: Row, trials: Sequence[Row], about: Mapping[str, str]) -> ExportedR
         group=str(row["model"]),
         ok=bool(row["n"]),
         at=seconds(row["started_at"]),
-        parameters={key: _plain(row[key]) for key in KEYS if known(row[key])},
+        parameters={key: row[key] for key in KEYS if known(row[key])},
         tags={**about, **{key: str(row[key]) for key in TAGS if known(row[key]) and row[key] != ""}},
         metrics=_numbers(row, METRICS),
         points=[ExportedPoint(int(t["repeat"]), seconds(t["started_at"]), _numbers(t, OF_A_REPEAT)) for t in good],
@@ -130,11 +130,6 @@ def seconds(started_at: Any) -> float:
 
 def _numbers(row: Row, names: Sequence[str]) -> dict[str, Number]:
     return {name: float(row[name]) for name in names if known(row[name])}
-
-
-def _plain(value: Any) -> str | Number | bool:
-    """A plain Python value: these libraries do not know numpy's types."""
-    return value.item() if hasattr(value, "item") else value if isinstance(value, str | int | float) else str(value)
 
 
 def _new(folder: Path, study: str) -> Path:

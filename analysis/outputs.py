@@ -31,20 +31,12 @@ def read_folder(folder: Path) -> tuple[Results, Origins]:
     return results.read(folder, origins.add), origins
 
 
-def write(
-    folder: Path,
-    page: bool | None = None,
-    whole: tuple[Results, Origins] | None = None,
-    named: str | None = None,
-    full: bool = False,
-) -> list[Path]:
-    """Write everything and return the paths. Raises NotResults or OSError; warns SkippedRecord and LostPart.
+def write(read: Results, origins: Origins, folder: Path, page: bool | None, named: str, full: bool) -> list[Path]:
+    """Write everything and return the paths. Raises OSError; warns LostPart.
 
-    `page`: whether to write the report too; None: where the study is small enough for that to take no time.
-    `whole`: what read_folder returned, where it has been called already. `named`: what the user called these results,
-    where not `folder`. `full`: whether report.md has every table.
+    `page`: whether to write the report too; None: where the study is small enough for that to take no time. `named`:
+    what the user called these results. `full`: whether report.md has every table.
     """
-    read, origins = read_folder(folder) if whole is None else whole
     salvage = Salvage()
     paths = [write_csv(folder / "results.csv", read.trials)]
     shown = read.configurations.drop(columns=["series_order", "batch"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pandas as pd
@@ -178,12 +178,7 @@ def short_names(results: Results) -> Callable[[str], str]:
     if not 0 < len(short) <= MOST_NAMES:
         return str
     longest_first = "|".join(re.escape(name) for name in sorted(short, key=len, reverse=True))
-    pattern = re.compile(rf"(?<!\w)(?:{longest_first})(?!\w)")
-
-    def shortened(text: str) -> str:
-        return pattern.sub(lambda found: short[found[0]], text)
-
-    return shortened
+    return partial(re.compile(rf"(?<!\w)(?:{longest_first})(?!\w)").sub, lambda found: short[found[0]])
 
 
 def lost(what: str, why: str) -> Text:
@@ -212,7 +207,7 @@ def of_table(
         return replace(shown, mark=mark, share=shares.get(place))
 
     marked = replace(table, cells={place: cell(place) for place in table.cells})
-    return replace(marked.grid(MOST_COLUMNS), file=file, csv="" if csv is None else to_csv(csv))
+    return replace(marked.grid(MOST_COLUMNS), file=file, csv="" if csv is None else csv.to_csv(index=False))
 
 
 def of_listing(listing: layout.Listing, file: str = "", csv: pd.DataFrame | None = None) -> Grid:
@@ -227,17 +222,13 @@ def of_listing(listing: layout.Listing, file: str = "", csv: pd.DataFrame | None
     numbers = pd.DataFrame(list(listing.rows), columns=list(listing.header)) if csv is None else csv
     name = file or re.sub(r"\W+", "-", listing.title.split(" (")[0].lower()).strip("-") + ".csv"
     header = tuple(shown.header[at] for at in kept)
-    return replace(shown, header=header, rows=rows, file=name, csv=to_csv(numbers) if rows else "")
+    return replace(shown, header=header, rows=rows, file=name, csv=numbers.to_csv(index=False) if rows else "")
 
 
 def of_rows(
     title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], notes: tuple[str, ...] = (), file: str = ""
 ) -> Grid:
     return of_listing(layout.Listing(title, header, tuple(rows), notes), file)
-
-
-def to_csv(frame: pd.DataFrame) -> str:
-    return str(frame.to_csv(index=False))
 
 
 def place_of(row: ConfigurationRow) -> Place:

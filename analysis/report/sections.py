@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from analysis import execution
-from analysis.execution import NOTHING, Salvage
+from analysis.execution import Salvage
 from analysis.findings import count, name_of
 from analysis.frames.results import Results
 from analysis.published import outcomes, ratios, references
@@ -235,8 +235,7 @@ def _parts(material: Material, origins: Origins) -> Iterator[Part]:
         ("Versions", origins.versions, "versions.csv"),
         ("Environment variables that affect speed", origins.environment, "environment.csv"),
     ):
-        grid = _grid(title, table, file)
-        yield from folded(title, [grid] if grid else [], "origins", full=True)
+        yield from folded(title, _grid(title, table, file), "origins", full=True)
     yield from folded(STUDY_FILE, [Code(origins.study)] if origins.study else [], "study", full=True)
     lines = {str(name): origins.commands.get(str(name)) for name in material.results.configurations.configuration}
     if kept := [(name, line) for name, line in lines.items() if line]:
@@ -255,14 +254,18 @@ def _again(named: str) -> str:
     return f"`scaling-study unpack {named}`, then `scaling-study run {pack.folder_of(Path(named))}/{STUDY_FILE}`"
 
 
-def _grid(title: str, table: Counts, file: str) -> Grid | None:
+def _grid(title: str, table: Counts, file: str) -> Iterator[Grid]:
     """A row for each thing; where trials differ in it, each value with its number of trials."""
     rows = []
     for name, values in table.items():
-        of_how_many = (lambda number: f" ({count(number, 'trial')})") if len(values) > 1 else lambda number: ""
-        cells = [shortened(text, MOST_LETTERS) + of_how_many(number) for text, number in values.most_common()]
+        differ = len(values) > 1
+        cells = [
+            shortened(text, MOST_LETTERS) + f" ({count(number, 'trial')})" * differ
+            for text, number in values.most_common()
+        ]
         rows.append((name, "; ".join(first_of(cells, MOST_VALUES))))
-    return of_rows(title, ("what", "value"), rows, file=file) if rows else None
+    if rows:
+        yield of_rows(title, ("what", "value"), rows, file=file)
 
 
 def _samples(origins: Origins) -> Iterator[Part]:
@@ -332,16 +335,16 @@ def write(
     origins: Origins,
     folder: Path,
     drawn: Sequence[DrawnFigure],
-    salvage: Salvage = NOTHING,
-    named: str | None = None,
-    full: bool = False,
+    salvage: Salvage,
+    named: str,
+    full: bool,
 ) -> list[Path]:
     """`origins`: collected while `results` were read; `drawn`: the figures whose files are in `folder`/figures;
     `salvage`: what could not be made so far; `named`: the results on the command line; `full`: every table in report.md
     too. Returns the paths. Raises OSError."""
     samples = replaced(folder / SAMPLES, origins.write_samples, durable=False)
     pictures = {figure.name: Picture(figure.name, figure.title, figure.text) for figure in drawn}
-    material = Material(results, printable(named or str(folder)), pictures, origins, salvage)
+    material = Material(results, printable(named), pictures, origins, salvage)
     content = report(material)
     images = {name: image(folder / "figures", name) for name in pictures}
     page = execution.write_text(folder / PAGE, html(content, images))

@@ -74,28 +74,25 @@ def lead(findings: list[Finding], results: Results) -> str:
 def trials_text(results: Results) -> str:
     """How many trials are not ok, and of how many nothing is known."""
     bad = results.runs[(results.runs.status != "ok") & (results.runs.status != "unsupported")]
-    sentences = [f"{len(bad)} of {len(results.runs)} trials are not ok."] if len(bad) else []
-    sentences += [f"{count(len(results.skipped), 'record')} could not be read."] if results.skipped else []
-    sentences += (
-        [f"{count(len(results.unseen), 'configuration')} of the study without a record."] if results.unseen else []
+    sentences = (
+        f"{len(bad)} of {len(results.runs)} trials are not ok." * bool(len(bad)),
+        f"{count(len(results.skipped), 'record')} could not be read." * bool(results.skipped),
+        f"{count(len(results.unseen), 'configuration')} of the study without a record." * bool(results.unseen),
     )
-    return " ".join(sentences) or ("Every trial that could run is ok." if len(results.runs) else "No trial was run.")
+    none = "Every trial that could run is ok." if len(results.runs) else "No trial was run."
+    return " ".join(filter(None, sentences)) or none
 
 
 NO_GATES = "was not checked (`scaling-study parity STUDY` does)"
-WITHOUT_GATES = "no check can run before a command of your own; what its processes do is observed instead"
-
-
-def _only_commands(results: Results) -> bool:
-    frameworks = results.configurations.framework
-    return bool(len(frameworks) and (frameworks == COMMAND).all())
+WITHOUT_GATES = (
+    "is not known: no check can run before a command of your own; what its processes do is observed instead"
+)
 
 
 def parity_text(results: Results) -> str:
-    gates = results.gates
+    gates, frameworks = results.gates, set(results.configurations.framework)
     if gates.empty:
-        why = f"is not known: {WITHOUT_GATES}" if _only_commands(results) else NO_GATES
-        return f"Parity {why}."
+        return f"Parity {WITHOUT_GATES if frameworks == {COMMAND} else NO_GATES}."
     bad, good = _gates(results)
     return f"Parity: {good} of {len(gates)} checks passed{f', {bad} FAILED' if bad else ''}."
 

@@ -179,9 +179,11 @@ def busy(trials: pd.DataFrame, what: str = "runs") -> str:
     )
 
 
+@once
 def legend_of_speedup(results: Results) -> list[str]:
     """How every speed-up table of the study is to be read."""
-    pipelines = ", a pipeline's the same global_batch," if _pipelines(results) else ""
+    others = results.study.batch_key != "global_batch"  # of pipelines, against the rest
+    pipelines = ", a pipeline's the same global_batch," if others and any(map(is_pipeline, results.rows)) else ""
     but = ", but for what is at unlike work," if configurations.unlike(results.configurations) else ""
     return [
         f"Speed-up [95 % interval {interval_of_speedups(results)}], and efficiency: speed-up over (workers / workers "
@@ -197,13 +199,6 @@ def interval_of_speedups(results: Results) -> str:
     by_id = {row["configuration"]: row for row in results.rows}
     pairs = [(row, by_id[row["baseline"] or ""]) for row in results.rows if row["speedup_low"] == row["speedup_low"]]
     return configurations.interval_of((row, base) for row, base in pairs if row is not base)
-
-
-@once
-def _pipelines(results: Results) -> bool:
-    """True where some pipelines are held against another batch than the rest."""
-    rows = results.rows
-    return results.study.batch_key != "global_batch" and any(is_pipeline(row) for row in rows)
 
 
 @once

@@ -156,10 +156,6 @@ class Layout:
     last_below: float = 0.0  # more room under the last row, where only that one has the x label
     first_left: float = 0.0  # more room left of the first column, where only that one has names of rows
 
-    def heights(self, rows: int) -> list[float]:
-        """The height of the panels in each row."""
-        return list(self.panel_heights) or [self.panel_height] * rows
-
 
 @dataclass(frozen=True)
 class Sheet:
@@ -168,7 +164,6 @@ class Sheet:
     figure: Figure
     axes: list[list[Axes]]
     strips: list[list[Axes | None]]
-    layout: Layout
 
     def at(self, index: int) -> tuple[Axes, Axes | None]:
         """The index-th panel and its strip, counted along the rows."""
@@ -181,7 +176,7 @@ def sheet(rows: int, columns: int, layout: Layout, title: str, footnote: Sequenc
     gutters = [layout.gutters[min(column, len(layout.gutters) - 1)] for column in range(columns)]
     across = [layout.left + layout.panel_width + gutter for gutter in gutters]
     starts = list(accumulate(across, initial=layout.first_left))
-    heights = layout.heights(rows)
+    heights = layout.panel_heights or [layout.panel_height] * rows
     around = layout.above + layout.strip + layout.below
     downs = list(accumulate([height + around for height in heights], initial=0.0))  # where each row begins
     width = max(starts[-1], 4.0)
@@ -209,20 +204,13 @@ def sheet(rows: int, columns: int, layout: Layout, title: str, footnote: Sequenc
     for index, line in enumerate(notes):
         up = 0.1 + (len(notes) - 1 - index) * SMALL * LINE / 72
         figure.text(0.1 / width, up / height, line, fontsize=SMALL, color="#555555", va="baseline")
-    return Sheet(figure, axes, strips, layout)
+    return Sheet(figure, axes, strips)
 
 
 def name_y(axis: Axes, text: str, layout: Layout) -> None:
     """The y axis's name, at the same place in every panel, however wide the tick labels are."""
     axis.set_ylabel(text, va="center")
     axis.yaxis.set_label_coords((0.14 - layout.left) / layout.panel_width, 0.5)
-
-
-def remove(sheet: Sheet, index: int) -> None:
-    """Take away the index-th panel and its strip."""
-    for axis in sheet.at(index):
-        if axis is not None:
-            axis.remove()
 
 
 # How each series is drawn, the same in every panel: colour, marker, line style; hollow and grey if not comparable.
@@ -403,16 +391,10 @@ def strip(axis: Axes, below: Axes | None, failures: Sequence[Failure], label: st
 
 def cross(axis: Axes, x: float, y: float, colour: str, implied: bool) -> None:
     """Where a value is missing: a cross, hollow where it is only implied that there is none."""
-    looks = (
-        {"marker": "X", "markerfacecolor": "white", "markeredgewidth": 0.9, "markersize": 6.5}
-        if implied
-        else {
-            "marker": "x",
-            "markeredgewidth": 1.6,
-            "markersize": 5,
-        }
-    )
-    axis.plot([x], [y], linestyle="", color=colour, clip_on=False, zorder=3, **looks)  # type: ignore[arg-type]
+    looks: dict[str, Any] = {"marker": "x", "markeredgewidth": 1.6, "markersize": 5}
+    if implied:
+        looks = {"marker": "X", "markeredgewidth": 0.9, "markersize": 6.5, "markerfacecolor": "white"}
+    axis.plot([x], [y], linestyle="", color=colour, clip_on=False, zorder=3, **looks)
 
 
 def gutter(texts: Iterable[str]) -> float:
@@ -565,7 +547,8 @@ def figure_of(title: str, panels: Sequence[Panel], footnote: Sequence[str], colu
         panel.draw(axis, layout)
         strip(axis, below, panel.failures, panel.x)
     for index in range(len(panels), rows * across):
-        remove(made, index)
+        for place in filter(None, made.at(index)):
+            place.remove()
     return made.figure
 
 
@@ -620,7 +603,7 @@ def ticks(axis: Axes, at: Sequence[float], names: Sequence[str], panel_width: fl
         middle, width = (place - low) / (high - low) * panel_width, inches(name, SMALL)
         shown[place] = name if middle - width / 2 > free + 0.06 else ""
         free = middle + width / 2 if shown[place] else free
-    ticked(axis.xaxis, FixedLocator(list(shown)), lambda at: next((n for p, n in shown.items() if p == at), ""))
+    ticked(axis.xaxis, FixedLocator(list(shown)), lambda at: shown.get(at, ""))
 
 
 def even_ticks(axis: Axes, at: Sequence[float], names: Sequence[str], panel_width: float) -> None:

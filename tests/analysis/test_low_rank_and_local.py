@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from planted import Planted, plant, plant_gates
 
-from analysis import outputs
+import analysis
 from analysis.findings import Evidence
 from analysis.frames import configurations, results
 from analysis.frames.configurations import known
@@ -75,7 +75,7 @@ def test_no_table_fails_and_none_calls_it_a_precision(
 ) -> None:
     folder, read = whole
     monkeypatch.setattr("analysis.views.figures.write", lambda *_: [])
-    outputs.write(folder, page=True)  # a part that fails is an error here
+    analysis.write(folder, page=True)  # a part that fails is an error here
     assert set(allreduce_gain.gains(read).allreduce) == {"fp16"}, "what 16 bits gain"
     assert "MB by PowerSGD of rank 4" in " ".join(notes.under_throughput(read, "resnet18"))
     legend = communication.listing(read, "resnet18")

@@ -17,6 +17,7 @@ from drawings import shown
 from planted import Planted, default_study, plant, plant_gates
 from planted_hostile import CONTROL, WORDS, results_of
 
+import analysis
 from analysis import outputs
 from analysis.__main__ import main
 from analysis.findings import DOUBT, NOTE, Finding
@@ -241,7 +242,7 @@ def test_a_page_names_no_file_that_is_not_there(tmp_path: Path) -> None:
     planted, about = default_study()
     plant(tmp_path, planted, **about)
     (tmp_path / "study.yaml").write_text("study: cifar10-scaling\n")
-    outputs.write(tmp_path, page=True)
+    analysis.write(tmp_path, page=True)
     named = set(re.findall(r"[\w-]+\.(?:csv|md|npz|json|yaml|html|png|svg)\b", (tmp_path / "report.md").read_text()))
     assert named <= {path.name for path in tmp_path.rglob("*")}, named
 
@@ -253,7 +254,7 @@ def test_a_page_names_no_file_that_is_not_there(tmp_path: Path) -> None:
 def test_all_of_it_is_written_beside_each_other(tmp_path: Path) -> None:
     folder = plant(tmp_path / "r", [Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=160.0)])
     (folder / "study.yaml").write_text("study: cifar10-scaling  # as it was\n")
-    paths = outputs.write(folder, page=True, full=True)
+    paths = analysis.write(folder, page=True, full=True)
     assert {folder / name for name in ("report.html", "report.md", "samples.npz")} <= set(paths)
     page = (folder / "report.html").read_text()
     for name in ("configurations", "trials"):
@@ -270,7 +271,7 @@ def test_all_of_it_is_written_beside_each_other(tmp_path: Path) -> None:
 def test_every_raw_sample_is_beside_the_page(tmp_path: Path) -> None:
     two = Planted("horovod", workers=2, allreduce="fp32", steps=7)
     folder = plant(tmp_path, [two, Planted(status="oom", speed=None)])
-    outputs.write(folder, page=True)
+    analysis.write(folder, page=True)
     with np.load(folder / "samples.npz", allow_pickle=False) as samples:
         assert set(samples) == {two.trial(repeat).id for repeat in (1, 2, 3)}
         for name in samples:
@@ -282,7 +283,7 @@ def test_every_raw_sample_is_beside_the_page(tmp_path: Path) -> None:
 def test_a_long_study_leaves_its_page_to_who_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "MOST_TRIALS", 2)
     plant(tmp_path, [Planted()])
-    outputs.write(tmp_path)
+    analysis.write(tmp_path)
     assert not (tmp_path / "report.html").exists()
     assert main(["report", str(tmp_path)]) == 0 and (tmp_path / "report.html").exists()
 
@@ -305,8 +306,8 @@ def test_the_command_says_the_answer_then_where_the_page_is_and_what_is_wrong(
 @pytest.mark.slow
 def test_the_same_results_are_the_same_page(tmp_path: Path) -> None:
     plant(tmp_path, [Planted(), Planted("horovod", workers=2, allreduce="fp32")])
-    first = [path.read_bytes() for path in outputs.write(tmp_path, page=True)]
-    assert [path.read_bytes() for path in outputs.write(tmp_path, page=True)] == first
+    first = [path.read_bytes() for path in analysis.write(tmp_path, page=True)]
+    assert [path.read_bytes() for path in analysis.write(tmp_path, page=True)] == first
 
 
 # --- records that are none ---
@@ -415,7 +416,7 @@ def test_traces_of_a_profiled_trial_are_linked(tmp_path: Path) -> None:
     for name in ("torch-rank-0.json.gz", "horovod-timeline.json", "log.txt", "torch-rank-1.json.gz.html"):
         (folder / name).write_text("{}")
     (folder / "torch-rank-2.json.gz").symlink_to(folder / "log.txt")
-    outputs.write(tmp_path, page=True)
+    analysis.write(tmp_path, page=True)
     assert origins.Origins.of(tmp_path).profiles == (
         "profiles/single #1/horovod-timeline.json", "profiles/single #1/torch-rank-0.json.gz"
     )  # fmt: skip

@@ -15,7 +15,7 @@ from planted import default_study, plant, plant_gates
 from planted_hostile import WORDS, results_of
 from planted_large import plant_large
 
-from analysis import outputs
+import analysis
 from analysis.views import figures
 from tests.net.examples import example
 
@@ -56,7 +56,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             if name not in WITH_ALL_FIGURES:
                 patch.setattr(figures, "figure_kinds", lambda read: [k for k in kinds(read) if k[0] == "throughput"])
             folder = make(name, tmp_path_factory.mktemp("pages") / name)
-            outputs.write(folder, page=True)
+            analysis.write(folder, page=True)
             made[name] = folder / "report.html"
             patch.undo()
     return made
