@@ -166,6 +166,12 @@ def default_study(synthetic: bool = False, **about: Any) -> tuple[list[Planted],
     return made, {"study": "cifar10-scaling", "baseline": {"framework": "single"}, **about}
 
 
+def plant_default(folder: Path, **about: Any) -> Path:
+    """The default study as a results folder."""
+    planted, said = default_study(**about)
+    return plant(folder, planted, **said)
+
+
 PUBLISHED = {  # samples/s on two T4s, as published: 1 worker; 2 workers fp32; 2 workers fp16
     "resnet18": (
         (1212.68, 2066.09, 4154.47, 4657.18, 1349.24, 1572.35),

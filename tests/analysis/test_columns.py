@@ -38,13 +38,5 @@ def test_a_column_declared_once_is_in_both_files_the_list_and_the_page(
     assert "| `setup_peak_memory_bytes` | integer | B | maximum |" in reference.pages()["columns.md"]
 
 
-@pytest.mark.parametrize(
-    ("fold", "values", "one"),
-    [(columns.mean, [1.0, 2.0], 1.5), (columns.different, ["a", "", "b", "a"], "a; b"), (columns.alike, [3, 3], 3)],
-)
-def test_folds(fold: columns.Fold, values: list[object], one: object) -> None:
-    assert fold(values) == one
-
-
 def test_what_no_rank_knows_is_unknown() -> None:
     assert Column("host", str, ranks=max).of_ranks([]) is None

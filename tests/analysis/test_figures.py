@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from planted import Planted, plant
+from PIL import Image
+from planted import Planted, plant, plant_default
 
 from analysis.frames import results
 from analysis.show import dots, style
@@ -172,7 +172,7 @@ def test_what_is_not_resolved_is_drawn_open_with_its_interval() -> None:
 @pytest.mark.slow
 def test_files_are_png_and_svg_with_text_in_it_and_repeat_exactly(
     tmp_path: Path, draw_only: Callable[..., None]
-) -> None:  # fmt: skip
+) -> None:
     draw_only("throughput", "allreduce-gain", "distributions")
     planted, about = STUDIES["one model"]
     done = results.read(plant(tmp_path, planted, **about))
@@ -181,9 +181,22 @@ def test_files_are_png_and_svg_with_text_in_it_and_repeat_exactly(
     assert len(made) == 2 * len(figures.draw(done))
     svg = (tmp_path / "figures" / "throughput.svg").read_text()
     ElementTree.fromstring(svg)
-    assert "horovod, 2 workers, fp16" in svg
+    assert "horovod, 2 workers, fp16" in svg and done.study.machine_text in svg.replace("\n", " ")
+    geometry = figures.GEOMETRY.findall(svg.encode())
+    assert geometry and not any(map(figures.FURTHER.search, geometry)), "to a hundredth of a point"
     figures.write(done, tmp_path / "again")
     assert (tmp_path / "again" / "throughput.svg").read_text() == svg
+
+
+@pytest.mark.slow
+def test_a_poster_has_fewer_points_an_inch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draw_only: Callable[..., None]
+) -> None:
+    draw_only("throughput")
+    monkeypatch.setattr(figures, "MOST_PIXELS", 50_000)
+    (one,) = figures.write(results.read(plant_default(tmp_path / "r")), tmp_path)
+    width, height = Image.open(one.paths[0]).size
+    assert width * height <= 50_000 * 1.02
 
 
 def test_drawing_leaves_no_style_behind() -> None:
@@ -226,23 +239,17 @@ def test_what_may_not_be_compared_is_hollow_marked_and_said() -> None:
     assert "not comparable †" in shown(made["allreduce-gain"])
 
 
-def test_up_to_twelve_series_have_a_look_of_their_own() -> None:
-    planted, about = STUDIES["twelve points"]
-    with tempfile.TemporaryDirectory() as folder:
-        done = results.read(plant(Path(folder), planted, **about))
-    free = done.configurations.assign(not_comparable="")
-    made = style.series_looks(free)
-    assert len(made) == 12
-    assert len({(look.colour, look.dashes) for look in made.values()}) == 12
-    assert len({look.marker for look in made.values()}) == 12
+def looks_of(folder: Path, study: str) -> dict[str, style.SeriesLook]:
+    planted, about = STUDIES[study]
+    return style.series_looks(results.read(plant(folder, planted, **about)).configurations.assign(not_comparable=""))
 
 
-def test_beyond_that_the_same_role_looks_the_same_in_every_framework() -> None:
-    planted, about = STUDIES["many frameworks"]
-    with tempfile.TemporaryDirectory() as folder:
-        made = style.series_looks(results.read(plant(Path(folder), planted, **about)).configurations)
-    assert made["horovod, 4 workers, fp16"] == made["torch_ddp, 4 workers, fp16"]
-    assert len(set(made.values())) == 6
+def test_up_to_twelve_series_have_a_look_of_their_own_and_beyond_that_roles_have(tmp_path: Path) -> None:
+    made = looks_of(tmp_path / "few", "twelve points").values()
+    assert len(made) == len({(look.colour, look.dashes) for look in made}) == len({look.marker for look in made}) == 12
+    many = looks_of(tmp_path / "many", "many frameworks")
+    assert many["horovod, 4 workers, fp16"] == many["torch_ddp, 4 workers, fp16"]
+    assert len(set(many.values())) == 6
 
 
 @pytest.mark.slow

@@ -234,14 +234,6 @@ def test_a_planted_study_of_one_gpu_says_what_its_batch_brings(tmp_path: Path) -
     assert re.fullmatch(r"Samples/s at batch 128 instead of 32: \+50 % \[\+(49|50), \+5\d\]\.", sentences[1])
 
 
-def test_a_planted_study_of_a_target(tmp_path: Path) -> None:
-    single = TrainedIn(Planted("single", "resnet8", 128), [1000, 1050, 950], step_seconds=0.10)
-    ddp = TrainedIn(Planted("torch_ddp", "resnet8", 64, 2, "fp32"), [1000, 1050, 950], step_seconds=0.06)
-    first, others, *_ = headline.sentences(headline.facts(plant_trained(tmp_path, [single, ddp])))
-    assert first.startswith("**resnet8 reaches accuracy=0.6 soonest with torch_ddp")
-    assert others.startswith("Shown to be slower: single")
-
-
 def test_a_planted_study_of_pipelines_says_how_long_stages_idle(tmp_path: Path) -> None:
     single = Planted("single", "transformer_lm", 16, speed=80.0, tokens=35)
     folder = plant_pipelines(tmp_path, [Pipeline("gpipe", p=2, m=4)], [single], baseline={"framework": "single"})
@@ -271,12 +263,17 @@ def test_a_planted_study_of_workers_says_where_the_one_that_loses_most_loses_it(
         assert ("communication 25.9 ± 0.0 (exposed 18.5, overlapped 7.4)" in lost) == (name == "two")
 
 
-def test_a_target_says_what_a_second_worker_does_to_a_step_and_how_well_its_seconds_are_known(tmp_path: Path) -> None:
+def test_a_planted_study_of_a_target_says_what_a_second_worker_does_to_a_step_and_how_well_its_seconds_are_known(
+    tmp_path: Path,
+) -> None:
     """Beside the throughput's margin, which is of another number."""
     single = TrainedIn(Planted("single", "resnet8", 128), [1000, 1050, 950], step_seconds=0.10)
     ddp = TrainedIn(Planted("torch_ddp", "resnet8", 64, 2, "fp32"), [1000, 1050, 950], step_seconds=0.06)
     read = plant_trained(tmp_path, [single, ddp])
-    text = " ".join(headline.sentences(headline.facts(read)))
+    first, others, *_ = sentences = headline.sentences(headline.facts(read))
+    assert first.startswith("**resnet8 reaches accuracy=0.6 soonest with torch_ddp")
+    assert others.startswith("Shown to be slower: single")
+    text = " ".join(sentences)
     gain = r"At the same global batch \(128\) a second worker makes a step 1\.67x \[1\.6\d, 1\.6\d\] as fast\."
     assert re.search(gain, text)
     assert "Small models only (resnet8 0.078 M parameters)" in text
@@ -316,13 +313,18 @@ def test_a_critical_batch_size_is_in_the_answer(tmp_path: Path) -> None:
     assert found and float(found[2]) < CRITICAL < float(found[3])
 
 
-@pytest.mark.parametrize(("repeats", "margin"), [(3, r"Margin ±\S+ %.*, 3 repeats"), (1, "No margin: 1 repeat")])
-def test_the_margin_is_that_of_repeats(tmp_path: Path, repeats: int, margin: str) -> None:
-    assert re.fullmatch(margin, headline.margin(results.read(plant(tmp_path, [replace(ONE, repeats=repeats)]))))
-
-
-def test_the_margin_says_how_many_intervals_miss_the_target(tmp_path: Path) -> None:
-    read = results.read(plant(tmp_path, [replace(ONE, noise=0.1, drift=(0.2, -0.1, 0.0))]))
-    assert re.fullmatch(
-        r"Margin ±\S+ %, 3 launches, target of ±2 % not reached by 1 of 1 intervals", headline.margin(read)
-    )
+@pytest.mark.parametrize(
+    ("one", "margin"),
+    [
+        (ONE, r"Margin ±\S+ %.*, 3 repeats"),
+        (replace(ONE, repeats=1), "No margin: 1 repeat"),
+        (
+            replace(ONE, noise=0.1, drift=(0.2, -0.1, 0.0)),
+            r"Margin ±\S+ %, 3 launches, target of ±2 % not reached by 1 of 1 intervals",
+        ),
+    ],
+)
+def test_the_margin_is_that_of_repeats_and_says_how_many_miss_the_target(
+    tmp_path: Path, one: Planted, margin: str
+) -> None:
+    assert re.fullmatch(margin, headline.margin(results.read(plant(tmp_path, [one]))))

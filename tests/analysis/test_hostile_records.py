@@ -48,7 +48,8 @@ def test_words_of_others_are_only_words_in_figures_and_csv(tmp_path: Path) -> No
     ["", "[]", "{", "null", "[" * 100_000, '{"study": 1}', '{"schema": 1, "study": "a", "scaling": "\\u001b[2J"}',
      '{"schema": 1, "study": "a", "machine": [1]}', '{"schema": 1, "study": "a", "machine": {"gpus": 3}}',
      '{"schema": 1, "study": "a", "baseline": {"workers": "x"}}', '{"schema": 1, "study": "a", "target_interval": "x"}',
-     '{"schema": 1, "study": "a", "configurations": 3}', '{"schema": 1, "study": "a", "target_interval": NaN}'],
+     '{"schema": 1, "study": "a", "configurations": 3}', '{"schema": 1, "study": "a", "target_interval": NaN}',
+     '{"schema": 2, "study": "a"}', '{"schema": 1, "study": "a", "scaling": "up"}'],
 )  # fmt: skip
 def test_a_study_json_that_is_none_is_one_clear_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
@@ -56,4 +57,5 @@ def test_a_study_json_that_is_none_is_one_clear_line(
     (tmp_path / "study.json").write_text(text, encoding="utf-8")
     assert main([str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: ") and said.count("\n") == 1 and len(said) < 500 and not CONTROL.search(said)
+    assert said.startswith(f"error: {tmp_path}/study.json") and said.count("\n") == 1 and len(said) < 500
+    assert not CONTROL.search(said)

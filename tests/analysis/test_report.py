@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drawings import shown
-from planted import Planted, default_study, plant, plant_gates
+from planted import Planted, plant, plant_default, plant_gates
 from planted_hostile import CONTROL, WORDS, results_of
 
 import analysis
@@ -239,8 +239,7 @@ def test_a_page_is_read_in_a_minute_and_the_rest_is_folded_or_asked_for() -> Non
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_page_names_no_file_that_is_not_there(tmp_path: Path) -> None:
-    planted, about = default_study()
-    plant(tmp_path, planted, **about)
+    plant_default(tmp_path)
     (tmp_path / "study.yaml").write_text("study: cifar10-scaling\n")
     analysis.write(tmp_path, page=True)
     named = set(re.findall(r"[\w-]+\.(?:csv|md|npz|json|yaml|html|png|svg)\b", (tmp_path / "report.md").read_text()))
@@ -254,8 +253,10 @@ def test_a_page_names_no_file_that_is_not_there(tmp_path: Path) -> None:
 def test_all_of_it_is_written_beside_each_other(tmp_path: Path) -> None:
     folder = plant(tmp_path / "r", [Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=160.0)])
     (folder / "study.yaml").write_text("study: cifar10-scaling  # as it was\n")
-    paths = analysis.write(folder, page=True, full=True)
-    assert {folder / name for name in ("report.html", "report.md", "samples.npz")} <= set(paths)
+    paths = {str(path.relative_to(folder)) for path in analysis.write(folder, page=True, full=True)}
+    assert {"report.html", "report.md", "samples.npz", "results.csv", "configurations.csv", "figures/throughput.svg",
+            "tables/throughput-resnet18.md", "tables/throughput-resnet18.csv"} <= paths  # fmt: skip
+    assert not list(folder.rglob(".*")), "no temporary file stays"
     page = (folder / "report.html").read_text()
     for name in ("configurations", "trials"):
         assert f'data-name="{name}"' in page, "each long list has its place on the page"
@@ -292,8 +293,7 @@ def test_a_long_study_leaves_its_page_to_who_asks_for_it(tmp_path: Path, monkeyp
 def test_the_command_says_the_answer_then_where_the_page_is_and_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    planted, about = default_study()
-    read = results.read(plant(tmp_path, planted, **about))
+    read = results.read(plant_default(tmp_path))
     assert main(["report", str(tmp_path)]) == 0
     said = capsys.readouterr()
     sentences = [*headline.sentences(headline.facts(read)), f"{headline.margin(read)}."]
@@ -308,9 +308,6 @@ def test_the_same_results_are_the_same_page(tmp_path: Path) -> None:
     plant(tmp_path, [Planted(), Planted("horovod", workers=2, allreduce="fp32")])
     first = [path.read_bytes() for path in analysis.write(tmp_path, page=True)]
     assert [path.read_bytes() for path in analysis.write(tmp_path, page=True)] == first
-
-
-# --- records that are none ---
 
 
 # --- parts that cannot be made ---
@@ -337,8 +334,7 @@ def breaks(*_: object, **__: object) -> None:
 def test_a_part_that_fails_is_named_where_it_would_have_stood_and_when_all_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str, what: str
 ) -> None:
-    planted, about = default_study()
-    plant(tmp_path, planted, **about)
+    plant_default(tmp_path)
     monkeypatch.setattr(place, breaks)
     assert main(["report", str(tmp_path)]) == 1
     said = capsys.readouterr().err
@@ -425,8 +421,7 @@ def test_traces_of_a_profiled_trial_are_linked(tmp_path: Path) -> None:
 
 
 def test_origins_are_collected_while_the_results_are_read(tmp_path: Path) -> None:
-    planted, about = default_study()
-    plant(tmp_path, planted, **about)
+    plant_default(tmp_path)
     cut, strange = sorted((tmp_path / "trials").glob("*"))[:2]
     (cut / "record.json").write_text("{")
     store.write_record(strange, replace(store.read_trial(strange), status="fine"))

@@ -25,14 +25,37 @@ def with_keys(one: Planted, **keys: Any) -> Planted:
     return replace(one, keys=(*one.keys, *keys.items()))
 
 
-def test_a_stage_is_said_where_it_varies(tmp_path: Path) -> None:
-    assert labels(tmp_path, DDP, FSDP) == ["torch_ddp, 2 workers, fp32", "torch_fsdp2, 2 workers, fp16"]
-    two = replace(FSDP, keys=(("zero_stage", 2),))
-    assert labels(tmp_path / "two", DDP, FSDP, two)[1:] == [
-        "torch_fsdp2, 2 workers, fp16, ZeRO-2", "torch_fsdp2, 2 workers, fp16, ZeRO-3",
-    ]  # fmt: skip
-    other = replace(FSDP, framework="deepspeed_zero", keys=(("zero_stage", 1),))
-    assert "deepspeed_zero, 2 workers, fp16, ZeRO-1" in labels(tmp_path / "other", FSDP, other)
+TEXT = with_keys(replace(DDP, model="albert_tiny"), sequence_length=64, padding="fixed", data="cola")
+TIMED, HOROVOD = Planted("single"), replace(DDP, framework="horovod")
+TRAINED = with_keys(TIMED, train_epochs=3)
+AIMED = with_keys(DDP, seed=1, train_epochs=3, train_target="accuracy=0.6")
+LABELS: dict[str, tuple[list[Planted], set[str]]] = {
+    "one stage": ([DDP, FSDP], {"torch_ddp, 2 workers, fp32", "torch_fsdp2, 2 workers, fp16"}),
+    "two stages": ([FSDP, replace(FSDP, keys=(("zero_stage", 2),))],
+                   {"2 workers, fp16, ZeRO-2", "2 workers, fp16, ZeRO-3"}),
+    "precision of both": ([HOROVOD, with_keys(HOROVOD, precision="bf16", controller="mpi")],
+                          {"2 workers, fp32 gradients, fp32 compute, controller gloo",
+                           "2 workers, fp32 gradients, bf16 compute, controller mpi"}),
+    "not what is plain": ([DDP, with_keys(DDP, compile=True), with_keys(DDP, accumulation=2)],
+                          {"2 workers, fp32", "2 workers, fp32, compiled", "2 workers, fp32, accumulation 2"}),
+    "not what differs between models only": ([DDP, TEXT], {"2 workers, fp32"}),
+    "what differs within one": ([DDP, TEXT, with_keys(TEXT, sequence_length=128, padding="dynamic")],
+                                {"2 workers, fp32", "2 workers, fp32, 64 tokens, fixed padding",
+                                 "2 workers, fp32, 128 tokens, dynamic padding"}),
+    "timed and trained": ([TIMED, TRAINED, with_keys(TRAINED, train_schedule="cosine")],
+                          {"single", "single, full training", "single, cosine learning rate"}),
+    "a target, and no seed": ([DDP, AIMED, with_keys(AIMED, accumulation=2)],
+                              {"2 workers, fp32", "2 workers, fp32, run to target", "2 workers, fp32, accumulation 2"}),
+    "trainings alone": ([AIMED, with_keys(AIMED, train_epochs=4)],
+                        {"2 workers, fp32, 3 epochs of training", "2 workers, fp32, 4 epochs of training"}),
+    "a frozen backbone": ([TIMED, with_keys(TRAINED, freeze="backbone")], {"single", "single, backbone frozen"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LABELS)
+def test_a_label_says_what_varies_and_no_more(tmp_path: Path, what: str) -> None:
+    planted, expected = LABELS[what]
+    assert set(labels(tmp_path, *planted)) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,48 +77,11 @@ def test_other_keys_in_the_fields_words(tmp_path: Path, keys: dict[str, Any], ot
     assert len(made) == 2
 
 
-def test_what_is_plain_is_not_said(tmp_path: Path) -> None:
-    made = labels(tmp_path, DDP, with_keys(DDP, compile=True), with_keys(DDP, accumulation=2))
-    assert made[0] == "2 workers, fp32"
-
-
-def test_what_differs_between_models_only_is_not_said(tmp_path: Path) -> None:
-    text = with_keys(replace(DDP, model="albert_tiny"), sequence_length=64, padding="fixed", data="cola")
-    assert set(labels(tmp_path, DDP, text)) == {"2 workers, fp32"}
-    longer = with_keys(text, sequence_length=128, padding="dynamic")
-    assert "2 workers, fp32, 128 tokens, dynamic padding" in labels(tmp_path / "two", DDP, text, longer)
-
-
 def test_ten_frameworks_have_a_label_each(tmp_path: Path) -> None:
     planted = ten_frameworks(batches=(32,))
     made = labels(tmp_path, *planted)
     assert len(made) == len(set(made)) == len(planted)
     assert "torch_fsdp2, 2 workers, fp16, ZeRO-3" in made
-
-
-def test_what_is_trained_and_what_is_only_timed_lack_each_others_keys(tmp_path: Path) -> None:
-    timed, planted = Planted("single"), Planted("single", keys=(("train_epochs", 3),))
-    other = Planted("single", keys=(("train_epochs", 3), ("train_schedule", "cosine")))
-    plant(tmp_path / "one", [timed, planted])
-    plant(tmp_path / "two", [timed, planted, other])
-    assert set(results.read(tmp_path / "one").configurations.series) == {"single", "single, full training"}
-    both = {"single", "single, full training", "single, cosine learning rate"}
-    assert set(results.read(tmp_path / "two").configurations.series) == both
-
-
-def test_a_training_is_named_by_its_target_where_a_timed_run_has_its_name_and_never_by_its_seed(tmp_path: Path) -> None:
-    training = with_keys(DDP, seed=1, train_epochs=3, train_target="accuracy=0.6")
-    made = labels(tmp_path, DDP, training, with_keys(training, accumulation=2))
-    assert set(made) == {"2 workers, fp32", "2 workers, fp32, run to target", "2 workers, fp32, accumulation 2"}
-    assert set(labels(tmp_path / "trainings", training, with_keys(training, train_epochs=4))) == {
-        "2 workers, fp32, 3 epochs of training", "2 workers, fp32, 4 epochs of training"
-    }  # fmt: skip
-
-
-def test_a_frozen_backbone_is_told_apart_by_it(tmp_path: Path) -> None:
-    frozen = Planted("single", keys=(("train_epochs", 3), ("freeze", "backbone")))
-    plant(tmp_path, [Planted("single"), frozen])
-    assert set(results.read(tmp_path).configurations.series) == {"single", "single, backbone frozen"}
 
 
 def test_no_key_is_named_as_it_is_spelled_in_a_study_file() -> None:

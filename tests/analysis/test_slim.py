@@ -7,18 +7,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from planted import default_study, plant
+from planted import plant_default
 
 from analysis.frames import results
 from analysis.report.rendering import slim
 from analysis.views import figures
 
 SHOWN = ("d", "x", "y", "width", "height", "clip-path", "{http://www.w3.org/1999/xlink}href", "transform")
-
-
-def planted_study(folder: Path) -> Path:
-    planted, about = default_study()
-    return plant(folder, planted, **about)
 
 
 def drawn(svg: bytes) -> list[tuple[object, ...]]:
@@ -39,7 +34,7 @@ def drawn(svg: bytes) -> list[tuple[object, ...]]:
 
 @pytest.mark.slow
 def test_it_draws_the_same_in_far_fewer_bytes(tmp_path: Path) -> None:
-    read = results.read(planted_study(tmp_path / "study"))
+    read = results.read(plant_default(tmp_path / "study"))
     for one in figures.write(read, tmp_path):
         whole = one.paths[1].read_bytes()
         assert drawn(slim(whole)) == drawn(whole), one.name

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,14 +37,6 @@ def test_the_frames_have_the_columns_and_no_other(tmp_path: Path) -> None:
     assert {key.name for key in columns.TRIAL_KEYS} == set(Trial().to_dict())
 
 
-def test_throughput_is_all_samples_over_the_slowest_ranks_window() -> None:
-    row = made({}, {}, steps=([0.1] * 60, [0.2] * 60))
-    assert row["samples_per_second"] == pytest.approx(2 * 32 * 60 / 12.0)
-    assert row["step_seconds_mean"] == pytest.approx(0.2)
-    assert row["samples_seen"] == 2 * 32 * 60
-    assert row["interval_low"] == pytest.approx(row["interval_high"])
-
-
 def test_the_interval_is_that_of_the_slowest_ranks_steps() -> None:
     noisy = (0.2 * np.random.default_rng(1).lognormal(0, 0.05, 60)).tolist()
     row = made({}, {}, steps=([0.1] * 60, noisy))
@@ -53,20 +44,12 @@ def test_the_interval_is_that_of_the_slowest_ranks_steps() -> None:
     assert row["step_seconds_median"] == pytest.approx(float(np.median(noisy)))
 
 
-def test_folding_over_ranks() -> None:
+def test_folding_over_ranks_that_differ() -> None:
     row = made(
-        {"peak_memory_bytes": 5, "allreduce_bytes": 10, "communication_bytes": {"allreduce": 10, "broadcast": 3},
-         "gpu_utilization_percent": 50.0, "loss_first": 2.0, "tokens_seen": 600},
-        {"peak_memory_bytes": 7, "allreduce_bytes": 10, "communication_bytes": {"allreduce": 10},
-         "gpu_utilization_percent": 70.0, "loss_first": None, "tokens_seen": 600},
-    )  # fmt: skip
-    assert row["peak_memory_bytes"] == 7
-    assert row["allreduce_bytes"] == 10
-    assert row["communication_bytes"] == 13
-    assert row["gpu_utilization_percent"] == 60
-    assert row["loss_first"] == 2.0
-    assert row["tokens_per_second"] == pytest.approx(1200 / 6.0)
-    assert row["parity"] is None
+        {"peak_memory_bytes": 5, "communication_bytes": {"allreduce": 10, "broadcast": 3}, "loss_first": 2.0},
+        {"peak_memory_bytes": 7, "communication_bytes": {"allreduce": 10}, "loss_first": None},
+    )
+    assert (row["peak_memory_bytes"], row["communication_bytes"], row["loss_first"]) == (7, 13, 2.0)
 
 
 def test_energy_is_summed_over_devices_not_ranks() -> None:
@@ -103,12 +86,6 @@ def test_what_is_unknown_stays_empty_and_what_is_nothing_is_zero() -> None:
     assert nothing["communication_bytes"] == 0
 
 
-def test_phases_are_means_over_ranks_and_hidden_ones_empty() -> None:
-    row = made({}, {}, steps=([0.1] * 60, [0.3] * 60))
-    assert row["forward_seconds"] == pytest.approx(0.3 * 0.2)
-    assert row["communication_seconds"] is None
-
-
 @pytest.mark.parametrize(("steps", "reason"), [(12, "too short"), (60, "")])
 def test_runs_too_short_for_their_interval_are_labelled(steps: int, reason: str) -> None:
     series = np.random.default_rng(3).normal(0.1, 0.002, steps).tolist()
@@ -125,23 +102,10 @@ def test_of_a_pipeline_only_the_last_stage_has_samples_and_losses() -> None:
         made(first)
 
 
-def test_a_failed_trial_is_a_row_with_its_keys(tmp_path: Path) -> None:
-    plant(tmp_path, [replace(HOROVOD, status="oom", reason="out of memory", speed=None, repeats=1)])
-    row = trials.read(tmp_path)[0].iloc[0]
-    assert (row.status, row.reason, row.error) == ("oom", "out of memory", "it did not work")
-    assert (row.workers, row.allreduce, row.global_batch) == (2, "fp16", 64)
-    assert pd.isna(row.samples_per_second)
-    assert pd.isna(row.parameters)
-
-
 def test_types_do_not_depend_on_the_rows(tmp_path: Path) -> None:
-    plant(tmp_path / "full", [HOROVOD, Planted(model="resnet50", status="failed", speed=None)])
-    plant(tmp_path / "empty", [])
-    full, empty = trials.read(tmp_path / "full")[0], trials.read(tmp_path / "empty")[0]
-    assert list(full.columns) == list(empty.columns) == [column.name for column in columns.TRIALS]
-    assert (full.dtypes == empty.dtypes).all()
-    assert full.parameters.dropna().iloc[0] == 11_181_642
-    assert "11181642.0" not in full.to_csv()
+    full = plant(tmp_path / "full", [HOROVOD, Planted(model="resnet50", status="failed", speed=None)])
+    some, none = (trials.read(folder)[0] for folder in (full, plant(tmp_path / "empty", [])))
+    assert list(some.columns) == list(none.columns) and (some.dtypes == none.dtypes).all()
 
 
 def test_unreadable_records_are_skipped_and_named(tmp_path: Path) -> None:
