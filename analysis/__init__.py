@@ -47,13 +47,3 @@ def write(
         if console:
             (terminal.answer if answer_only else terminal.show)(read, console)
     return paths
-
-
-def print_tables(results: Path, console: Console | None = None) -> None:
-    """Print the throughput and speed-up tables of every model. Raises and warns as write() does."""
-    from rich.console import Console
-
-    from analysis import terminal
-    from analysis.frames import results as reading
-
-    terminal.show(reading.read(results), console or Console())

@@ -22,47 +22,19 @@ from scaling_study.targets import QUIET_WANDB
 Row = Mapping[Any, Any]
 Number = int | float
 METRICS = (
-    "samples_per_second",
-    "interval_low",
-    "interval_high",
-    "relative_half_width",
-    "n",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "efficiency",
-    "efficiency_low",
-    "efficiency_high",
+    *("samples_per_second", "interval_low", "interval_high", "relative_half_width", "n"),
+    *(f"{name}{end}" for name in ("speedup", "efficiency") for end in ("", "_low", "_high")),
     *columns.number_folds(),
 )
 OF_A_REPEAT = (
-    "samples_per_second",
-    "interval_low",
-    "interval_high",
-    "tokens_per_second",
-    "steps",
-    "step_seconds_mean",
-    "step_seconds_median",
-    *PHASE_COLUMNS,
-    "launch_seconds",
-    "peak_memory_bytes",
-    "gpu_utilization_percent",
-    "energy_joules",
-    "loss_first",
-    "loss_last",
-    "busy_elsewhere_cores",
+    *("samples_per_second", "interval_low", "interval_high", "tokens_per_second"),
+    *("steps", "step_seconds_mean", "step_seconds_median", *PHASE_COLUMNS, "launch_seconds"),
+    *("peak_memory_bytes", "gpu_utilization_percent", "energy_joules"),
+    *("loss_first", "loss_last", "busy_elsewhere_cores"),
 )
 TAGS = (
-    "status",
-    "reason",
-    "failures",
-    "parity",
-    "not_comparable",
-    "baseline",
-    "speedup_reason",
-    "data_source",
-    "started_at",
-    "configuration",
+    *("status", "reason", "failures", "parity", "not_comparable", "baseline", "speedup_reason"),
+    *("data_source", "started_at", "configuration"),
 )
 
 

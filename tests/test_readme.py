@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-import analysis
+from analysis import terminal
 from analysis.frames import results
 from analysis.show import layout
 from analysis.views import batch_efficiency
@@ -49,7 +49,7 @@ def test_the_lines_of_the_first_command_are_those_that_it_prints() -> None:
     shown = README.partition("make sweep\n")[2].partition("![")[0]
     first, _estimate, dots, *answer, last = [line.strip() for line in shown.splitlines() if line.startswith("    ")]
     screen = io.StringIO()
-    analysis.print_tables(example("cifar10-scaling"), Console(file=screen, width=1_000))
+    terminal.show(results.read(example("cifar10-scaling")), Console(file=screen, width=1_000))
     printed = [line.strip() for line in screen.getvalue().splitlines()]
     assert len(answer) == 4 and not {*answer} - {*printed} and printed[-1] == answer[-1]
     name = results.read(example("cifar10-scaling")).study.name

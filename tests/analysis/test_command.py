@@ -72,8 +72,8 @@ def imported(code: str) -> set[str]:
 def test_help_needs_no_pandas_and_tables_and_figures_need_no_torch(tmp_path: Path) -> None:
     plant(tmp_path, [ONE])
     assert not imported("import analysis, analysis.__main__") & {"pandas", "seaborn", "matplotlib", "torch", "scipy"}
-    assert "torch" not in imported(f"import analysis, pathlib; analysis.print_tables(pathlib.Path({str(tmp_path)!r}))")
-    assert "torch" not in imported(f"import analysis, pathlib; analysis.write(pathlib.Path({str(tmp_path)!r}))")
+    write = f"analysis.write(pathlib.Path({str(tmp_path)!r}), rich.console.Console())"
+    assert "torch" not in imported(f"import analysis, pathlib, rich.console; {write}")
 
 
 @pytest.mark.parametrize(

@@ -274,12 +274,6 @@ def test_synthetic_data_is_seen_in_failed_trials_too(tmp_path: Path) -> None:
     assert read(tmp_path / "failed", [replace(SINGLE, keys=keys, status="failed", speed=None)]).synthetic
 
 
-def test_an_empty_study_has_no_configurations(tmp_path: Path) -> None:
-    done = read(tmp_path, [])
-    assert done.configurations.empty
-    assert (done.models, done.dates, done.repeats, done.synthetic) == ([], "", "0 repeats", False)
-
-
 def test_repeats_that_were_added_do_not_narrow_the_spread(tmp_path: Path) -> None:
     one = Planted(noise=0.05, repeats=8)
     plain = read(tmp_path / "plain", [one]).configurations

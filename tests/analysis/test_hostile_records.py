@@ -13,7 +13,9 @@ from planted_hostile import CONTROL, WORDS, XML, results_of
 from rich.console import Console
 
 import analysis
+from analysis import terminal
 from analysis.__main__ import main
+from analysis.frames import results
 
 
 @pytest.mark.parametrize("kind", WORDS)
@@ -21,7 +23,7 @@ from analysis.__main__ import main
 def test_a_terminal_is_told_nothing_but_colours(tmp_path: Path, kind: str, width: int) -> None:
     screen = io.StringIO()
     console = Console(file=screen, width=width, force_terminal=True, color_system="standard", legacy_windows=False)
-    analysis.print_tables(results_of(tmp_path, WORDS[kind]), console)
+    terminal.show(results.read(results_of(tmp_path, WORDS[kind])), console)
     said = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
     assert said and not CONTROL.search(said)
     if kind == "markup":

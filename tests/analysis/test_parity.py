@@ -20,6 +20,7 @@ from analysis.frames import configurations, results, trials
 from analysis.frames.results import Results
 from analysis.report import trust
 from analysis.show import layout
+from analysis.terminal import show
 from analysis.views import allreduce_gain, memory, speedup, throughput
 from scaling_study.records import store
 from scaling_study.records.schema import Record
@@ -51,7 +52,7 @@ def made(one: Planted = DDP) -> Record:
 
 def terminal(folder: Path, width: int = 100) -> str:
     stream = io.StringIO()
-    analysis.print_tables(folder, Console(file=stream, width=width))
+    show(results.read(folder), Console(file=stream, width=width))
     return " ".join(stream.getvalue().split())
 
 

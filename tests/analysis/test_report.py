@@ -146,16 +146,6 @@ def test_more_workers_than_room_are_in_tables_and_neither_in_the_answer_nor_in_f
     assert alone.without_plumbing() is alone and "throughput" in figures.draw(alone)
 
 
-def test_a_study_that_was_stopped_says_so_while_something_of_it_is_missing(tmp_path: Path) -> None:
-    one, two = (replace(Planted("single"), batch_per_worker=batch, planned_repeats=3) for batch in (32, 64))
-    ids = [each.trial().configuration for each in (one, two)]
-    about = {"stopped": "SIGINT", "configurations": ids}
-    assert results.read(plant(tmp_path / "whole", [one, two], **about)).marks == []
-    assert results.read(plant(tmp_path / "unseen", [one], **about)).marks == ["STOPPED BY HAND"]
-    short = [one, replace(two, repeats=2)]
-    assert results.read(plant(tmp_path / "short", short, **about)).marks == ["STOPPED BY HAND"]
-
-
 def test_a_price_makes_the_cheapest_a_sum_of_money(tmp_path: Path) -> None:
     plant(tmp_path, [Planted(speed=100.0, noise=0.001)])
     for path in (tmp_path / "trials").glob("*"):

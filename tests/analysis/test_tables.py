@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from planted import Planted, default_study, plant, published_study, ten_frameworks
+from planted import Planted, plant, published_study, ten_frameworks
 from rich.console import Console
 
-from analysis import print_tables
+from analysis import terminal
 from analysis.frames import results
 from analysis.show import layout, notes
 from analysis.views import speedup, throughput
@@ -68,13 +68,19 @@ def test_a_repeat_that_was_measured_speaks_for_a_configuration_before_those_that
     assert (row["reason"], row["failures"]) == ("CUDA out of memory", "oom: 1, oom (implied): 2")
 
 
-def test_a_study_that_was_stopped_by_hand_says_so_in_every_title_and_on_its_page(tmp_path: Path) -> None:
-    planted, about = default_study()
-    done = results.read(plant(tmp_path, planted, **about, stopped="SIGINT"))
-    for table in (throughput.listing(done, "resnet18"), speedup.listing(done, "resnet18")):
-        assert table.title.endswith(", STOPPED BY HAND)")
-    assert notes.source(done).endswith("; cifar10 data; STOPPED BY HAND")
-    assert replace(done, study=done.study.model_copy(update={"stopped": "SIGTERM"})).marks == ["STOPPED BY SIGTERM"]
+@pytest.mark.parametrize(("repeats", "marks"), [([3, 3], []), ([3, 2], ["STOPPED BY HAND"]), ([3], ["STOPPED BY HAND"])])
+def test_a_study_that_was_stopped_says_so_in_every_title_while_something_of_it_is_missing(
+    tmp_path: Path, repeats: list[int], marks: list[str]
+) -> None:
+    batches = [replace(ONE, batch_per_worker=batch, planned_repeats=3) for batch in (32, 64)]
+    planted = [replace(one, repeats=count) for one, count in zip(batches, repeats, strict=False)]
+    ids = [one.trial().configuration for one in batches]
+    done = results.read(plant(tmp_path, planted, stopped="SIGINT", configurations=ids))
+    assert done.marks == marks
+    assert throughput.listing(done, "resnet18").title.endswith(f"{', '.join(['planted', *marks])})")
+    assert notes.source(done).endswith("; ".join(["; cifar10 data", *marks]))
+    stopped = done.study.model_copy(update={"stopped": "SIGTERM"})
+    assert replace(done, study=stopped).marks == [mark.replace("HAND", "SIGTERM") for mark in marks]
 
 
 def test_strong_scaling_has_rows_of_global_batch(tmp_path: Path) -> None:
@@ -96,7 +102,7 @@ def test_more_columns_than_one_could_read_become_rows(tmp_path: Path) -> None:
 
 def shown(folder: Path, width: int = 120) -> str:
     stream = io.StringIO()
-    print_tables(folder, Console(file=stream, width=width))
+    terminal.show(results.read(folder), Console(file=stream, width=width))
     return stream.getvalue()
 
 
