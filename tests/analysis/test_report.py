@@ -259,18 +259,6 @@ def test_all_of_it_is_written_beside_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_every_raw_sample_is_beside_the_page(tmp_path: Path) -> None:
-    two = Planted("horovod", workers=2, allreduce="fp32", steps=7)
-    folder = plant(tmp_path, [two, Planted(status="oom", speed=None)])
-    analysis.write(folder, page=True)
-    with np.load(folder / "samples.npz", allow_pickle=False) as samples:
-        assert set(samples) == {two.trial(repeat).id for repeat in (1, 2, 3)}
-        for name in samples:
-            ranks = store.read_trial(folder / "trials" / name).ranks
-            assert samples[name].tolist() == [rank.step_seconds for rank in ranks]
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_a_long_study_leaves_its_page_to_who_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "MOST_TRIALS", 2)
     plant(tmp_path, [Planted()])
@@ -420,7 +408,9 @@ def test_origins_are_collected_while_the_results_are_read(tmp_path: Path) -> Non
     assert collected.trials == len(read.trials) + 1 > 14, "one is readable, and skipped"
     readable = [store.read_trial(folder) for folder in sorted((tmp_path / "trials").glob("*")) if folder != cut]
     expected = {r.id: [rank.step_seconds for rank in r.ranks] for r in readable if r.status == "ok"}
-    assert {trial: array.tolist() for trial, array in collected.step_seconds.items()} == expected
+    collected.write_samples(tmp_path / "samples.npz")
+    with np.load(tmp_path / "samples.npz", allow_pickle=False) as samples:
+        assert {name: samples[name].tolist() for name in samples} == expected, "every raw sample"
     assert list(collected.step_seconds) == list(expected) and collected.samples == sum(map(np.size, expected.values()))
     assert collected.about["device"] == Counter(rank.device_name for r in readable for rank in r.ranks)
     assert collected.commands == {r.configuration: errors.printable(r.command) for r in reversed(readable)}
