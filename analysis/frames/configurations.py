@@ -318,19 +318,16 @@ def checked(rows: pd.DataFrame) -> list[str]:
     """At most three short lines about parity, of the measured rows that did not fail it."""
     measured = rows[["framework", "series", "parity", "parity_gates"]][(rows.n > 0) & (rows.framework != COMMAND)]
     good, unknown = measured[measured.parity == PASSED], measured[measured.parity == NOT_CHECKED]
-    lines = [UNKNOWN_OF_COMMANDS] if (rows.framework[rows.n > 0] == COMMAND).any() else []
-    if measured.empty:
-        return lines
-    if len(good):
-        count = len({gate for gates in good.parity_gates for gate in str(gates).split(";")})
-        others = names(good, measured) if len(unknown) else "all others"
-        who = "all frameworks" if len(good) == len(measured) else others
-        lines.append(f"Parity: {who} passed ({count} check{'s' * (count != 1)}).")
-    if len(unknown):
-        lines.append(
-            "Parity: not checked" + ("." if len(unknown) == len(measured) else f": {names(unknown, measured)}.")
-        )
-    return lines
+    count = len({gate for gates in good.parity_gates for gate in str(gates).split(";")})
+    others = names(good, measured) if len(unknown) else "all others"
+    who = "all frameworks" if len(good) == len(measured) else others
+    whose = "" if len(unknown) == len(measured) else f": {names(unknown, measured)}"
+    lines = (
+        (UNKNOWN_OF_COMMANDS, (rows.framework[rows.n > 0] == COMMAND).any()),
+        (f"Parity: {who} passed ({count} check{'s' * (count != 1)}).", len(good)),
+        (f"Parity: not checked{whose}.", len(unknown)),
+    )
+    return [line for line, holds in lines if holds]
 
 
 def unlike_work(row: Mapping[Any, Any], base: Mapping[Any, Any]) -> bool:

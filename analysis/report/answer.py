@@ -261,16 +261,18 @@ def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable
     low, high = (text_of(top[f"value_{end}"]) if known(top[f"value_{end}"]) else "" for end in ("low", "high"))
     if by == "samples_per_worker_second":  # the more samples, the less they cost
         low, high = high, low
-    why = [f"{lone} other{'s' * (lone != 1)} not ranked (fewer than 3 repeats)"] if lone else []
-    why += [f"{count(probably, 'other')} probably {worse}, which is not proven"] if probably else []
-    why += [f"among {top['work']}: the model's other rows do different work"] if top["work"] else []
+    why = (
+        f"{count(lone, 'other')} not ranked (fewer than 3 repeats)" * bool(lone),
+        f"{count(probably, 'other')} probably {worse}, which is not proven" * bool(probably),
+        f"among {top['work']}: the model's other rows do different work" * bool(top["work"]),
+    )
     return Card(
         one_of(label, len(close) + probably),
         text_of(top["value"]) + unit_of,
         f"95 %: {low} to {high}, {results.counted(top['n'])}" if low else f"no interval: n = {top['n']}",
         name_of(results.by_name[top["configuration"]]),
         first_of(alike, MOST_ALIKE),
-        "; ".join(why),
+        "; ".join(filter(None, why)),
     )
 
 

@@ -207,11 +207,9 @@ def _pairs(rows: Sequence[ConfigurationRow], key: str) -> Iterator[tuple[Configu
     batch = key in BATCH_KEYS
     alike = [name for name in KEYS if name != key and not (batch and name in BATCH_KEYS)]
     usual = "fp32" if key == "allreduce" else getattr(Trial, key, None)
-    groups: dict[tuple[Any, ...], dict[Any, ConfigurationRow]] = {}
-    for row in rows:
-        if known(row[key]) and not (key == "allreduce" and row[key] == "none"):
-            groups.setdefault(values_of(row, alike), {})[row[key]] = row
-    for of_values in groups.values():
+    having = [row for row in rows if known(row[key]) and not (key == "allreduce" and row[key] == "none")]
+    for ours in grouped(having, lambda row: values_of(row, alike)).values():
+        of_values = {row[key]: row for row in ours}
         first, *others = sorted(of_values, key=lambda value: (value != usual and not batch, value))
         if key == "allreduce" and first != usual:
             continue

@@ -248,15 +248,12 @@ def _memory(facts: Facts) -> str:
 def _fastest(fastest: Sequence[Fastest]) -> str:
     each = []
     for one in fastest[:MOST_MODELS]:
-        about = [one.name]
+        room = f"up to +{two_figure_percentage(one.room)} %" if one.room <= 1 else "twice as fast is not excluded"
+        close = f"too close to call: {one.others} of {one.among - 1} others, {room}" * bool(one.others)
         if one.repeats < ranking.FEWEST_REPEATS:
-            about.append(f"too few repeats ({one.repeats}) to call it the fastest")
-        elif one.others:
-            room = f"up to +{two_figure_percentage(one.room)} %" if one.room <= 1 else "twice as fast is not excluded"
-            about.append(f"too close to call: {one.others} of {one.among - 1} others, {room}")
-        if one.probably:
-            about.append(f"probably slower: {one.probably}")
-        each.append(f"{one.model} {one.value} ({'; '.join(filter(None, (*about, one.more)))})")
+            close = f"too few repeats ({one.repeats}) to call it the fastest"
+        about = (one.name, close, f"probably slower: {one.probably}" * bool(one.probably), one.more)
+        each.append(f"{one.model} {one.value} ({'; '.join(filter(None, about))})")
     if not each:
         return ""
     more = f"; {len(fastest) - MOST_MODELS} more models below" if len(fastest) > MOST_MODELS else ""

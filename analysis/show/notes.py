@@ -12,7 +12,7 @@ from analysis.frames import configurations
 from analysis.frames.configurations import is_pipeline, known
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results, carried, once, unit, without_kind, words
-from analysis.frames.rows import ConfigurationRow
+from analysis.frames.rows import ConfigurationRow, grouped
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
 from analysis.text import first_few, span
@@ -217,13 +217,11 @@ def of_device(results: Results) -> str:
     """
     rows = [row for row in results.rows if row["device"] == "cuda" and row["n"]]
     keys = [key for key in defaults.KEYS if key not in results.series_keys and hasattr(Trial, key)]
-    said: dict[str, dict[str, None]] = {}  # value, in words -> models
-    for key in keys:
-        for row in rows:
-            if known(row[key]) and row[key] != getattr(Trial, key):
-                said.setdefault(" ".join(words(row, [key])), {})[str(row["model"])] = None
+    values = ((row, key) for key in keys for row in rows if known(row[key]) and row[key] != getattr(Trial, key))
+    said = grouped(values, lambda value: " ".join(words(value[0], [value[1]])))
+    of = {text: dict.fromkeys(str(row["model"]) for row, _ in ours) for text, ours in said.items()}
     models = {row["model"] for row in rows}
-    return ", ".join(text if len(of) == len(models) else f"{text} ({', '.join(of)})" for text, of in said.items())
+    return ", ".join(text if len(some) == len(models) else f"{text} ({', '.join(some)})" for text, some in of.items())
 
 
 def holding(*said: tuple[Any, str]) -> list[str]:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from analysis.frames import configurations
 from analysis.frames.results import Results
-from analysis.frames.rows import ConfigurationRow, as_rows
+from analysis.frames.rows import ConfigurationRow, as_rows, grouped
 from analysis.frames.study import workers_text
 from analysis.show import notes
 from scaling_study.frameworks import FRAMEWORKS, POWERSGD
@@ -423,10 +423,8 @@ def colour_key(axis: Axes, entries: Iterable[tuple[str, str]], left: float, line
 
 def failure(name: str, colour: str, places: Sequence[tuple[str, float, Any]]) -> Failure:
     """`fp32: oom at 256, 512; timeout at 1024` from (status, x, its name) of each missing value."""
-    statuses: dict[str, list[str]] = {}
-    for status, _, at in places:
-        statuses.setdefault(status, []).append(str(at))
-    text = "; ".join(f"{status} at {', '.join(at)}" for status, at in statuses.items())
+    by_status = grouped(places, lambda place: place[0])
+    text = "; ".join(f"{status} at {', '.join(str(at) for *_, at in ours)}" for status, ours in by_status.items())
     implied = frozenset(x for status, x, _ in places if status == configurations.IMPLIED)
     return Failure(tuple(x for _, x, _ in places), f"{name}: {text}", colour, implied)
 
@@ -630,22 +628,20 @@ def footnote(
 ) -> list[str]:
     """Sentences: `what` is drawn of `rows`, what its `points` are, what the interval is of (`method`), how a
     lone repeat is `shown`, and how that which may not be compared is `drawn`."""
-    counts = results.configurations.n
-    lines = [what]
-    if (counts > 0).any():
-        bars = f"; bars: 95 % interval {method}" if (counts >= 3).any() else ""
-        lines.append(f"Points: {points} of {results.repeats}{bars}.")
-    if counts.between(1, 2).any():
-        without = f"With fewer than 3 {results.repeats_word} no interval is claimed"
-        lines.append(f"{without}; {shown}." if shown else f"{without}.")
-    if (rows.status != "ok").any():
-        lines.append("Crosses: not measured, with the reason at the right.")
-    if (configurations.words(rows) == configurations.IMPLIED).any():
-        lines.append("Hollow crosses: not run, as a smaller batch was out of memory.")
-    marked = configurations.sentences(rows)
-    if marked and drawn:
-        lines.append(drawn)
-    return [" ".join(line for line in lines if line), *marked, *notes.how_it_differs(rows), f"{notes.source(results)}."]
+    counts, marked = results.configurations.n, configurations.sentences(rows)
+    bars = f"; bars: 95 % interval {method}" if (counts >= 3).any() else ""
+    without = f"With fewer than 3 {results.repeats_word} no interval is claimed"
+    implied = (configurations.words(rows) == configurations.IMPLIED).any()
+    lines = (
+        (what, True),
+        (f"Points: {points} of {results.repeats}{bars}.", (counts > 0).any()),
+        (f"{without}; {shown}." if shown else f"{without}.", counts.between(1, 2).any()),
+        ("Crosses: not measured, with the reason at the right.", (rows.status != "ok").any()),
+        ("Hollow crosses: not run, as a smaller batch was out of memory.", implied),
+        (drawn, bool(marked)),
+    )
+    said = " ".join(line for line, holds in lines if holds and line)
+    return [said, *marked, *notes.how_it_differs(rows), f"{notes.source(results)}."]
 
 
 def words(figure: Figure) -> tuple[str, str]:
