@@ -539,9 +539,8 @@ def _configuration(group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, A
     # Those that were planned first, as what comes after them is there for their spread; ids put r10 before r2.
     group = sorted(group, key=lambda t: (not _planned(t), int(t["repeat"])))
     good, bad = ([t for t in group if (t["status"] == "ok") is ok] for ok in (True, False))
-    bad.sort(key=lambda t: implied(t))  # what was measured speaks first
-    failed = [word(t) for t in bad]
-    counts = {name: failed.count(name) for name in (*STATUSES, IMPLIED)}
+    bad.sort(key=implied)  # what was measured speaks first
+    failed = Counter(map(word, bad))
     speeds = [float(t["samples_per_second"]) for t in good]
     first = sum(map(_planned, good))
     shared = [t["launch"] for t in good if known(t["launch"]) and "/" in t["launch"]]
@@ -550,7 +549,7 @@ def _configuration(group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, A
     row |= {
         "status": "ok" if good else bad[0]["status"],
         "reason": "" if good else bad[0]["reason"],
-        "failures": ", ".join(f"{status}: {count}" for status, count in counts.items() if count),
+        "failures": ", ".join(f"{name}: {failed[name]}" for name in (*STATUSES, IMPLIED) if failed[name]),
         "repeats": len(group),
         "n": len(good),
         "planned": first,

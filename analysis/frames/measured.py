@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.frames.rows import WHO, ConfigurationRow, numbers, whole
+from analysis.frames.rows import WHO, ConfigurationRow, grouped, numbers, whole
 from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.schema import AveragingRound, GroupBytes, RankReport, Record, samples_per_second
@@ -252,13 +252,10 @@ def energy_of_devices(ranks: Sequence[RankReport]) -> float | None:
 
     A GPU is known by its UUID: where each rank sees its own one only, all ranks of a host have a `cuda:0`.
     """
-    by_device: dict[tuple[str, ...], float | None] = {}
-    for rank in ranks:
-        on_gpu = rank.device.startswith("cuda")
-        if on_gpu and not rank.gpu_uuids and len(ranks) > 1:
-            return None
-        key = tuple(rank.gpu_uuids) if on_gpu else (rank.host,)
-        known = [joules for joules in (by_device.get(key), rank.energy_joules) if joules is not None]
-        by_device[key] = max(known, default=None)
-    joules = list(by_device.values())
-    return None if None in joules else sum(value for value in joules if value is not None)
+    devices = grouped(
+        ranks, lambda rank: tuple(rank.gpu_uuids) if rank.device.startswith("cuda") else (f"host {rank.host}",)
+    )
+    if () in devices and len(ranks) > 1:
+        return None
+    known = [[rank.energy_joules for rank in ours if rank.energy_joules is not None] for ours in devices.values()]
+    return sum(map(max, known)) if all(known) else None

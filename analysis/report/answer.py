@@ -130,15 +130,14 @@ def cards_of(results: Results, model: str) -> Iterator[Cards]:
         yield Cards(model, cards)
 
 
-def soonest(results: Results, model: str) -> tuple[Card, ...]:
+def soonest(results: Results, model: str) -> Iterator[Card]:
     """Cards of a model's trainings to a result: seconds of training to each of its targets."""
     rows = trained_configurations(results)
     ours = rows[(rows.model == model) & (rows.target != "")]
-    cards = []
     for target, group in ours.groupby("target", sort=False):
         label, best = f"soonest to {target}", group[group.soonest == BEST]
         if best.empty:
-            cards.append(Card(label, "", note="no configuration reached it with three seeds or more"))
+            yield Card(label, "", note="no configuration reached it with three seeds or more")
             continue
         first, alike = best.iloc[0], group[group.soonest == TIED]
         names = [
@@ -146,17 +145,14 @@ def soonest(results: Results, model: str) -> tuple[Card, ...]:
             for name, low in zip(alike.configuration, alike.soonest_low, strict=True)
         ]
         low, high = number(first.seconds_to_target_low), number(first.seconds_to_target_high)
-        cards.append(
-            Card(
-                one_of(label, len(names)),
-                f"{number(first.seconds_to_target)} s of training",
-                f"95 %: {low} to {high}, {first.reached} seeds",
-                _training(results.by_name[first.configuration]),
-                first_of(names, MOST_ALIKE),
-                "evaluation and checkpoints apart",
-            )
+        yield Card(
+            one_of(label, len(names)),
+            f"{number(first.seconds_to_target)} s of training",
+            f"95 %: {low} to {high}, {first.reached} seeds",
+            _training(results.by_name[first.configuration]),
+            first_of(names, MOST_ALIKE),
+            "evaluation and checkpoints apart",
         )
-    return tuple(cards)
 
 
 def one_of(label: str, others: int) -> str:
