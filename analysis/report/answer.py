@@ -144,7 +144,8 @@ def soonest(results: Results, model: str) -> Iterator[Card]:
             f"{_training(results.by_name[name])} (up to {two_figure_percentage(1 - low)} % faster)"
             for name, low in zip(alike.configuration, alike.soonest_low, strict=True)
         ]
-        low, high = number(first.seconds_to_target_low), number(first.seconds_to_target_high)
+        ends = (first.seconds_to_target_low, first.seconds_to_target_high)
+        low, high = (number(end) if known(end) else "?" for end in ends)
         yield Card(
             one_of(label, len(names)),
             f"{number(first.seconds_to_target)} s of training",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ import pytest
 from drawings import shown
 from planted import Planted, plant, plant_default, plant_gates
 from planted_hostile import CONTROL, WORDS, results_of
+from planted_trainings import TrainedIn, plant_trained
 
 import analysis
 from analysis import outputs
@@ -26,7 +28,7 @@ from analysis.report import answer, headline, origins, rendering, sections, trus
 from analysis.report import page as content
 from analysis.report.page import Card, Cards, Code, Fold, Grid, LongListing, Material, Part, Report, Section, Text
 from analysis.show.layout import BEST, Cell
-from analysis.views import figures
+from analysis.views import figures, target
 from scaling_study import errors
 from scaling_study.records import store
 from tests.net.examples import example, outside
@@ -97,6 +99,14 @@ def test_nothing_is_claimed_of_a_single_repeat(tmp_path: Path) -> None:
 def test_the_box_is_green_where_the_target_is_reached(tmp_path: Path, noise: float, tone: str, missed: bool) -> None:
     box = answer.trusted([], results.read(plant(tmp_path, [Planted(noise=noise)])))
     assert box.tone == tone and ("target of ±2 % not reached by 1 of 1 intervals" in box.text) == missed
+
+
+def test_an_open_end_of_an_interval_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = plant_trained(tmp_path, [TrainedIn(Planted("single", "resnet8", 128), [1000, 1050, 950], step_seconds=0.1)])
+    rows = target.trained_configurations(read).assign(seconds_to_target_low=math.nan)
+    monkeypatch.setattr(answer, "trained_configurations", lambda _: rows)
+    (card,) = answer.soonest(read, "resnet8")
+    assert re.fullmatch(r"95 %: \? to [\d.]+, 3 seeds", card.interval)
 
 
 def test_where_nothing_is_ok_nothing_is_good(tmp_path: Path) -> None:
