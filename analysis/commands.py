@@ -315,7 +315,8 @@ def predict(
         )  # fmt: skip
         paths, table, to_target = write_prediction(results, asked, out)
         if not quiet:
-            terminal.show_prediction(table, console := Console(highlight=False))
+            console = Console(highlight=False)
+            terminal.show_prediction(table, console)
             if to_target:
                 shown = ("configuration", "workers", "global batch", "seconds", "error")
                 terminal.show_listing(to_target, console, shown)
