@@ -70,9 +70,7 @@ def write_tables(read: Results, folder: Path, salvage: Salvage = NOTHING) -> lis
     return paths
 
 
-def write_table(
-    folder: Path, name: str, listing: Table | Listing | None, numbers: pd.DataFrame | None
-) -> list[Path]:
+def write_table(folder: Path, name: str, listing: Table | Listing | None, numbers: pd.DataFrame | None) -> list[Path]:
     """name.md and name.csv, or the one of them that there is."""
     paths = []
     if listing is not None:

@@ -265,27 +265,27 @@ def note_rows(record: Record) -> list[Row]:
     return [(*who(record), printable(note)) for note in notes]
 
 
-def _frame(columns: Mapping[str, Any], rows_of: Callable[[Record], list[Row]]) -> Any:
-    return field(metadata={"columns": columns, "rows_of": rows_of})
+def _frame(columns: Mapping[str, Any], rows_of: Callable[[Record], list[Row]]) -> dict[str, Any]:
+    return {"columns": columns, "rows_of": rows_of}
 
 
 @dataclass(frozen=True)
 class Details:
     """The frames of a study: of each its columns, and the function that gives the rows of one record."""
 
-    events: pd.DataFrame = _frame(EVENTS, event_rows)
-    stages: pd.DataFrame = _frame(STAGES, stage_rows)
-    epochs: pd.DataFrame = _frame(EPOCHS, epoch_rows)
-    notes: pd.DataFrame = _frame(WHO | {"note": None}, note_rows)
-    facts: pd.DataFrame = _frame(FACTS, fact_rows)
-    ranks: pd.DataFrame = _frame(RANKS, rank_rows)
-    steps: pd.DataFrame = _frame(STEPS, step_rows)
-    trained: pd.DataFrame = _frame(training.TRAINED, training.trained_rows)
-    evaluations: pd.DataFrame = _frame(training.EVALUATIONS, training.evaluation_rows)
-    noise: pd.DataFrame = _frame(training.NOISE, training.noise_rows)
-    network: pd.DataFrame = _frame(NETWORK, probe_rows)
-    rounds: pd.DataFrame = _frame(measured.ROUNDS, measured.round_rows)
-    blocks: pd.DataFrame = _frame(BLOCKS, block_rows)
+    events: pd.DataFrame = field(metadata=_frame(EVENTS, event_rows))
+    stages: pd.DataFrame = field(metadata=_frame(STAGES, stage_rows))
+    epochs: pd.DataFrame = field(metadata=_frame(EPOCHS, epoch_rows))
+    notes: pd.DataFrame = field(metadata=_frame(WHO | {"note": None}, note_rows))
+    facts: pd.DataFrame = field(metadata=_frame(FACTS, fact_rows))
+    ranks: pd.DataFrame = field(metadata=_frame(RANKS, rank_rows))
+    steps: pd.DataFrame = field(metadata=_frame(STEPS, step_rows))
+    trained: pd.DataFrame = field(metadata=_frame(training.TRAINED, training.trained_rows))
+    evaluations: pd.DataFrame = field(metadata=_frame(training.EVALUATIONS, training.evaluation_rows))
+    noise: pd.DataFrame = field(metadata=_frame(training.NOISE, training.noise_rows))
+    network: pd.DataFrame = field(metadata=_frame(NETWORK, probe_rows))
+    rounds: pd.DataFrame = field(metadata=_frame(measured.ROUNDS, measured.round_rows))
+    blocks: pd.DataFrame = field(metadata=_frame(BLOCKS, block_rows))
 
 
 def details_of(record: Record) -> dict[str, list[Row]]:

@@ -216,8 +216,7 @@ def of_listing(listing: layout.Listing, file: str = "", csv: pd.DataFrame | None
     shown = listing.grid()
     kept = [at for at in range(len(shown.header)) if not shown.rows or any(row[at].text for row in shown.rows)]
     rows = tuple(
-        tuple(replace(row[at], mark=FAILED) if row[at].text in NOT_OK else row[at] for at in kept)
-        for row in shown.rows
+        tuple(replace(row[at], mark=FAILED) if row[at].text in NOT_OK else row[at] for at in kept) for row in shown.rows
     )
     numbers = pd.DataFrame(list(listing.rows), columns=list(listing.header)) if csv is None else csv
     name = file or re.sub(r"\W+", "-", listing.title.split(" (")[0].lower()).strip("-") + ".csv"

@@ -84,9 +84,7 @@ def trials_text(results: Results) -> str:
 
 
 NO_GATES = "was not checked (`scaling-study parity STUDY` does)"
-WITHOUT_GATES = (
-    "is not known: no check can run before a command of your own; what its processes do is observed instead"
-)
+WITHOUT_GATES = "is not known: no check can run before a command of your own; what its processes do is observed instead"
 
 
 def parity_text(results: Results) -> str:

@@ -263,8 +263,8 @@ def test_all_of_it_is_written_beside_each_other(tmp_path: Path) -> None:
     assert page.count("<img ") == len(list((folder / "figures").glob("*.png"))) == page.count("<figure ")
     words = (folder / "report.md").read_text()
     assert [line[3:] for line in words.splitlines() if line.startswith("## ")] == [*TITLES[:6], TITLES[7]]
-    for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", words):
-        assert (folder / target).is_file(), target
+    for linked in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", words):
+        assert (folder / linked).is_file(), linked
     assert "study: cifar10-scaling  # as it was" in words and "# as it was" in page
 
 

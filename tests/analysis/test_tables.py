@@ -68,7 +68,9 @@ def test_a_repeat_that_was_measured_speaks_for_a_configuration_before_those_that
     assert (row["reason"], row["failures"]) == ("CUDA out of memory", "oom: 1, oom (implied): 2")
 
 
-@pytest.mark.parametrize(("repeats", "marks"), [([3, 3], []), ([3, 2], ["STOPPED BY HAND"]), ([3], ["STOPPED BY HAND"])])
+@pytest.mark.parametrize(
+    ("repeats", "marks"), [([3, 3], []), ([3, 2], ["STOPPED BY HAND"]), ([3], ["STOPPED BY HAND"])]
+)
 def test_a_study_that_was_stopped_says_so_in_every_title_while_something_of_it_is_missing(
     tmp_path: Path, repeats: list[int], marks: list[str]
 ) -> None:
