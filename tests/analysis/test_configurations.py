@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from planted import MACHINE, Planted, default_study, plant, planted_row
+from planted import MACHINE, Planted, plant, planted_row
 from simulations import Seen, times
 
 from analysis.frames import configurations, results
