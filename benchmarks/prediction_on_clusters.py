@@ -19,6 +19,7 @@ from analysis.prediction.inputs import OneWorker, TrainingTarget
 from analysis.prediction.network import Link, ModelledNetwork
 from analysis.prediction.predict import Prediction, predict
 from analysis.prediction.simulate import BUCKETS, CYCLES, WHOLE, Fusion
+from analysis.statistics.network import Probe
 from benchmarks.simulated_cluster import Cluster, Run, Wire, alone, true_step
 from scaling_study.records.schema import Phases, RankReport
 from scaling_study.stats import network as alpha_beta
@@ -129,7 +130,8 @@ def measured_link(cluster: Cluster, wire: Wire, seed: int) -> Link:
     points = [
         alpha_beta.Point.of(size, [float(pair.ring(np.zeros(2), size).max()) for _ in range(CALLS)]) for size in SIZES
     ]
-    return inputs.link(alpha_beta.fit(points), 2)
+    fits = {inputs.IDLE: alpha_beta.fit(points)}
+    return inputs.link(Probe("", "", "mpirun", None, workers=2, hosts=2, device="cpu", fits=fits), inputs.IDLE)
 
 
 def report(step_seconds: Sequence[float], phases: Phases, gradients: list[list[float]]) -> RankReport:
