@@ -81,13 +81,13 @@ def run(options: Options) -> list[Finding]:
         size = (folder / "report.html").stat().st_size / 1e6
         browsed = _browsed(folder / "report.html", times)
     evidence = {"times": taken, "page_megabytes": size, "browser": browsed, "load_after": os.getloadavg()[0]}
-    most, trials = Bar(high=15.0), f"{taken[0]['trials']:,.0f} trials"
+    at_most, trials = Bar(high=15.0), f"{taken[0]['trials']:,.0f} trials"
     findings = [
         _at_most(f"reading {trials} of 200 steps", [one["load"] for one in taken], 6.0, evidence),
         _at_most(f"every table and figure of {trials}", [one["made"] for one in taken], 40.0),
         _at_most(f"the page and its samples, of {trials}", [one["page"] for one in taken], None),
-        Finding(f"report.html of {trials}", Interval(size, size, size, 1), most, "MB", within(size, most),
-                control=NOT_COMPARED),
+        Finding(f"report.html of {trials}", Interval(size, size, size, 1), at_most, "MB",
+                within(size, at_most), control=NOT_COMPARED),
     ]  # fmt: skip
     for what in ("filter", "sort") if browsed else ():
         findings.append(_at_most(f"{what} {trials} in the page", [one[what] for one in browsed], 0.2))
