@@ -362,7 +362,7 @@ def test_a_ctrl_c_while_tables_are_made_leaves_the_last_words(first, plan_for, t
     stopped = SimpleNamespace(signal=first)
     code = command._finish(Console(), job, [], stopped, "python run_sweep.py tiny.yaml", command.Output())
     said = " ".join(capsys.readouterr().out.split())
-    assert code == command.INTERRUPTED and "their tables and figures: scaling-study tables" in said
+    assert code == command.options.INTERRUPTED and "their tables and figures: scaling-study tables" in said
     assert ("To resume: python run_sweep.py tiny.yaml" in said) == (first is not None)
 
 

@@ -79,7 +79,7 @@ def test_every_template_is_a_study_that_detectors_look_at(templates: dict[str, l
     # Those of maps have no template here: test_maps.py plants them, and test_efficiency.py that of the critical batch;
     # test_findings.py the two of commands, and launch/test_reports_of_commands.py has how often a like rank is named;
     # test_utilisation.py slow compute of GPUs, and test_noise_levels.py launches of unequal length.
-    assert sum(len(view.detectors) for view in catalog.VIEWS) == 34
+    assert sum(len(view.detectors) for view in catalog.VIEWS) == 37
 
 
 def test_what_is_planted_in_a_simulated_study_is_found(templates: dict[str, list[Template]]) -> None:

@@ -17,6 +17,7 @@ from PIL import Image
 
 from scaling_study import datasets, settings
 from scaling_study.errors import HostError
+from scaling_study.measure.training import coming_epochs
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, images, load
@@ -100,6 +101,32 @@ def test_every_image_comes_with_its_own_label_and_pixels(a_tree: Path) -> None:
             plain = torch.from_numpy(np.asarray(whole).copy()).permute(2, 0, 1) / 255
             expected = (plain - torch.tensor(cifar10.MEAN)[:, None, None]) / torch.tensor(cifar10.STD)[:, None, None]
             torch.testing.assert_close(one, expected, atol=2e-6, rtol=0)
+
+
+def test_skipping_and_peeking_change_nothing_of_what_comes(a_tree: Path) -> None:
+    plain, feed = (images.enlarged_data(a_trial(), Ranks(), 32).feed for _ in range(2))
+    for what in "nn-n?n----n??n--?-n":  # next, skip, peek
+        if what == "?":
+            feed.peek()
+            continue
+        (pixels, labels), ids = next(plain), plain.ids
+        if what == "-":
+            assert feed.skip().equal(ids)
+        else:
+            got = next(feed)
+            assert got[0].equal(pixels) and got[1].equal(labels)
+        assert feed.ids.equal(ids) and feed.taken == plain.taken
+
+
+def test_epochs_of_two_ranks_are_the_whole_tree_in_a_new_order(a_tree: Path) -> None:
+    seen = []
+    for rank in range(2):
+        workload = load(a_trial(), Ranks(rank, 2))
+        next(workload.batches)
+        seen.append(coming_epochs(workload))
+    assert workload.steps_per_epoch == 3
+    first, second = (torch.cat([epochs[i] for epochs in seen]) for i in range(2))
+    assert len(first.unique()) == len(second.unique()) == 12 and not first.equal(second)
 
 
 def ahead(begin: Callable[[Drawn], Begun]) -> Feed:
