@@ -13,6 +13,7 @@ from analysis.published import ratios
 from analysis.published.ratios import BATCH, EPOCH, GAIN, SPEEDUP, published
 from analysis.report.page import Material
 from analysis.report.sections import published_section
+from tests.net.examples import example
 
 ONE = Planted("horovod", speed=100.0)
 TWO = replace(ONE, workers=2, allreduce="fp32", speed=150.0)
@@ -98,3 +99,9 @@ def test_the_whole_published_study_finds_every_ratio_that_it_ran(tmp_path: Path)
     expected = {claim.what for claim in ours if did(claim.of) and did(claim.over)}
     assert set(made.what) == expected and len(made) == len(expected) > 50
     assert (made.verdict == ratios.AGREES).mean() > 0.85, "it was planted from the published figures"
+
+
+def test_an_epoch_is_told_with_its_ratio_at_equal_work() -> None:
+    (row,) = ratios.claims_table(results.read(example("distributed_dl_pipeline"))).to_dict("records")
+    assert row["published"] == 12 and row["flaws"] == ("F9", "F10")
+    assert row["measured"] > 10 > 1.5 > row["equal_work"]
