@@ -58,7 +58,7 @@ FIGURES = {  # those that the documents show, and those that answer the study's 
     "parallelism": ("throughput", "waterfall-llama_tiny"),
     "time-to-60-percent": ("efficiency-resnet8", "target-resnet8", "curves-resnet8", "throughput"),
     "time-to-accuracy": ("efficiency-resnet8", "target-resnet8", "curves-resnet8", "throughput"),
-    "w251_hw9": ("throughput", "speedup-resnet8", "target-resnet8", "curves-resnet8"),
+    "w251_hw9": ("throughput", "speedup-resnet18", "target-resnet18", "curves-resnet18"),
 }
 
 
