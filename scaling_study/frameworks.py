@@ -119,7 +119,9 @@ MESH = ("tensor_parallel", "context_parallel")  # axes of frameworks whose worke
 
 @dataclass(frozen=True)
 class Framework:
-    """Abilities of one framework on the best machine there is.
+    """Abilities of one framework on the best machine there is: how it is launched, what it supports, what it needs.
+
+    A new framework is one script and one entry in FRAMEWORKS (docs/internals/add-a-framework.md).
 
     `axes` maps a trial key to the values it may take; `()` means any value of the right type. A trial key
     that is not an axis cannot be set for this framework, and its script has no flag for it.
