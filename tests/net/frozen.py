@@ -152,6 +152,8 @@ def _cells(where: str, before: str, after: str) -> Iterator[str]:
     if heads[0] != heads[1]:
         gone, added = ([name for name in one if name not in other] for one, other in (heads, heads[::-1]))
         yield f"{where}: columns gone {gone}, new {added}" if gone or added else f"{where}: order of columns {heads[1]}"
+    if old == new:
+        yield f"{where}: the text changed, no cell did"
     if len(old) != len(new):
         yield f"{where}: {len(old) - 1} rows before, {len(new) - 1} after"
     for number, (one, other) in enumerate(zip(old[1:], new[1:], strict=False), start=1):

@@ -76,6 +76,12 @@ def test_fractions_may_differ_in_their_last_digits_and_nothing_else_may(before: 
     assert frozen.same_value(before, after) is same
 
 
+def test_another_text_with_the_same_cells_is_named() -> None:
+    assert list(frozen.differences("s", {"a.csv": "x\n1\n"}, {"a.csv": 'x\n"1"\n'})) == [
+        "s: a.csv: the text changed, no cell did"
+    ]
+
+
 def test_a_changed_cell_is_named_with_its_study_file_row_and_column() -> None:
     before = {"results.csv": "trial,workers\na,1\nb,2\n", "old.csv": "x\n"}
     after = {"results.csv": "trial,workers,n\na,1,0\nb,2.0,0\n"}
