@@ -10,7 +10,8 @@ Measured: the whole command, tables and figures included, with the data there. A
 benchmarks/data/default_runs.csv, appended when it has ended; one that is interrupted leaves none, and begins anew. Only
 runs of the same study count together: the column `study` is the hash of what its file asks for.
 
-Not shown: another machine. Runs of one hour share its conditions: spread them over days.
+Runs of one hour share its conditions: spread them over days. The column `processor` tells machines apart, whose starts
+and steps may take twice as long; all of them count together.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from analysis.frames import results
 from benchmarks import default_study, over_links
 from benchmarks.options import Options
 from benchmarks.paired import MET, MISSED, NOT_RESOLVED, Bar, Finding
+from scaling_study.machine import this_machine
 from scaling_study.records import store
 from scaling_study.settings import commit, utc_now
 from scaling_study.stats.intervals import Interval
@@ -65,7 +67,8 @@ def asked() -> str:
 def measured(work: Path, quick: bool) -> dict[str, Any]:
     """One run of the study in an empty folder: its row, without what names the study."""
     work.mkdir()
-    about = {"date": utc_now(), "commit": commit(), "load_before": round(os.getloadavg()[0], 2)}
+    about = {"date": utc_now(), "commit": commit(), "processor": this_machine().cpu}
+    about |= {"load_before": round(os.getloadavg()[0], 2)}
     start = time.monotonic()
     folder = over_links.swept(default_study.study("default", quick), work, words=())
     seconds = time.monotonic() - start

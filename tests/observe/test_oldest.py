@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_a_script_is_seen_as_with_the_newest(kind: Kind, tmp_path: Path) -> None
     assert sorted(done.stdout) == sorted(plain.stdout), "ranks write into each other's lines"
     processes = observe.read(folder)
     assert len(processes) == kind.ranks
-    printed = {float(line) for line in done.stdout.split("\n") if line.replace(".", "").isdigit()}
+    printed = {float(line) for line in re.findall(r"^\d+\.?\d*$", done.stdout, re.MULTILINE)}
     for rank, (about, *steps, end) in enumerate(processes):
         assert about["torch"].startswith(TORCH)
         assert (end["kind"], end["why"], end["steps"]) == ("end", "the script ended", kind.steps), end
