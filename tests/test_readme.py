@@ -19,7 +19,7 @@ from analysis.show import layout
 from analysis.views import batch_efficiency
 from scaling_study import cli
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.machine import Machine
+from scaling_study.machine import Machine, installed
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan
 from scaling_study.study import study as study_files
@@ -32,6 +32,8 @@ HOSTS = (CHECKOUT / "docs/guide/hosts-and-slurm.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    scaling-study (.*?)(?: +#.*)?$", README, re.MULTILINE)
 PLANS = {"run": "--dry-run", "bench": "--dry-run"}  # as far as they go without minutes of measuring
 RUN_BY_OTHERS = {"report": "tests/analysis/test_packed_studies.py"}
+
+AS_SET_UP = pytest.mark.skipif(not installed("horovod"), reason="the guide's plans have Horovod")
 
 
 def test_the_first_page_is_short() -> None:
@@ -126,6 +128,7 @@ def test_make_sweep_runs_the_default_study() -> None:
     assert "run_sweep.py sweeps.yaml" in made
 
 
+@AS_SET_UP
 @pytest.mark.parametrize(
     "asked", ["eight_gpus.yaml dgx-h100", "two_hosts.yaml two-dgx-h100", "parallelism.yaml eight-dgx-h100"]
 )
@@ -156,6 +159,7 @@ def test_the_first_study_over_hosts_is_planned_whole(tmp_path: Path) -> None:
     assert seen == {(4, 1): "", (4, 2): ""}
 
 
+@AS_SET_UP
 def test_the_plan_for_two_hosts_with_two_gpus_begins_as_the_guide_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,6 +100,14 @@ def _set_environment(variables: Mapping[str, str]) -> None:
     os.environ.update(variables)
 
 
+def _set_default_device(device: torch.device) -> None:
+    """None is the CPU too, without a mode of torch that looks at every call."""
+    torch.set_default_device(None if device.type == "cpu" else device)
+    context = torch._GLOBAL_DEVICE_CONTEXT
+    if getattr(context, "device_context", device) is None:  # torch 2.8 then fails to say which device is the default
+        del context.device_context
+
+
 def _random_of_gpu() -> torch.Tensor | None:
     """The random state of the GPU that this rank computes on; asking for it elsewhere would take memory of one."""
     return torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
@@ -114,10 +122,7 @@ SETTINGS: Mapping[str, Setting] = {
     "threads of torch": (torch.get_num_threads, torch.set_num_threads),
     "cores": (lambda: sorted(os.sched_getaffinity(0)), lambda cores: os.sched_setaffinity(0, cores)),
     "default type": (torch.get_default_dtype, torch.set_default_dtype),
-    "default device": (  # None is the CPU too, without a mode of torch that looks at every call
-        torch.get_default_device,
-        lambda device: torch.set_default_device(None if device.type == "cpu" else device),
-    ),
+    "default device": (torch.get_default_device, _set_default_device),
     "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
     "anomaly detection": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
     "autocast on the CPU": (lambda: torch.is_autocast_enabled("cpu"), lambda on: torch.set_autocast_enabled("cpu", on)),

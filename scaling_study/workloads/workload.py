@@ -62,13 +62,18 @@ def forward_flops_per_sample(workload: Workload) -> float | None:
     B); what a framework computes again, as with checkpointing, is no model FLOP. Nothing is left behind: random numbers
     are drawn from a fork, running statistics are put back.
     """
-    from torch.utils.flop_counter import FlopCounterMode  # brings triton, as the first optimiser does: not for --help
+    from torch.utils import flop_counter  # brings triton, as the first optimiser does: not for --help
 
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    formulas = {attention: lambda query, key, value, *_, **__: flop_counter.sdpa_flop_count(query, key, value)}
+    if attention in flop_counter.flop_registry:  # not in torch 2.8's
+        formulas = {}
     batch = tuple(tensor[:SAMPLES] for tensor in workload.batches.peek())
     kept = [(buffer, buffer.clone()) for buffer in workload.model.buffers()]
     devices = {tensor.device for tensor in batch if tensor.device.type == "cuda"}
+    counter = flop_counter.FlopCounterMode(display=False, custom_mapping=formulas)
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices), FlopCounterMode(display=False) as counter:
+        with torch.no_grad(), torch.random.fork_rng(devices), counter:
             workload.loss(workload.model, batch)
     except RuntimeError:  # a user's model that takes no part of a batch: then this one number is unknown
         return None

@@ -145,7 +145,8 @@ PHASES = [("starting", 1), ("starting", 2), ("turns", 1), ("alone", 1), ("alone"
 
 @pytest.mark.long
 def test_ctrl_c_at_each_phase_ends_all_and_keeps_what_is_measured(sweep_of: SweepOf, inject: Inject) -> None:
-    acts, last, repeats = [Act("have_loaders"), Act("train", command=BY_MPIRUN), Act("say_nothing")], 0, 2 * TIMES
+    acts = [Act("have_loaders"), Act("train", command=BY_MPIRUN), Act("say_nothing", "timeout")]
+    last, repeats = 0, 2 * TIMES
     sweep = sweep_with(sweep_of, acts, repeats)
     for phase, presses in PHASES * TIMES:
         driver = sweep.start("--no-report", terminal=True)

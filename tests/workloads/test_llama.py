@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from old_torch import skip_if_too_old_for
 from torch.utils.flop_counter import FlopCounterMode
 
 from scaling_study.machine import Machine, installed
@@ -36,7 +37,9 @@ TINY = {"model": "llama_tiny", "data": "synthetic", "batch_per_worker": 2, "sequ
 
 def tiny(**keys: Any) -> Workload:
     torch.set_num_threads(1)
-    return load(Trial(**{**TINY, **keys}), Ranks())
+    trial = Trial(**{**TINY, **keys})
+    skip_if_too_old_for(trial)
+    return load(trial, Ranks())
 
 
 def drawn(shape: Decoder) -> Llama:
@@ -292,7 +295,9 @@ def test_a_checkpoint_changes_no_bit_of_losses_and_gradients(model: str, keys: d
     torch.set_num_threads(1)
     trained = []
     for asked in (None, kind):
-        workload = load(Trial(model=model, data="synthetic", batch_per_worker=2, checkpoint=asked, **keys), Ranks())
+        trial = Trial(model=model, data="synthetic", batch_per_worker=2, checkpoint=asked, **keys)
+        skip_if_too_old_for(trial)
+        workload = load(trial, Ranks())
         torch.manual_seed(3)
         losses = []
         for part, _ in workload.micro_batches(next(workload.batches)):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from old_torch import skip_if_too_old_for
 from torch import nn
 
 from scaling_study.trial import Trial
@@ -29,6 +30,7 @@ class Tokens(nn.Module):
 
 
 def made(model: nn.Module, trial: Trial = MUON) -> torch.optim.Optimizer:
+    skip_if_too_old_for(trial)
     return recipe(trial, lambda parameters: torch.optim.SGD(parameters, lr=1.0), 1, model)(model.parameters())
 
 
@@ -53,13 +55,13 @@ def same(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> bool:
 
 def test_it_steps_as_torchs_two_do(models: tuple[Tokens, Tokens]) -> None:
     ours, theirs = models
+    optimizer = made(ours)
     rest = [parameter for name, parameter in theirs.named_parameters() if name != "hidden.weight"]
     settings: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.1}
     both = (
         torch.optim.Muon([theirs.hidden.weight], adjust_lr_fn="match_rms_adamw", **settings),
         torch.optim.AdamW(rest, **settings),
     )
-    optimizer = made(ours)
     assert [(group["name"], len(group["params"])) for group in optimizer.param_groups] == [("muon", 1), ("adamw", 6)]
     for _ in range(3):
         assert same(stepped(ours, optimizer), stepped(theirs, *both))
