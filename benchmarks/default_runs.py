@@ -104,7 +104,9 @@ def finding(rows: Sequence[Row], name: str) -> Finding:
     values, bar = sorted(float(row[name]) for row in rows if row[name]), BARS[name]
     within = sum(bar.low <= value <= bar.high for value in values)
     most = values[max(0, -(-len(values) * 9 // 10) - 1)] if values else float("nan")
-    verdict = NOT_RESOLVED if len(values) < FEWEST else MET if within >= SHARE * len(values) else MISSED
+    missing = max(0, FEWEST - len(values))
+    missed = within + missing < SHARE * (len(values) + missing)  # whatever those that are missing will be
+    verdict = MISSED if missed else NOT_RESOLVED if missing else MET
     claim = f"{WORDS[name]}: of {len(values)} runs {within} within the bar; nine of ten at most"
     unit = "s" if name == "seconds" else "%"
     return Finding(

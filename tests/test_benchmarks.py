@@ -589,7 +589,13 @@ def test_what_is_written_says_where_it_is_from(tmp_path):
 
 @pytest.mark.parametrize(
     ("margins", "verdict", "within"),
-    [([0.03] * 9 + [0.09], "met", 9), ([0.03] * 8 + [0.09] * 2, "missed", 8), ([0.03] * 9, "not resolved", 9)],
+    [
+        ([0.03] * 9 + [0.09], "met", 9),
+        ([0.03] * 8 + [0.09] * 2, "missed", 8),
+        ([0.03] * 9, "not resolved", 9),
+        ([0.03, 0.09], "not resolved", 1),
+        ([0.03, 0.09, 0.09], "missed", 1),
+    ],
 )
 def test_nine_of_ten_runs_of_the_default_study_decide(margins, verdict, within, tmp_path):
     data = tmp_path / "data" / "runs.csv"
