@@ -126,10 +126,11 @@ long-floor:
 	$(IN_FLOOR) python run_sweep.py --doctor
 	rm -rf $(FLOOR)/results && $(IN_FLOOR) python -m scaling_study.parity --study tests/floor.yaml --results $(FLOOR)/results
 
-# The observer with the oldest torch that it works with, in an environment of its own: several GB the first time.
-OLDEST ?= .cache/oldest
+# The observer with the oldest Python (OLDEST_PYTHON) and torch that it works with, in an environment of its own: several GB.
+OLDEST        ?= .cache/oldest
+OLDEST_PYTHON ?= $(if $(shell python3.9 --version 2>/dev/null),python3.9,$(PYTHON))
 long-observer: setup
-	@$(PYTHON) -m venv $(OLDEST)
+	@$(OLDEST_PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet 'torch==2.1.*' 'numpy<2'
 	$(RUN) OBSERVER_PYTHON=$(abspath $(OLDEST))/bin/python python -m pytest tests/observe/test_oldest.py $(ARGS)
 

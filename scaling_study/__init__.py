@@ -1,5 +1,7 @@
 """Reproducible scaling studies of distributed training."""
 
+from __future__ import annotations  # a script that imports `observe` may run on Python 3.9
+
 import importlib
 import sys
 import warnings
