@@ -30,7 +30,7 @@ from typing import Any
 from analysis.frames import results
 from benchmarks import default_study, over_links
 from benchmarks.options import Options
-from benchmarks.paired import MET, MISSED, NOT_RESOLVED, Bar, Finding
+from benchmarks.paired import MET, MISSED, NOT_COMPARED, NOT_RESOLVED, Bar, Finding
 from scaling_study.machine import this_machine
 from scaling_study.records import store
 from scaling_study.settings import commit, utc_now
@@ -109,6 +109,6 @@ def finding(rows: Sequence[Row], name: str) -> Finding:
     verdict = MISSED if missed else NOT_RESOLVED if missing else MET
     claim = f"{WORDS[name]}: of {len(values)} runs {within} within the bar; nine of ten at most"
     unit = "s" if name == "seconds" else "%"
-    return Finding(
-        claim, Interval(most, None, None, len(values)), bar, unit, verdict, {"runs": [dict(r) for r in rows]}
-    )
+    evidence = {"runs": [dict(row) for row in rows]}
+    figure = Interval(most, None, None, len(values))
+    return Finding(claim, figure, bar, unit, verdict, evidence, control=NOT_COMPARED)

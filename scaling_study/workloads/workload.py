@@ -65,9 +65,10 @@ def forward_flops_per_sample(workload: Workload) -> float | None:
     from torch.utils import flop_counter  # brings triton, as the first optimiser does: not for --help
 
     attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    formulas = {attention: lambda query, key, value, *_, **__: flop_counter.sdpa_flop_count(query, key, value)}
-    if attention in flop_counter.flop_registry:  # not in torch 2.8's
-        formulas = {}
+    missing = {attention} - flop_counter.flop_registry.keys()  # in torch 2.8
+    formulas = {
+        each: lambda query, key, value, *_, **__: flop_counter.sdpa_flop_count(query, key, value) for each in missing
+    }
     batch = tuple(tensor[:SAMPLES] for tensor in workload.batches.peek())
     kept = [(buffer, buffer.clone()) for buffer in workload.model.buffers()]
     devices = {tensor.device for tensor in batch if tensor.device.type == "cuda"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from old_torch import skip_if_too_old_for
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from scaling_study.machine import Machine, installed
 from scaling_study.measure.memory import Memory
@@ -183,7 +183,10 @@ def test_its_flops_are_those_of_the_formula(name: str, length: int) -> None:
     assert counter.get_total_flops() == 2 * length * decoder(name).forward_flops(length)
 
 
-def test_the_record_has_the_flops_of_the_formula() -> None:
+@pytest.mark.parametrize("counts_attention", [True, False], ids=["this torch", "a torch without attention's formula"])
+def test_the_record_has_the_flops_of_the_formula(counts_attention: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not counts_attention:
+        monkeypatch.delitem(flop_registry, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, raising=False)
     assert tiny(sequence_length=16).forward_flops_per_sample == 16 * decoder("llama_tiny").forward_flops(16)
 
 
