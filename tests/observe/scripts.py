@@ -391,7 +391,7 @@ def collate(rows):
     time.sleep(0.005 * (dist.get_rank() == 1))
     return torch.utils.data.default_collate(rows)
 sampler = torch.utils.data.DistributedSampler(data)
-for epoch in range(12):
+for epoch in range(40):
     for x, y in DataLoader(data, 16, sampler=sampler, collate_fn=collate):
         step(x, y)
 dist.barrier()
