@@ -92,7 +92,14 @@ class Ledger:
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({**about(), **self.to_json()}, indent=1) + "\n", encoding="utf-8")
+        path.write_text(text({**about(), **self.to_json()}), encoding="utf-8")
+
+
+def text(said: Mapping[str, Any]) -> str:
+    """JSON: one line a count, then one line an injection, which has only what a Row does not say by default."""
+    rows = [json.dumps({name: value for name, value in row.items() if value not in ([], None, "")}) for row in said["rows"]]
+    head = json.dumps({name: value for name, value in said.items() if name != "rows"}, indent=1)
+    return head.removesuffix("\n}") + ',\n "rows": [\n  ' + ",\n  ".join(rows) + "\n ]\n}\n"
 
 
 def bound(injections: int) -> float:
@@ -114,8 +121,8 @@ def about() -> dict[str, Any]:
 
 def table(said: Mapping[str, Any]) -> str:
     """CSV: one line a fault, its injections pooled."""
-    text = io.StringIO()
-    out = csv.writer(text, lineterminator="\n")
+    lines = io.StringIO()
+    out = csv.writer(lines, lineterminator="\n")
     out.writerow(TITLES)
     for fault in dict.fromkeys(row["fault"] for row in said["rows"]):
         rows = [row for row in said["rows"] if row["fault"] == fault]
@@ -124,24 +131,24 @@ def table(said: Mapping[str, Any]) -> str:
         counts = [sum(len(row[name]) for row in done) for name in COUNTED] if done else [""] * len(COUNTED)
         skipped = "" if done else rows[0]["skipped"]
         out.writerow([fault, len(done), *counts, f"{max(ended):.1f}" if ended else "", skipped])
-    return text.getvalue()
+    return lines.getvalue()
 
 
 def summary(said: Mapping[str, Any]) -> str:
     """The sums over all faults, the bound that they give, and the soak."""
-    text = (
+    sums = (
         f"{said['injections']} injections: {said['lost']} records lost, {said['repeated']} trials run twice, "
         f"{said['half_written']} half-written records believed, {said['orphans']} orphans, {said['leftovers']} things "
         f"left behind, {said['wrong']} wrong outcomes."
     )
     if said["bound"] is not None:
         n = said["process_injections"]
-        text += (
+        sums += (
             f" All {n} process faults were survived: at 95 % confidence fewer than {said['bound']:.2%} are not "
             f"(1 - 0.05^(1/{n}))."
         )
     soak = [f"{name.replace('_', ' ')} {shown(value)}" for name, value in said["soak"].items()]
-    return f"{text} The soak: {'; '.join(soak)}." if soak else text
+    return f"{sums} The soak: {'; '.join(soak)}." if soak else sums
 
 
 def joined(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
