@@ -10,6 +10,8 @@ Measured: the whole command, tables and figures included, with the data there. A
 benchmarks/data/default_runs.csv, appended when it has ended; one that is interrupted leaves none, and begins anew. Only
 runs of the same study count together: the column `study` is the hash of what its file asks for.
 
+The records of a run that misses a bar are kept, packed, in .cache/benchmarks/default_runs/: its report says why.
+
 Runs of one hour share its conditions: spread them over days. The column `processor` tells machines apart, whose starts
 and steps may take twice as long; all of them count together.
 """
@@ -32,11 +34,12 @@ from benchmarks import default_study, over_links
 from benchmarks.options import Options
 from benchmarks.paired import MET, MISSED, NOT_COMPARED, NOT_RESOLVED, Bar, Finding
 from scaling_study.machine import this_machine
-from scaling_study.records import store
-from scaling_study.settings import commit, utc_now
+from scaling_study.records import pack, store
+from scaling_study.settings import CACHE, commit, utc_now
 from scaling_study.stats.intervals import Interval
 
 DATA = Path(__file__).with_name("data") / "default_runs.csv"
+KEPT = CACHE / "benchmarks" / "default_runs"
 FEWEST = 10  # runs, for a verdict
 SHARE = 0.9  # of the runs, that are to be within a bar
 BARS = {"seconds": Bar(high=300.0), "median_margin": Bar(high=0.04), "largest_margin": Bar(high=0.08)}
@@ -74,14 +77,18 @@ def measured(work: Path, quick: bool) -> dict[str, Any]:
     seconds = time.monotonic() - start
     timed = default_study.timed_seconds(store.read_study(folder))
     margins = default_study.margins_of_speedups(results.read(folder))
-    shutil.rmtree(work)
-    return about | {
+    row = about | {
         "seconds": round(seconds, 1),
         "timed_share": round(timed / seconds, 3),
         "speedups": len(margins),
         "median_margin": round(float(margins.median()), 5) if len(margins) else "",
         "largest_margin": round(float(margins.max()), 5) if len(margins) else "",
     }
+    if any(row[name] and row[name] > bar.high for name, bar in BARS.items()):
+        KEPT.mkdir(parents=True, exist_ok=True)
+        pack.pack(folder, KEPT / f"{about['date'].replace(':', '')}{pack.SUFFIX}")
+    shutil.rmtree(work)
+    return row
 
 
 def append(data: Path, row: Row) -> None:
