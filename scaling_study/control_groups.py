@@ -69,12 +69,14 @@ def memory_kills() -> int:
 def _groups(controller: str) -> Iterator[tuple[Path, int]]:
     """(folder, version) of the groups that limit this process, from its own to the root of what it sees."""
     try:
-        memberships = [line.split(":", 2) for line in (PROC / "cgroup").read_text().splitlines()]
-        mounts = [line.split(" - ") for line in (PROC / "mountinfo").read_text().splitlines()]
+        memberships, mounts = (  # a mount may have any bytes in its path, and no source
+            [line.split(*by) for line in (PROC / name).read_text(errors="surrogateescape").splitlines()]
+            for name, by in (("cgroup", (":", 2)), ("mountinfo", (" - ", 1)))
+        )
     except OSError:
         return
     for before, after in (mount for mount in mounts if len(mount) == 2):
-        kind, _, options = after.split(maxsplit=2)
+        kind, _, options = (*after.split(" ", 2), "", "")[:3]
         version = {"cgroup": 1, "cgroup2": 2}.get(kind)
         if version is None or (version == 1 and controller not in options.split(",")):
             continue

@@ -29,7 +29,11 @@ def _found(name: str) -> tuple[str, str]:
         if path.is_file():
             from dotenv import dotenv_values  # here: few have such a file
 
-            if value := dotenv_values(path).get(name):
+            try:
+                value = dotenv_values(path).get(name)
+            except (OSError, UnicodeDecodeError) as error:
+                raise HostError(f"{path} cannot be read: {error}; write it in UTF-8, or move it away") from error
+            if value:
                 return value, str(path)
     return "", ""
 

@@ -15,7 +15,7 @@ import dataclasses
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,10 +55,13 @@ class Run:
     _launched: dict[str, Summary] = field(default_factory=dict)  # of a launch, until their turn to be shown comes
     _tried: set[str] = field(default_factory=set)  # ids of gates that had a launch with others
 
-    def open(self) -> None:
-        """Make or reopen the results folder, and read what is finished. Raises HostError where it does not fit."""
+    def open(self, in_jobs: Collection[str] = ()) -> None:
+        """Make or reopen the results folder, and read what is finished. Raises HostError where it does not fit.
+
+        `in_jobs`: ids of trials that jobs of their own may be running now, whose folders stay as they are.
+        """
         leftovers.clean(self.folder)  # or ranks whose driver was killed would go on writing
-        self.records, self.edits = results.open_results(self.folder, self.plan)
+        self.records, self.edits = results.open_results(self.folder, self.plan, in_jobs)
         self.records |= launch_folders.kept(self.folder)
         for known in self._standing():
             self._learn(known)
@@ -93,7 +96,7 @@ class Run:
             attempts = Attempts(supervisor, self.plan.cluster)
             for planned in self.trials(display.expects):
                 trial = planned.trial
-                if known := self.kept(trial):
+                if known := self.kept(planned):
                     display.finished(planned, known, again=True)
                     continue
                 launched = trial.id in self._launched
@@ -158,12 +161,16 @@ class Run:
         keys = trial.to_dict()
         return all(keys.get(key) == value for key, value in self.where.items())
 
-    def kept(self, trial: Trial) -> Summary | None:
-        """The finished record of a trial that need not be run. What was implied is believed while it still is."""
-        known = self.records.get(trial.id)
+    def kept(self, planned: Planned) -> Summary | None:
+        """The finished record of a trial that need not be run, or cannot be run again here.
+
+        What was implied is believed while it still is.
+        """
+        known = self.records.get(planned.trial.id)
         if known and known.implied:
-            return known if self.implied(trial) else None
-        again = known and known.status in (*self.retry, "cancelled") and trial.id not in self._finished
+            return known if self.implied(planned.trial) else None
+        statuses = ["cancelled", *(self.retry if not planned.unsupported else ())]
+        again = known and known.status in statuses and planned.trial.id not in self._finished
         return None if again else known
 
     def implied(self, trial: Trial) -> str:
@@ -200,7 +207,7 @@ class Run:
         totals, known = self.totals(), self.records | self._launched
         asked = [p for p in self.plan.configurations if first.repeat <= totals[p.trial.configuration]]
         asked = [planned for p in asked if self.wanted((planned := p.at(first.repeat)).trial)]
-        new = [p for p in asked if self.shares(p) and p.trial.id not in self._launched and not self.kept(p.trial)]
+        new = [p for p in asked if self.shares(p) and p.trial.id not in self._launched and not self.kept(p)]
         due = sorted(new, key=lambda planned: planned.trial != first)
         (against, scaling), again = self._held_against(), list[Planned]()
         if self.max_trials is None:
@@ -243,7 +250,7 @@ class Run:
             return {}
         here = [gate for gate in self.plan.gates if not (gate.unsupported or gate.trial.hosts)]
         alike = [gate for gate in here if _one_launch(gate.trial) == _one_launch(first)]
-        new = [gate for gate in alike if gate.trial.id not in self._tried and not self.kept(gate.trial)]
+        new = [gate for gate in alike if gate.trial.id not in self._tried and not self.kept(gate)]
         due = [gate for gate in new if self.wanted(gate.trial)]
         if len(due) < 2:
             return {}

@@ -95,8 +95,8 @@ def test_a_sweep_in_two_calls_then_the_same_again(tiny, capsys):
 def test_ctrl_c_keeps_what_is_finished_says_how_to_go_on_and_leaves_nothing(tiny, number):
     (tiny / "tiny.yaml").write_text(TINY.replace("min_steps: 3", "min_steps: 100000").replace("max_steps: 3,", ""))
     driver = subprocess.Popen(
-        [sys.executable, str(CHECKOUT / "run_sweep.py"), "tiny.yaml"], cwd=tiny, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True,
+        [sys.executable, str(CHECKOUT / "run_sweep.py"), "tiny.yaml", "--retry", "failed,ok"], cwd=tiny,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     until(lambda: list(tiny.glob("results/tiny/trials/*/log.txt")))
     until(lambda: len(psutil.Process(driver.pid).children(recursive=True)) >= 2)  # its supervisor, and the trial
@@ -105,7 +105,7 @@ def test_ctrl_c_keeps_what_is_finished_says_how_to_go_on_and_leaves_nothing(tiny
     said, _ = driver.communicate(timeout=600)
     assert driver.returncode == 130
     assert f"Stopped by {number.name}" in said
-    assert re.search(r"^To resume: python \S*run_sweep\.py tiny\.yaml$", said, re.MULTILINE)
+    assert re.search(r"^To resume: python \S*run_sweep\.py tiny\.yaml --retry failed$", said, re.MULTILINE)
     assert not gone(below)
     assert not list(tiny.glob("results/tiny/trials/*/record.json"))
     assert json.loads((tiny / "results/tiny/study.json").read_text())["stopped"] == number.name

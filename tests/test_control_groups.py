@@ -35,6 +35,15 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return plant
 
 
+def test_mounts_that_are_not_as_usual_are_no_obstacle(machine, tmp_path):
+    """A stick whose name is not UTF-8, and a mount without a source."""
+    odd = ["31 1 0:30 / /media/Ger{{}}t rw - vfat /dev/sdb rw", "32 1 0:31 / /mnt rw - tmpfs  rw"]
+    machine("0::/a\n", [*odd, *V2], {"a/cpu.max": "50000 100000\n"})
+    mounts = tmp_path / "proc" / "mountinfo"
+    mounts.write_bytes(mounts.read_bytes().replace(b"{}", b"\xe4"))
+    assert control_groups.cpu_quota() == 0.5
+
+
 V2 = ["27 1 254:0 / / rw - ext4 /dev/vda rw", "30 23 0:26 / {sys} rw,nosuid - cgroup2 cgroup rw,nsdelegate"]
 V1 = ["30 25 0:27 / {sys}/cpu rw - cgroup cgroup rw,cpu,cpuacct", "31 25 0:28 / {sys}/mem rw - cgroup cgroup rw,memory"]
 DOCKER_V1 = ["30 25 0:27 /docker/1f {sys}/cpu ro - cgroup cgroup rw,cpu,cpuacct"]

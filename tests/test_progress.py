@@ -132,7 +132,7 @@ def test_the_last_line_promises_tables_only_where_there_are_some(tmp_path, find,
     trial, screen = Trial(find=find), io.StringIO()
     record = Summary(trial.id, trial.configuration, trial, "failed", "parity: no", "", 9.0, None, None)
     job, going_on = SimpleNamespace(folder=tmp_path, records={trial.id: record}), SimpleNamespace(signal=None)
-    print_after(Console(file=screen, width=500), job, [record], [trial.id], going_on, "again", quiet=False)
+    print_after(Console(file=screen, width=500), job, [record], [], going_on, "again", quiet=False)
     assert screen.getvalue().splitlines()[-1] == f"{what}: {tmp_path}/"
 
 

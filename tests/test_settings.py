@@ -75,6 +75,9 @@ def test_a_data_root_that_is_named_and_not_there_is_an_error(
     places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_data_root()  # none is named
+    (places["here"] / ".env").write_bytes(b"# Daten f\xfcr alle\nDATA_ROOT=/no/such\n")
+    with pytest.raises(HostError, match=r"\.env cannot be read: .*UTF-8"):
+        require_data_root()
     (places["here"] / ".env").write_text("DATA_ROOT=/no/such\n")
     with pytest.raises(HostError, match=r"DATA_ROOT=/no/such \(.*\.env\): there is no such folder"):
         require_data_root()

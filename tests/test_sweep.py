@@ -93,6 +93,14 @@ def test_a_second_run_runs_nothing_again_but_the_status_that_it_retries(plan_for
     assert [id.split("-")[0] for id in retried.started] == ["say_nothing"] * 2
 
 
+def test_a_retry_of_what_cannot_run_here_keeps_its_record(plan_for, tmp_path):
+    """Such as after `--retry ok` in an environment without the framework."""
+    first, _ = run(plan_for("take_a_second"), tmp_path)
+    seen, job = run(plan_for("take_a_second", unsupported="not installed"), tmp_path, retry=frozenset({"ok"}))
+    assert seen.started == [] and seen.kept == first.started
+    assert [known.status for known in job.records.values()] == ["ok"]
+
+
 def test_where_and_max_trials_choose(plan_for, tmp_path):
     plan = plan_for("take_a_second", "crash", repeats=3, max_repeats=3)
     seen, _ = run(plan, tmp_path, where={"framework": "take_a_second"}, max_trials=2)
@@ -205,6 +213,47 @@ def test_a_retry_during_which_the_driver_is_killed_loses_nothing(plan_for, tmp_p
     again, _ = run(plan, tmp_path)
     assert again.kept == first.started and again.started == []
     assert not list((tmp_path / "trials").glob(".*"))
+
+
+def of_step(step: int, folder: Path, status: str = "") -> None:
+    """A training's folder with a checkpoint of this step, and a record of this status, if any."""
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / f"step-{step}").touch()
+    (folder / "best.pt").write_text(str(step))
+    if status:
+        record = Record("s", Trial().id, Trial().configuration, Trial(), status, started_at="", command="")
+        store.write_record(folder, record)
+
+
+@pytest.mark.parametrize(("status", "kept"), [("timeout", 2), ("cancelled", 2), ("failed", 2), ("ok", 1)])
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_interrupted_retry_of_a_training_keeps_the_checkpoints_made_since(tmp_path, status, kept, killed):
+    """Unless the earlier one had reached its end: what it left belongs to its record."""
+    folder = tmp_path / "t"
+    of_step(1, folder, status)
+    begun = results.cleared(folder, store.OF_A_TRAINING)
+    begun.__enter__()
+    assert (folder / "checkpoints" / "step-1").exists()
+    (folder / "checkpoints" / "step-1").rename(folder / "checkpoints" / "step-2")
+    (folder / "best.pt").write_text("2")
+    if killed:
+        results.restore(results.aside_of(folder))
+    else:
+        begun.__exit__(None, None, None)
+    assert os.listdir(folder / "checkpoints") == [f"step-{kept}"] and (folder / "best.pt").read_text() == str(kept)
+    assert store.read_record(folder / "record.json").status == status and os.listdir(tmp_path) == ["t"]
+
+
+def test_the_folder_of_a_trial_that_a_job_may_be_running_stays_as_it_is(plan_for, tmp_path):
+    plan = plan_for("take_a_second")
+    first, _ = run(plan, tmp_path)
+    folder = tmp_path / "trials" / first.started[0]
+    results.set_aside(folder)  # as the job does, of a trial that was submitted again
+    folder.mkdir()
+    sweep.Run(plan, tmp_path).open(in_jobs={first.started[0]})
+    assert os.listdir(folder) == [] and (results.aside_of(folder) / "record.json").exists()
+    sweep.Run(plan, tmp_path).open()
+    assert (folder / "record.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def show(console: Console, run: Run, wanted: Wanted, every_command: bool = False
     count = f"{len(timed)} trials of {len(configurations)} configurations"
     console.print(f"[bold]{escape(plan.study.name)}[/]: {count}; results: {escape(str(run.folder))}", soft_wrap=True)
     console.print(f"Machine: {escape(str(plan.machine))}")
-    left = [planned for planned in wanted if not run.kept(planned.trial)]
+    left = [planned for planned in wanted if not run.kept(planned)]
     console.print(cost(left, estimate))
     if certainty := _certainty(run, estimate):
         console.print(certainty)

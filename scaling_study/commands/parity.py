@@ -26,6 +26,7 @@ from scaling_study.processes import process
 from scaling_study.records import results as results_folder
 from scaling_study.records import schema, store
 from scaling_study.records.results import Summary
+from scaling_study.slurm import submit
 from scaling_study.study import support
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.trial import RENAMED
@@ -59,6 +60,7 @@ def run_gates(study_file: Path | None, small: bool, results: Path) -> int:
     if not plan.gates:
         raise StudyError([f"{study_file} has no parity checks: it says parity: false, or no trial of it can run here"])
     folder = results / plan.study.name
+    submit.refuse_live_jobs(folder)
     with results_folder.locked(folder), process.Interruption() as interruption:
         run = sweep.Run(plan, folder, {"find": "parity"}, AGAIN)
         run.open()

@@ -36,7 +36,7 @@ from scaling_study.trial import RENAMED, Trial
 
 def print_before(console: Console, plan: Plan, wanted: Sequence[Planned], job: Run, estimate: Estimate) -> None:
     """One paragraph before the first trial."""
-    left = [planned for planned in wanted if not job.kept(planned.trial)]
+    left = [planned for planned in wanted if not job.kept(planned)]
     console.print(f"[bold]{plan.study.name}[/] on {escape(str(plan.machine))}", soft_wrap=True)
     for line in job.edits:
         console.print(escape(line), soft_wrap=True)
@@ -55,7 +55,7 @@ def print_after(
     console: Console,
     job: Run,
     mine: Sequence[Summary],
-    wanted: Sequence[str],
+    remaining: Sequence[Planned],
     interruption: Interruption,
     again: str,
     quiet: bool,
@@ -71,10 +71,9 @@ def print_after(
         where = "not run; --no-prune runs it" if group[0].implied else f"its log: {_log(job.folder, group[0])}"
         line = f"{escape(group[0].id)}{more}: {escape(reason)}; {escape(where)}"
         console.print(f"[bold]{status}[/]: {line}", soft_wrap=True)
-    open_ = [id for id in wanted if id not in job.records]
-    if interruption.signal is not None or open_:
+    if interruption.signal is not None or remaining:
         why = f"Stopped by {interruption.signal.name}" if interruption.signal is not None else "Stopped at --max-trials"
-        remain = f", {len(open_)} remain" if open_ else ""  # of those that were certain to run
+        remain = f", {len(remaining)} remain" if remaining else ""  # of those that were certain to run
         done = "1 finished trial is kept" if len(mine) == 1 else f"{len(mine)} finished trials are kept"
         console.print(f"{why}; {done}{remain}.")
         console.print(f"To resume: {escape(again)}", soft_wrap=True)

@@ -26,13 +26,14 @@ from scaling_study.processes import process
 from scaling_study.records import results as results_folder
 from scaling_study.settings import CHECKOUT
 from scaling_study.slurm import submit
+from scaling_study.study.plan import Planned
 from scaling_study.study.support import Cluster
 from scaling_study.sweep import Run
 
 COMMANDS = "Show the plan with the command of each configuration, and start nothing."
 ENVIRONMENT = "Print the versions, launchers and variables of this machine, as JSON."
 SUBMIT = "Submit a job with these options of sbatch, e.g. partition=gpu,time=2:00:00."
-NOT_AGAIN = ("retry", "reset")  # it would run again what is finished
+NOT_AGAIN = ("retry", "reset")  # they would run again what this run has finished
 NOT_IN_JOB = ("slurm", "per_trial", "slurm_print", "as_json")  # for the process that submits
 
 
@@ -114,6 +115,10 @@ def run(
             raise StudyError(["--detach is gone: start the sweep with nohup, in tmux, or as a Slurm job with --slurm"])
         if jobs.asked and (plan_only or commands or how.profile):
             raise StudyError(["--dry-run and --profile do not go with --slurm: --slurm-print shows its script"])
+        if jobs.asked and jobs.per_trial and how.reset:
+            raise StudyError(
+                ["--reset does not go with --per-trial: remove the checkpoints in trials/*/ of the results"]
+            )
         selection = Selection(study, trials, results)
         if jobs.status:
             return on_slurm.show_status(selection, output.as_json)
@@ -129,7 +134,9 @@ def run(
             return profiling.front(selection.planned(False, cluster), results, how.profile)
         script = os.path.relpath(CHECKOUT / "run_sweep.py")
         door = ["python", script] if context.parent is None else ["scaling-study", "run"]
-        again = shlex.join([*door, *options.words_again(context, NOT_AGAIN)])
+        left = ",".join(status for status in trials.retry.split(",") if status.strip() not in ("", "ok"))
+        words = [*options.words_again(context, NOT_AGAIN), *(("--retry", left) if left else ())]
+        again = shlex.join([*door, *words])
         return start_sweep(selection, cluster, again, how, output)
 
     return options.exit_code(command)
@@ -169,7 +176,7 @@ def start_sweep(
     with results_folder.locked(run.folder):
         run.open()
         estimate = Estimate(run.records.values(), datasets.tree_images, planned.machine)
-        due = [each.trial for each in selected if not each.unsupported and not run.kept(each.trial)]
+        due = [each.trial for each in selected if not each.unsupported and not run.kept(each)]
         remote = [trial for trial in due if planned.cluster.hosts_of(trial)]
         for note in inspection.inspect_hosts(planned, remote, run.folder) if remote else ():
             console.print(f"Note: {escape(note)}", soft_wrap=True)
@@ -181,12 +188,12 @@ def start_sweep(
             display(console, planned, selected, estimate, silent, run.folder) as shown,
         ):
             run.run(shown, interruption)
-        ids = [each.trial.id for each in selected]
-        return _finish(console, run, ids, interruption, again, output)
+        remaining = [each for each in selected if not run.kept(each)]
+        return _finish(console, run, remaining, interruption, again, output)
 
 
 def _finish(
-    console: Console, run: Run, selected: list[str], interruption: process.Interruption, again: str, output: Output
+    console: Console, run: Run, remaining: list[Planned], interruption: process.Interruption, again: str, output: Output
 ) -> int:
     """Analyse, print the last lines; the exit code."""
     if interruption.signal is not None:
@@ -209,7 +216,7 @@ def _finish(
         ]
         print(json.dumps({"results": str(run.folder), **dry_run.trials_and_gates(rows)}))
     progress.print_after(
-        console, run, records, selected, interruption, again, output.quiet, output.no_report or not rendered
+        console, run, records, remaining, interruption, again, output.quiet, output.no_report or not rendered
     )
     if interruption.signal is not None or not rendered:
         return options.INTERRUPTED

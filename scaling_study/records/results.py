@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,9 +77,12 @@ def summarize(record: Record) -> Summary:
     )
 
 
-def open_results(results: Path, plan: Plan) -> tuple[dict[str, Summary], list[str]]:
+def open_results(results: Path, plan: Plan, in_jobs: Collection[str] = ()) -> tuple[dict[str, Summary], list[str]]:
     """Make or reopen the folder; (finished trials by their ids, how the study was another one when it was last run
-    here). Raises HostError where it does not fit the plan."""
+    here). Raises HostError where it does not fit the plan.
+
+    `in_jobs`: ids of trials that jobs of their own may be running now, whose folders stay as they are.
+    """
     now, before = manifest_of(plan), None
     try:
         (results / "trials").mkdir(parents=True, exist_ok=True)
@@ -95,7 +98,8 @@ def open_results(results: Path, plan: Plan) -> tuple[dict[str, Summary], list[st
         for path in itertools.chain(*places):
             if HALF_WRITTEN.fullmatch(path.name):
                 path.unlink(missing_ok=True)
-        for aside in (results / "trials").glob(".*.before"):  # a retry that a killed driver did not finish
+        kept_aside = {aside_of(results / "trials" / trial) for trial in in_jobs}
+        for aside in {*(results / "trials").glob(".*.before")} - kept_aside:  # retries that a killed driver left
             restore(aside)
     except OSError as error:
         raise write_error(results, error, first=True) from error
@@ -179,11 +183,8 @@ def cleared(folder: Path, keep: Sequence[str] = ()) -> Iterator[None]:
     aside = set_aside(folder, keep)
     try:
         folder.mkdir(exist_ok=True)
-        for name in keep:
-            if aside and (aside / name).is_dir():  # as hard links: checkpoints are large and may be needed again
-                shutil.copytree(aside / name, folder / name, copy_function=os.link)
-            elif aside and (aside / name).is_file():
-                shutil.copy(aside / name, folder / name)
+        if aside:
+            carry(aside, folder, keep)
         yield
     finally:
         if aside:
@@ -215,14 +216,39 @@ def aside_of(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.before")
 
 
-def restore(aside: Path) -> None:
-    """Put a trial back that was set aside, unless its successor was finished."""
-    folder = aside.with_name(aside.name.removeprefix(".").removesuffix(".before"))
+def carry(aside: Path, folder: Path, names: Sequence[str]) -> None:
+    """Copy these of what is in a trial that was set aside to its folder, which need not exist."""
+    for name in names:
+        if (aside / name).is_dir():  # as hard links: checkpoints are large and may be needed again
+            shutil.copytree(aside / name, folder / name, copy_function=os.link)
+        elif (aside / name).is_file():
+            folder.mkdir(exist_ok=True)
+            shutil.copy(aside / name, folder / name)
+
+
+def restore(aside: Path, folder: Path | None = None) -> None:
+    """Put a trial back that was set aside, unless its successor was finished.
+
+    A training that had not reached its end keeps the checkpoints that its successor has made meanwhile.
+    """
+    folder = folder or aside.with_name(aside.name.removeprefix(".").removesuffix(".before"))
     if (folder / "record.json").exists():
         shutil.rmtree(aside, ignore_errors=True)
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
+        return
+    if not _is_ok(aside):
+        for newer in filter(Path.exists, (folder / name for name in store.OF_A_TRAINING)):
+            older = aside / newer.name
+            shutil.rmtree(older) if older.is_dir() else older.unlink(missing_ok=True)
+            newer.rename(older)
+    shutil.rmtree(folder, ignore_errors=True)
+    aside.rename(folder)
+
+
+def _is_ok(folder: Path) -> bool:
+    try:
+        return store.read_record(folder / "record.json").status == "ok"
+    except UnreadableRecord:
+        return False
 
 
 def _checked_manifest(results: Path, plan: Plan) -> Manifest:

@@ -45,6 +45,7 @@ MOST = 2**63  # whole numbers beyond fit no column of a table
 SUSPECT = re.compile(rb"(?<![\d.])\d{19}|\d[eE]\+?\d{3,}(?:[\s,\]}]|$)|NaN|Infinity")
 LONGEST = 200  # characters of what is wrong
 LAST_KEY = re.compile(rb'"schema":\s*%d\s*\}\s*\Z' % SCHEMA)  # of records, as we write them
+SURROGATE = re.compile("[\ud800-\udfff]")
 Made = TypeVar("Made")
 
 
@@ -192,8 +193,16 @@ def replaced(path: Path, write_to: Callable[[Path], object], durable: bool = Tru
 
 
 def encoded(value: Any) -> bytes:
-    """JSON as we write it. Raises ValueError for what is no number."""
-    return json.dumps(value, indent=1, allow_nan=False).encode()
+    """JSON as we write it. Raises ValueError for what is no number.
+
+    A byte that is no UTF-8, of an environment variable or a path, is written out as `\\udce9`: no reader of JSON would
+    take half a surrogate pair.
+    """
+    text = json.dumps(value, indent=1, allow_nan=False)
+    if "\\ud" in text:
+        text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
+        text = SURROGATE.sub(lambda half: f"\\\\u{ord(half[0]):04x}", text)
+    return text.encode()
 
 
 def write_rank(folder: Path, report: RankReport) -> None:

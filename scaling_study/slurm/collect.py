@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -119,8 +118,7 @@ def _write_record(folder: Path, trial: Path, begun: Record, observed: ObservedJo
     )
     for earlier in (jobs.folder_of(folder, job) / jobs.BEFORE, results.aside_of(trial)):
         if result.status == "cancelled" and _has_record(earlier):
-            shutil.rmtree(trial, ignore_errors=True)
-            earlier.rename(trial)
+            results.restore(earlier, trial)
             return None
     record = dataclasses.replace(
         begun,

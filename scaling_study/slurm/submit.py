@@ -25,7 +25,8 @@ from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.machine import Machine, this_machine
 from scaling_study.models import FOLDERS
 from scaling_study.processes import process
-from scaling_study.records import results, store
+from scaling_study.records import results as results_folder
+from scaling_study.records import store
 from scaling_study.records.schema import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.slurm import batch_script, collect, jobs
@@ -110,7 +111,7 @@ def submit_sweep(console: Console, request: Request, words: Sequence[str], as_js
     if request.print_only:
         return _print_script(request, job, script)
     refuse_live_jobs(request.results)  # before the lock, which a sweep that runs in its job holds
-    with results.locked(request.results):
+    with results_folder.locked(request.results):
         job = _submit(request.results, job, script)
     _confirm(console, [job], as_json)
 
@@ -128,8 +129,8 @@ def submit_trials(console: Console, request: Request, run: Run, as_json: bool) -
         return _print_script(request, *_trial_job(request, able))
     collect.record_ended_jobs(request.results)
     submitted = []
-    with results.locked(request.results):
-        run.open()
+    with results_folder.locked(request.results):
+        run.open({job.trial for job in jobs.uncollected(request.results)})
         for planned in _trials_to_submit(run):
             job, script = _trial_job(request, planned)
             submitted.append(_submit(request.results, job, script, run.begun(planned)))
@@ -164,7 +165,7 @@ def _trials_to_submit(run: Run) -> list[Planned]:
     selected = []
     for planned in run.trials():
         trial = planned.trial
-        if run.kept(trial) or trial.id in submitted:
+        if run.kept(planned) or trial.id in submitted:
             continue
         if planned.unsupported:
             store.write_record(run.folder / "trials" / trial.id, run.begun(planned))
@@ -185,11 +186,12 @@ def _submit(results: Path, job: Job, script: str, begun: Record | None = None) -
         with contextlib.suppress(store.UnreadableRecord):
             if store.read_trial(finished).status != "cancelled":
                 finished.rename(earlier)
+                results_folder.carry(earlier, finished, store.OF_A_TRAINING if begun.trial.trained else ())
     try:
         job = dataclasses.replace(job, id=jobs.submit(path))
     except HostError:
         if earlier.exists():
-            earlier.rename(finished)
+            results_folder.restore(earlier, finished)
         shutil.rmtree(path.parent)
         raise
     jobs.write(results, job)

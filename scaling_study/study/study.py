@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -285,7 +286,7 @@ ROUNDS_SECONDS = 120.0  # in place of 30: ten averaging rounds of decentralised 
 
 
 def _validated(document: Document, value: dict[str, Any]) -> Study:
-    model = validated(StudyModel, document, _with_free_axes(value))
+    model = validated(StudyModel, document, _with_free_axes(document, value))
     sweeps, problems = [], []
     for index, entry in enumerate(model.sweeps):
         given = entry.model_dump(exclude_none=True)
@@ -349,15 +350,20 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
     )
 
 
-def _with_free_axes(value: dict[str, Any]) -> dict[str, Any]:
-    """The study with the free axes of each command as one, `arguments`, and with a model named after its script."""
+def _with_free_axes(document: Document, value: dict[str, Any]) -> dict[str, Any]:
+    """The study with the free axes of each command as one, `arguments`, and with a model named after its script.
 
-    def spelled(entry: Any) -> Any:
+    Raises StudyError for a value that YAML has read as a truth value or as nothing: commands get words.
+    """
+    problems: list[str] = []
+
+    def spelled(index: int, entry: Any) -> Any:
         text = entry.get("command") if isinstance(entry, dict) and entry.get("framework") == COMMAND else None
         if not isinstance(text, str):
             return entry
-        named = {} if "model" in entry else {"model": command.script_name(text)}
         matrix = entry.get("matrix")
+        has_model = "model" in entry or (isinstance(matrix, dict) and "model" in matrix)
+        named = {} if has_model else {"model": command.script_name(text)}
         if not isinstance(matrix, dict):
             return {**entry, **named}
         texts = f"{text} {[each.get('env') for each in (entry, matrix, value)]}"
@@ -365,11 +371,18 @@ def _with_free_axes(value: dict[str, Any]) -> dict[str, Any]:
         if not free or not all(isinstance(matrix[name], list) for name in free):
             return {**entry, **named}
         kept = {name: values for name, values in matrix.items() if name not in free}
+        for name, (at, found) in ((axis, each) for axis in free for each in enumerate(matrix[axis])):
+            if found is None or isinstance(found, bool | list | dict):
+                where, seen = document.at(("sweeps", index, "matrix", name, at)), json.dumps(found, default=str)
+                problems.append(f"{where}: {name}: YAML reads {seen}; text such as on, no, true or ~ needs quotes")
         words = {name: [str(each) for each in matrix[name]] for name in free}
         return {**entry, **named, "matrix": {**kept, "arguments": command.combined(words)}}
 
     sweeps = value.get("sweeps")
-    return {**value, "sweeps": [spelled(entry) for entry in sweeps]} if isinstance(sweeps, list) else value
+    made = {**value, "sweeps": [spelled(*each) for each in enumerate(sweeps)]} if isinstance(sweeps, list) else value
+    if problems:
+        raise StudyError(problems)
+    return made
 
 
 def _with_variables(keys: Any, shared: str | None) -> Any:

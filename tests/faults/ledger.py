@@ -97,7 +97,9 @@ class Ledger:
 
 def text(said: Mapping[str, Any]) -> str:
     """JSON: one line a count, then one line an injection, which has only what a Row does not say by default."""
-    rows = [json.dumps({name: value for name, value in row.items() if value not in ([], None, "")}) for row in said["rows"]]
+    rows = [
+        json.dumps({name: value for name, value in row.items() if value not in ([], None, "")}) for row in said["rows"]
+    ]
     head = json.dumps({name: value for name, value in said.items() if name != "rows"}, indent=1)
     return head.removesuffix("\n}") + ',\n "rows": [\n  ' + ",\n  ".join(rows) + "\n ]\n}\n"
 

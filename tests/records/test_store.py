@@ -46,6 +46,13 @@ def test_a_record_is_read_back_as_it_was_written(tmp_path: Path, rank_report: Re
     assert os.listdir(tmp_path) == ["record.json"], "no temporary file is left"
 
 
+def test_a_byte_that_is_no_utf8_is_written_out(tmp_path: Path) -> None:
+    """Of a variable or a path: Python keeps it as half a surrogate pair, which no reader of JSON takes."""
+    write_record(tmp_path, a_record(environment={"TORCH_HOME": os.fsdecode(b"/home/ren\xe9")}, error="\\udce9 ü 😀"))
+    read = read_record(tmp_path / "record.json")
+    assert read.environment == {"TORCH_HOME": "/home/ren\\udce9"} and read.error == "\\udce9 ü 😀"
+
+
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 whole_numbers = st.integers(1 - store.MOST, store.MOST - 1)
 

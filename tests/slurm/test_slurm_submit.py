@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import os
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,6 +94,21 @@ def test_a_job_of_one_trial_shares_no_launch():
     run: Any = SimpleNamespace(plan=SimpleNamespace(configurations=[planned]))
     with pytest.raises(StudyError, match="interleave is true"):
         submit_trials(Console(), Request(RESULTS, machine_file.MachineFile()), run, False)
+
+
+def test_a_job_of_one_trial_goes_on_from_the_checkpoints_of_its_earlier_result(tmp_path, monkeypatch):
+    trial = Trial(train_steps=9)
+    begun = Record("tiny", trial.id, trial.configuration, trial, "cancelled", started_at="", command="")
+    finished = tmp_path / "trials" / trial.id
+    (finished / "checkpoints").mkdir(parents=True)
+    (finished / "checkpoints" / "step-5").touch()
+    store.write_record(finished, dataclasses.replace(begun, status="timeout"))
+    monkeypatch.setattr(jobs, "submit", lambda _: "7")
+    job = Job(jobs.new_name("tiny"), trial.id, "", trial=trial.id)
+    submit._submit(tmp_path, job, "", begun)
+    earlier = jobs.folder_of(tmp_path, job) / jobs.BEFORE
+    assert os.listdir(finished) == ["checkpoints"] and (finished / "checkpoints" / "step-5").exists()
+    assert (earlier / "record.json").exists() and (earlier / "checkpoints" / "step-5").exists()
 
 
 def test_a_job_of_one_trial_finds_the_files_that_define_models(tmp_path, monkeypatch):

@@ -61,6 +61,24 @@ def test_keys_and_free_axes_fill_the_words_of_a_command(tmp_path: Path) -> None:
     assert {trial.cores_per_worker for trial in trials} == {None}
 
 
+@pytest.mark.parametrize(("value", "read"), [("on", "true"), ("no", "false"), ("~", "null"), ("[1]", "[1]")])
+def test_a_word_that_yaml_reads_as_no_text_is_refused_with_its_line(tmp_path: Path, value: str, read: str) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "study: mine\nsweeps:\n- framework: command\n  command: python t.py {amp}\n  batch_per_worker: 1\n"
+        f"  matrix:\n    amp:\n    - --amp\n    - {value}\n"
+    )
+    with pytest.raises(StudyError) as refused:
+        study.load(file)
+    (problem,) = refused.value.problems
+    assert f"study.yaml:9: amp: YAML reads {read};" in problem
+
+
+def test_a_command_may_have_its_models_in_the_matrix(tmp_path: Path) -> None:
+    trials = planned(tmp_path, command="python t.py -a {model}", matrix={"model": ["resnet18", "resnet50"]})
+    assert [words(trial)[-1] for trial in trials] == [trial.model for trial in trials] == ["resnet18", "resnet50"]
+
+
 GIVEN: dict[str, Any] = {
     **{"workers": 4, "batch_per_worker": 16, "oversubscribe": True, "model": "script:m", "device": "cpu", "seed": 7},
     **{"learning_rate": 0.01, "sequence_length": 128, "precision": "bf16", "compile": True, "accumulation": 2},
