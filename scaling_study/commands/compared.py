@@ -35,6 +35,7 @@ from scaling_study import observe, variables
 from scaling_study.commands import progress, run
 from scaling_study.commands.options import OK, SOME_FAILED, Selection, Trials
 from scaling_study.errors import HostError, StudyError
+from scaling_study.frameworks import COMMAND
 from scaling_study.launch import observed
 from scaling_study.launch.launchers import PORT, PORTS
 from scaling_study.launch.shared_launch import AMONG_OTHERS
@@ -46,6 +47,7 @@ from scaling_study.processes.process import Exit
 from scaling_study.records import outcome, store
 from scaling_study.records import results as results_folder
 from scaling_study.study import command as placeholders
+from scaling_study.study import groups
 from scaling_study.study.support import ALONE
 from scaling_study.trial import Trial
 
@@ -57,6 +59,7 @@ LEAST_TIMEOUT = 120.0
 LABELS = string.ascii_uppercase
 AXES = ("workers", "batch_per_worker")
 LOOK = "look.json"
+MODEL = "script:bench"  # of all trials: commands are compared whatever they train
 NAME = re.compile(r"[A-Za-z0-9._-]{1,80}")  # of results
 PROGRAM = re.compile(r"""[^\s'"|;&<>()]+\.(?:py|sh)(?![\w.])""")  # files that a command names
 AGAIN = "failed,timeout,oom"  # what is measured again by the same command: the script may be another now
@@ -100,6 +103,7 @@ class Look:
     wrote: Sequence[str] = ()  # files outside {run_dir}
     code: Mapping[str, str] = field(default_factory=dict)  # digests of the files of its program, by path
     assumed: bool = False  # samples are what was said, and not seen
+    device: str = ""  # that it trains on: cpu or cuda
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -333,6 +337,7 @@ def look_at(each: Candidate, own: Path, supervisor: SupervisorClient) -> Look:
         apart=f"its processes made {fewest} and {most} steps" if fewest < most else "",
         wrote=sorted(wrote),
         code={path: digest for path, digest in program(each, trained).items() if path not in wrote},
+        device=str(trained[0][0].get("device") or ""),
     )
 
 
@@ -428,10 +433,22 @@ def in_turns(
 
 def why_apart(looks: Mapping[str, Look]) -> dict[str, str]:
     """Label -> why a command cannot be interleaved with others."""
-    cores = this_machine().cores
-    crowd = {name: f"its {each.processes} processes are more than {cores} cores" for name, each in looks.items()}
-    why = {name: each.apart or crowd[name] * (each.processes > cores) for name, each in looks.items()}
-    return {name: text for name, text in why.items() if text}
+    found = {}
+    for label, each in looks.items():
+        have, what = places(each)
+        crowd = f"its {each.processes} processes are more than {have} {what}" if each.processes > have else ""
+        trial = Trial(framework=COMMAND, model=MODEL, command=each.command or None, device=each.device or "cpu")
+        if why := each.apart or crowd or groups.why_cold(trial):
+            found[label] = why
+    return found
+
+
+def places(look: Look) -> tuple[int, str]:
+    """How many processes of a command this machine has places for, and of what kind they are."""
+    machine = this_machine()
+    if look.device != "cuda":
+        return machine.cores, "cores"
+    return len(machine.gpus), "GPU" if len(machine.gpus) == 1 else "GPUs"
 
 
 def key_of(trial: Trial) -> Key:
@@ -495,17 +512,18 @@ def say_how_long(console: Console, looks: Mapping[str, Look], share: float) -> N
 def study_of(candidates: Sequence[Candidate], looks: Mapping[str, Look], folder: Path, share: float) -> dict[str, Any]:
     """The study of these commands; its results lie in `folder`."""
     blocks, seconds = blocks_of(looks)
-    spelled, cores = spellings(candidates, looks), this_machine().cores
+    spelled = spellings(candidates, looks)
     sweeps: list[dict[str, Any]] = [
         {
             "framework": "command",
-            "model": "script:bench",
+            "model": MODEL,
             "command": spelled[each.label][0],
             "arguments": spelled[each.label][1],
             "workers": looks[each.label].processes,
             "batch_per_worker": looks[each.label].shape[1],
             "workdir": os.getcwd(),
-            **({"oversubscribe": True} if looks[each.label].processes > cores else {}),
+            **({"device": looks[each.label].device} if looks[each.label].device else {}),
+            **({"oversubscribe": True} if looks[each.label].processes > places(looks[each.label])[0] else {}),
         }
         for each in candidates
     ]

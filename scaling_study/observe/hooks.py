@@ -38,6 +38,7 @@ from scaling_study.observe.inside import (
     peak_memory,
     peak_resident_bytes,
     tensor_bytes,
+    used_gpus,
 )
 from scaling_study.observe.objects import (
     NoTorch,
@@ -162,7 +163,7 @@ class Observer:
         here, and None where events are kept on."""
         self.look.exchanges.step += 1
         self.left -= 1
-        if self.left <= 0:
+        if self.left <= 0 or self.left == self.steps.goal.timed:
             asked = self.clock()
             self.wait_for_gpu()
             began = self.clock()
@@ -182,12 +183,13 @@ class Observer:
         self.fold_at_once(looks_on or steps.is_explicit or not steps.anchor)
 
     def wait_for_gpu(self) -> None:
-        """The steps contain what a GPU still computes of them: before the run is held, or losses are read. While a CUDA
-        graph is recorded it may not be asked."""
+        """Wait, so that steps contain what their GPUs still compute of them: before the run is held, before the timed
+        steps of a block, or before losses are read. While a CUDA graph is recorded it may not be asked."""
         cuda = self.torch.cuda
         with contextlib.suppress(Exception):  # of the training, which will see it
             if cuda.is_initialized() and not self.checks.recording():
-                cuda.synchronize()
+                for device in used_gpus(cuda):
+                    cuda.synchronize(device)
 
     # --- identity and endings ---
 

@@ -485,10 +485,16 @@ def peak_resident_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
+def used_gpus(cuda: Any) -> list[int]:
+    """The GPUs that this process has memory on, whichever is its current one: asking another would start on that."""
+    count = cuda.device_count()
+    return [device for device in range(count) if count == 1 or cuda.max_memory_allocated(device)]
+
+
 def peak_memory(torch: Any, before: int | None) -> dict[str, Any]:
     """Peak memory and its kind. `before`: the resident peak when the first step began."""
     cuda = torch.cuda
-    of_gpu = cuda.max_memory_allocated() if cuda.is_initialized() else 0
+    of_gpu = sum(map(cuda.max_memory_allocated, used_gpus(cuda))) if cuda.is_initialized() else 0
     if of_gpu:
         return {"peak_memory_bytes": of_gpu, "peak_memory_of": "the GPU's allocator, since the process began"}
     resident = peak_resident_bytes()

@@ -53,6 +53,8 @@ class UpTo:
     A driver that holds all ranks of a command at one step answers late, and with a later `until` (held.py).
     """
 
+    timed = 0  # of the steps that lead to `until`, the last ones that are timed
+
     def __init__(self, until: int | None, lost: str = "") -> None:
         self.until, self.lost = until, lost
         self.waited_seconds = 0.0  # for a driver

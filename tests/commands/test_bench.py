@@ -397,6 +397,25 @@ def test_a_resnet_of_380_ms_is_planned_within_three_minutes(tmp_path: Path) -> N
     assert planned.configurations[0].trial.warm and planned.configurations[0].measure.repeats == compared.LAUNCHES
 
 
+def test_on_a_gpu_a_command_has_the_device_that_it_was_seen_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One on the CPU stays there, two may share the GPU, and none is called interleaved where it is not."""
+    with_a_gpu = replace(MACHINE, gpus=("H100",))
+    monkeypatch.setattr(compared, "this_machine", lambda: with_a_gpu)
+    looks = {"A": replace(SEEN, device="cpu"), "B": replace(SEEN, processes=2, device="cuda")}
+    file = compared.write_study([A, B], looks, tmp_path, 0.02)
+    planned = plan.make(study.load(file), with_a_gpu)
+    trials = [each.trial for each in planned.configurations]
+    assert [(each.device, each.oversubscribe, each.warm) for each in trials] == [
+        ("cpu", False, None),
+        ("cuda", True, None),
+    ]
+    assert not any(each.unsupported for each in planned.configurations)
+    assert compared.why_apart(looks) == {"B": "its 2 processes are more than 1 GPU"}
+    one = {"B": replace(SEEN, device="cuda")}
+    assert "interleaving was tried with one worker" in compared.why_apart(one)["B"]
+    assert compared.why_apart({"A": looks["A"]}) == {}
+
+
 def test_the_study_compares_with_the_first_and_analyses_see_one_command_with_several_workers(tmp_path: Path) -> None:
     found = expanded("a {workers}", "b", workers="1,2")
     looks = {"A": SEEN, "B": replace(SEEN, processes=2), "C": SEEN}

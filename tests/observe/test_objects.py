@@ -13,6 +13,7 @@ import pytest
 
 from scaling_study import observe
 from scaling_study.observe.hooks import Observer
+from scaling_study.observe.inside import peak_memory
 from scaling_study.observe.objects import first_tensor, number, rows_among, rows_of_batch, value_of
 from scaling_study.observe.steps import FLUSH_SECONDS, Called, Steps, UpTo
 
@@ -118,6 +119,7 @@ class Gpu:
 
     def __init__(self, now: list[float]) -> None:
         self.now, self.waits, self.is_recording = now, 0, False
+        self.used = {0: 1}  # GPU -> bytes
 
     def is_available(self) -> bool:
         return True
@@ -127,11 +129,14 @@ class Gpu:
     def is_current_stream_capturing(self) -> bool:
         return self.is_recording
 
-    def max_memory_allocated(self) -> int:
-        return 1
+    def device_count(self) -> int:
+        return max(self.used) + 1
 
-    def synchronize(self) -> None:
-        assert not self.is_recording
+    def max_memory_allocated(self, device: int) -> int:
+        return self.used.get(device, 0)
+
+    def synchronize(self, device: int) -> None:
+        assert not self.is_recording and self.used[device]
         self.waits += 1
         self.now[0] += 5
 
@@ -171,6 +176,34 @@ def test_steps_contain_what_a_gpu_still_computes_when_they_are_held(on_gpu: Obse
     on_gpu.fold()
     assert [at for at, seconds in enumerate(on_gpu.steps.seconds, start=1) if seconds == 6] == [20, 30, 40]
     assert sum(on_gpu.steps.seconds) == 40 + 3 * 5
+
+
+def test_timed_steps_contain_nothing_of_what_a_gpu_computes_of_the_untimed_one(on_gpu: Observer) -> None:
+    class Driver(UpTo):
+        timed = 4
+
+        def go_on(self, done: int) -> bool:
+            self.until = done + 5
+            return True
+
+    on_gpu.steps.goal = Driver(10)
+    on_gpu.record.written_at = 1e9  # nothing is written meanwhile
+    on_gpu.record.file = io.StringIO()
+    on_gpu.plan()
+    train(on_gpu, 21)
+    on_gpu.fold()
+    assert on_gpu.steps.seconds[10:20] == [6, 1, 1, 1, 6, 6, 1, 1, 1, 6]
+
+
+@pytest.mark.parametrize(("used", "peak"), [({0: 7}, 7), ({1: 5}, 5), ({0: 3, 2: 4}, 7)])
+def test_only_gpus_that_the_process_uses_are_waited_for_and_their_memory_adds_up(
+    on_gpu: Observer, used: dict[int, int], peak: int
+) -> None:
+    """Whichever is its current one: asking another would put a context there."""
+    on_gpu.torch.cuda.used = used
+    on_gpu.wait_for_gpu()
+    assert on_gpu.torch.cuda.waits == len(used)
+    assert peak_memory(on_gpu.torch, None)["peak_memory_bytes"] == peak
 
 
 def test_losses_on_a_gpu_are_read_after_it_was_waited_for_and_never_while_a_graph_is_recorded(
