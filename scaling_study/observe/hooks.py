@@ -38,7 +38,7 @@ from scaling_study.observe.inside import (
     peak_memory,
     peak_resident_bytes,
     tensor_bytes,
-    used_gpus,
+    wait_for_gpus,
 )
 from scaling_study.observe.objects import (
     NoTorch,
@@ -183,13 +183,11 @@ class Observer:
         self.fold_at_once(looks_on or steps.is_explicit or not steps.anchor)
 
     def wait_for_gpu(self) -> None:
-        """Wait, so that steps contain what their GPUs still compute of them: before the run is held, before the timed
-        steps of a block, or before losses are read. While a CUDA graph is recorded it may not be asked."""
+        """Wait until the GPUs have computed the steps so far. While a CUDA graph is recorded they may not be asked."""
         cuda = self.torch.cuda
         with contextlib.suppress(Exception):  # of the training, which will see it
             if cuda.is_initialized() and not self.checks.recording():
-                for device in used_gpus(cuda):
-                    cuda.synchronize(device)
+                wait_for_gpus(cuda)
 
     # --- identity and endings ---
 

@@ -491,6 +491,12 @@ def used_gpus(cuda: Any) -> list[int]:
     return [device for device in range(count) if count == 1 or cuda.max_memory_allocated(device)]
 
 
+def wait_for_gpus(cuda: Any) -> None:
+    """Return when this process's GPUs have computed what they were given."""
+    for device in used_gpus(cuda):
+        cuda.synchronize(device)
+
+
 def peak_memory(torch: Any, before: int | None) -> dict[str, Any]:
     """Peak memory and its kind. `before`: the resident peak when the first step began."""
     cuda = torch.cuda
