@@ -166,8 +166,10 @@ class Attempts:
     def find_largest_batch(self, trial: Trial, folder: Path, measure: Measure) -> Attempt:
         """The largest batch_per_worker that fits, and the attempt at it; every try has a folder of its own."""
         tried: dict[int, Attempt] = {}
+        unit = trial.accumulation  # which divides each batch
 
-        def fits(batch: int) -> bool:
+        def fits(units: int) -> bool:
+            batch = unit * units
             if not _other_failure(tried):  # it ends the search, as it says nothing about memory
                 try_folder = folder / "tries" / f"batch-{batch}"
                 try_folder.mkdir(parents=True)
@@ -175,7 +177,8 @@ class Attempts:
                 tried[batch] = self.run_with_retries(probe, try_folder, measure)
             return batch in tried and tried[batch].outcome.status == "ok"
 
-        batch, other_failure = largest_batch(fits, trial.batch_per_worker), _other_failure(tried)
+        largest, other_failure = largest_batch(fits, trial.batch_per_worker // unit), _other_failure(tried)
+        batch = largest and unit * largest
         result = {"max_batch": batch, "tries": {str(size): attempt.outcome.status for size, attempt in tried.items()}}
         kept = tried[other_failure or batch or min(tried)]
         other_seconds = sum(attempt.exit.seconds for attempt in tried.values() if attempt is not kept)

@@ -249,7 +249,7 @@ def share_buffers(model: torch.nn.Module, ranks: Ranks) -> None:
 
     The sum over ranks of which only the first adds anything: so every framework does it alike, by its own collective.
     """
-    buffers = list(model.buffers())
+    buffers = [torch.view_as_real(each) if each.is_complex() else each for each in model.buffers()]
     if ranks.world_size == 1 or not buffers:
         return
     ours = torch.cat([buffer.detach().double().reshape(-1).cpu() for buffer in buffers])

@@ -136,10 +136,15 @@ def weight_errors(ours: Weights, right: Weights) -> dict[str, float]:
     floats = [value for value in right.values() if value.is_floating_point() and value.numel()]
     floor = max(FLOOR * max(float(value.abs().max()) for value in floats), 1e-300)
     return {
-        key: number((ours[key].double() - value.double()).abs().max() / value.double().abs().max().clamp(min=floor))
+        key: number((wide(ours[key]) - wide(value)).abs().max() / wide(value).abs().max().clamp(min=floor))
         for key, value in right.items()
         if value.numel()
     }
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor in fp64; a complex one with its imaginary parts in a dimension of their own."""
+    return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).double()
 
 
 def same_losses(name: str, seen: ParityTrace, right: ParityTrace, bounds: Sequence[float]) -> Check:

@@ -11,8 +11,8 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -109,6 +109,7 @@ class Resources:
         gpus = [device.index for device in ranks.devices if device.type == "cuda"]
         self.meter, self.quiet = PowerMeter(gpus, ranks.local_rank), QuietMeter()
         self.memory = Memory(training.workload.model, training.optimizer, ranks.device, training.held, ranks.further)
+        self.wire = training.wire  # whose largest message some frameworks hold in a buffer
         self.on_gpu = bool(gpus)
         self.watches = not trial.compile  # what is compiled would be compiled anew for it
         self.made = 0  # steps by this process
@@ -125,10 +126,15 @@ class Resources:
         self.memory.stop()
         self.kinds, self.peak_bytes = self.memory.by_kind(), self.memory.peak_bytes()
 
-    def watching(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def watching(self) -> Iterator[None]:
         """Enter it around each step, of which one is watched."""
         self.made += 1
-        return self.memory.watching() if self.watches and self.made == WATCHED else nullcontext()
+        if self.watches and self.made == WATCHED:
+            with self.memory.watching(), self.wire:
+                yield
+        else:
+            yield
 
     def report(self) -> dict[str, Any]:
         """The fields of a RankReport. On a CPU there is no peak of a training whose activations were not seen."""

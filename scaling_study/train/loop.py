@@ -185,7 +185,7 @@ class Loop:
                 ended = self.out_of_time()
             with self.training.paused():
                 self.evaluate()
-                ended = int(self.ranks.agree(ended or self.verdict()))
+                ended = self.over(ended)
                 self.save(ended)
         return ended
 
@@ -302,6 +302,14 @@ class Loop:
         if recipe.patience and self.since_best() >= recipe.patience:
             return PATIENCE
         return STEPS if recipe.steps is not None and self.progress.steps >= recipe.steps else ON
+
+    def over(self, ended: int) -> int:
+        """The reason why the training is over after an evaluation, or ON, agreed; `ended`: what it was before.
+
+        A target that is met, or a loss that is no number, counts also where the time is over.
+        """
+        verdict = self.verdict()
+        return int(self.ranks.agree(verdict if verdict in (TARGET, DIVERGED) else ended or verdict))
 
     def since_best(self) -> int:
         return sum(row["steps"] > (self.progress.best_step or 0) for row in self.progress.rows)

@@ -98,6 +98,10 @@ class Follower(Callback):
             self.begin()
             self.ended = self.loop.out_of_time()
             trainer.should_stop = bool(self.ended)
+            if self.ended and not self.loop.validates:  # nothing else would write the last row
+                self.pause()
+                self.judge(trainer, {})
+                self.save(trainer)
 
     def pause(self) -> None:
         """The steps are over for now; what came after the last of them is part of it."""
@@ -114,7 +118,7 @@ class Follower(Callback):
     def judge(self, trainer: Trainer, scores: dict[str, float]) -> None:
         """A row, and whether it is over."""
         self.loop.row(scores)
-        self.ended = int(self.loop.ranks.agree(self.ended or self.loop.out_of_time() or self.loop.verdict()))
+        self.ended = self.loop.over(self.ended or self.loop.out_of_time())
         trainer.should_stop = bool(self.ended)
 
     def save(self, trainer: Trainer, best_file: str = "") -> None:

@@ -39,6 +39,10 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         *rules.kernel_problems(vars(trial), trial.model, model),
     ):
         raise SystemExit(problem)  # of a study it was said before anything ran
+    if trial.batch_per_worker % trial.accumulation:
+        raise SystemExit(
+            f"--accumulation {trial.accumulation} does not divide --batch-per-worker {trial.batch_per_worker}"
+        )
     # Without keys whose value is `none`; a plan has none such.
     weights, freeze = (None if value == models.NONE else value for value in (trial.weights, trial.freeze))
     trial = replace(trial, weights=weights, freeze=freeze)

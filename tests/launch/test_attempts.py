@@ -179,3 +179,17 @@ def test_what_the_launch_itself_sets_is_not_removed_as_stale(monkeypatch):
     monkeypatch.setattr(attempts.leftovers, "choose_port", lambda port, *_: (port, ""))
     argv, environment, _ = attempts.launch_line(trial, ["python", "x.py"], SimpleNamespace(), ALONE)
     assert argv[:4] == ["env", "-u", "RANK", "srun"] and environment["MASTER_ADDR"] == "127.0.0.1"
+
+
+def test_a_search_tries_only_batches_that_the_accumulation_divides(tmp_path: Path) -> None:
+    tried = []
+
+    class Fits(Attempts):
+        def run_with_retries(self, trial: Trial, folder: Path, measure: Measure) -> Attempt:
+            tried.append(trial.batch_per_worker)
+            status = "ok" if trial.batch_per_worker <= 50 else "oom"
+            return Attempt(Exit(0, 1.0), Outcome(status), started_at=0.0)
+
+    trial = Trial(batch_per_worker=8, accumulation=4, find="max_batch")
+    found = Fits(SimpleNamespace()).find_largest_batch(trial, tmp_path, MEASURE).search_result  # type: ignore[arg-type]
+    assert found["max_batch"] == 48 and not [batch for batch in tried if batch % 4]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from scaling_study.measure.training import ParityRecorder, coming_epochs
+from scaling_study.measure.training import ParityRecorder, coming_epochs, share_buffers
+from scaling_study.parity import compare
 from scaling_study.ranks import Ranks
 from scaling_study.study import support
 from scaling_study.trial import Trial
@@ -91,3 +93,16 @@ def test_the_epochs_are_the_next_whole_ones(taken):
         next(mine.batches)
     start = 14 * -(-taken // 7)  # samples of the epochs that have begun
     assert coming_epochs(mine).tolist() == [list(range(start, start + 14)), list(range(start + 14, start + 28))]
+
+
+def test_complex_buffers_are_shared_and_compared_whole() -> None:
+    """Such as the rotations of a rotary embedding."""
+    mine = nn.Module()
+    mine.register_buffer("turns", torch.polar(torch.ones(3), torch.tensor([0.1, 0.2, 0.3])))
+    mine.register_buffer("count", torch.tensor([2**40 + 1]))
+    before = {name: buffer.clone() for name, buffer in mine.named_buffers()}
+    share_buffers(mine, SimpleNamespace(world_size=2, rank=0, total=lambda values: values))
+    assert all(torch.equal(buffer, before[name]) for name, buffer in mine.named_buffers())
+    floats = {"w": torch.ones(1), **before}
+    off = compare.weight_errors({**floats, "turns": before["turns"].conj().resolve_conj()}, floats)
+    assert off["turns"] > 0.1 and off["count"] == off["w"] == 0

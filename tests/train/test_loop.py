@@ -13,6 +13,8 @@ import wandb_offline
 from tiny_cifar import tiny_cifar
 from tiny_trainings import Trainings
 
+from scaling_study.targets import Target
+from scaling_study.train import loop
 from scaling_study.train.log import SIGNS, Log, last_sign
 from scaling_study.train.loop import Loop
 from scaling_study.trial import Trial
@@ -110,3 +112,20 @@ def test_a_start_that_is_killed_while_it_waits_for_the_other_ranks_is_counted(tm
     with pytest.raises(Killed):
         Loop.resume(loop)  # type: ignore[arg-type]
     assert last_sign(tmp_path) == {"steps": 8, "resumed": 3, "lost_steps": 1}
+
+
+@pytest.mark.parametrize(
+    ("scored", "loss", "ended", "over"),
+    [
+        (0.7, 1.0, loop.SECONDS, loop.TARGET),
+        (0.7, float("nan"), loop.SECONDS, loop.DIVERGED),
+        (0.5, 1.0, loop.SECONDS, loop.SECONDS),
+        (0.5, 1.0, loop.ON, loop.STEPS),
+    ],
+)
+def test_a_target_that_is_met_counts_also_where_the_time_is_over(scored, loss, ended, over) -> None:
+    recipe = SimpleNamespace(target=Target("accuracy", 0.6), metric="accuracy", patience=None, steps=9)
+    progress = SimpleNamespace(rows=[{"accuracy": scored, "train_loss": loss}], steps=9)
+    training = SimpleNamespace(recipe=recipe, progress=progress, ranks=SimpleNamespace(agree=lambda value: value))
+    training.verdict = lambda: Loop.verdict(training)
+    assert Loop.over(training, ended) == over

@@ -149,3 +149,10 @@ def test_a_framework_without_a_loop_of_its_own_refuses() -> None:
     done = run("torch_ddp", 2, [*RECIPE, *NATIVE], {})
     assert done.returncode != 0
     assert "torch_ddp has no training loop of its own; lightning_ddp, lightning_fsdp and deepspeed" in done.stderr
+
+
+@pytest.mark.long
+def test_lightning_writes_its_last_row_also_where_the_time_is_over_and_nothing_is_validated(trained) -> None:
+    over = ["--train-steps", "100000", "--train-max-seconds", "0.5", "--train-evaluate-every", "9000"]
+    first, _ = trained("lightning_ddp", *over, "--train-validation", "0", *NATIVE)
+    assert first.training.ended_by == "seconds" and first.training.rows[-1]["steps"] == first.training.steps

@@ -156,6 +156,12 @@ def test_an_optimiser_without_a_fused_kernel_is_named() -> None:
         fused(torch.optim.RMSprop)([torch.nn.Parameter(torch.zeros(1))])
 
 
+def test_an_accumulation_that_does_not_divide_the_batch_is_refused_by_hand_too() -> None:
+    """It would leave fewer micro-batches, none of them the last, and workers that never exchange gradients."""
+    with pytest.raises(SystemExit, match="--accumulation 4 does not divide --batch-per-worker 5"):
+        load(Trial(model="resnet8", data="synthetic", batch_per_worker=5, accumulation=4), Ranks())
+
+
 @some("resnet8", "gpt2_tiny", "albert_tiny")
 def test_resident_batches_are_read_in_turn_and_each_rank_has_its_own(one: One) -> None:
     single, first, second = (
