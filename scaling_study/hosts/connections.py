@@ -10,6 +10,7 @@ Requests and answers are JSON, one a line (agent.py).
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import select
@@ -220,9 +221,44 @@ class TrialOnHosts:
 
 
 def other_hosts(names: Iterable[str]) -> list[str]:
-    """Those of the names that are not this host's."""
-    own = {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
-    return [name for name in names if agent.address_of(name) not in own]
+    """Those of the names that are not this host's.
+
+    This host's are its hostname and its full one, whatever they resolve to (on Debian 127.0.1.1, in a cloud perhaps an
+    address that a router has), and those that resolve to an address of it. Not the first part of a longer hostname: in
+    another domain that is another host.
+    """
+    own = _own_addresses()
+    return [name for name in names if not (_is_own_name(name) or any(_is_own(each, own) for each in _resolved(name)))]
+
+
+def names_no_interface(name: str) -> bool:
+    """True where a launcher that goes by the addresses of interfaces would take the name for another host's."""
+    return agent.address_of(name) not in _own_addresses()
+
+
+def _is_own_name(name: str) -> bool:
+    name, own = name.lower(), socket.gethostname().lower()
+    if name == own:
+        return True
+    # The full name may take a resolver seconds: it is asked for only where it can be the one that is meant.
+    return name.partition(".")[0] == own.partition(".")[0] and "." in name and name == socket.getfqdn().lower()
+
+
+def _own_addresses() -> set[str]:
+    return {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
+
+
+def _is_own(address: str, own: set[str]) -> bool:
+    """True for an address of this host: of its interfaces, or one by which every host calls itself."""
+    at = ipaddress.ip_address(address)
+    return at.is_loopback or at.is_unspecified or address in own
+
+
+def _resolved(name: str) -> set[str]:
+    """The addresses that a name resolves to on this host, in either family; none where it does not."""
+    with contextlib.suppress(OSError, UnicodeError):
+        return {str(at[0]) for *_, at in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
+    return set()
 
 
 def address_for(host: str) -> str:

@@ -233,7 +233,7 @@ def launch_line(
         port = launchers.preferred_port(trial, number)
         if not hosts or hosts[0].name not in elsewhere(trial, cluster):  # a port of another host can only be tried
             port, note = leftovers.choose_port(port, launchers.PORTS, supervisor)
-    command = launchers.launch(trial, program, port, cluster)
+    command = launchers.launch(trial, program, port, _as_horovodrun_knows(trial, cluster))
     environment = dict(command.env) if trial.command else launch_environment(command)  # a user's own PATH stays
     if hosts:
         cleared = variables.env_without_private(os.environ, command.env)  # of variables that it must not see
@@ -245,6 +245,28 @@ def launch_line(
 def elsewhere(trial: Trial, cluster: Cluster) -> list[str]:
     """The hosts of a trial that are not this one."""
     return connections.other_hosts(host.name for host in cluster.hosts_of(trial))
+
+
+def _as_horovodrun_knows(trial: Trial, cluster: Cluster) -> Cluster:
+    """The hosts as horovodrun is to have them, which would ask ssh for this one by a name that is its loopback's.
+
+    What ssh starts here is below no supervisor, and many a host does not let itself in. An address will do: of the
+    interface that leads to the others.
+    """
+    if "horovodrun" not in (trial.launcher, command_of_user.starter(trial)) or not (
+        others := elsewhere(trial, cluster)
+    ):
+        return cluster
+    strange = [
+        host.name
+        for host in cluster.hosts_of(trial)
+        if host.name not in others and connections.names_no_interface(host.name)
+    ]
+    try:
+        names = dict.fromkeys(strange, connections.address_for(others[0])) if strange else {}
+    except OSError:  # a name that only ssh knows
+        return cluster
+    return replace(cluster, hosts=tuple(replace(host, name=names.get(host.name, host.name)) for host in cluster.hosts))
 
 
 def removed_variables(trial: Trial, cluster: Cluster) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from eventually import until
@@ -66,6 +67,19 @@ def test_without_a_machine_file_names_decide_also_for_a_model_of_a_file(network:
     assert len(records) == len(OVER_HOSTS)
     assert {tuple(rank.host for rank in record.ranks) for record in records} == {("h1", "h2")}
     assert {rank.data_source for record in records for rank in record.ranks} == {"sine"}
+
+
+@pytest.mark.parametrize("launcher", OVER_HOSTS)
+def test_the_drivers_own_name_may_be_its_loopback(hosts: Network, launcher: str) -> None:
+    """As Debian has it, where a machine file names the interface. Its sshd listens on eth0 alone."""
+    known = (hosts.folder / "hosts").read_text()
+    (own := hosts.shared / "own").write_text(known.replace("10.77.0.1 h1", "127.0.1.1 h1"))
+    hosts["h1"].plant(own, Path("/etc/hosts"))
+    sweep = Sweep(hosts.shared / launcher, [OVER_HOSTS[launcher]])
+    code, said = sweep.run(hosts["h1"], "--machine", sweep.machine_file(interface="eth0"))
+    (record,) = sweep.records()
+    assert (code, record.status) == (0, "ok"), f"{said}\n{sweep.logs()}"
+    assert [rank.host for rank in record.ranks] == ["h1", "h2"] and record.hosts == ["h1:1", "h2:1"]
 
 
 def test_hosts_and_hostfile_win_over_the_study(network: Network) -> None:

@@ -19,6 +19,8 @@ import pytest
 from eventually import until
 
 from scaling_study.frameworks import FRAMEWORKS, Framework
+from scaling_study.hosts import connections
+from scaling_study.hosts.hosts import Host
 from scaling_study.launch import attempts, decisions
 from scaling_study.launch.attempts import Attempt, Attempts
 from scaling_study.launch.supervisor import SupervisorClient
@@ -27,7 +29,7 @@ from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.schema import RankReport, Record
 from scaling_study.study.study import Measure
-from scaling_study.study.support import ALONE
+from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
 
 HERE = Path(__file__).parents[1]
@@ -193,3 +195,28 @@ def test_a_search_tries_only_batches_that_the_accumulation_divides(tmp_path: Pat
     trial = Trial(batch_per_worker=8, accumulation=4, find="max_batch")
     found = Fits(SimpleNamespace()).find_largest_batch(trial, tmp_path, MEASURE).search_result  # type: ignore[arg-type]
     assert found["max_batch"] == 48 and not [batch for batch in tried if batch % 4]
+
+
+@pytest.mark.parametrize(
+    ("trial", "named"),
+    [
+        (Trial(framework="horovod", controller="gloo", launcher="horovodrun", workers=2, hosts=2), "10.0.0.1:1,h2:1"),
+        (Trial(framework="horovod", controller="mpi", launcher="horovodrun", workers=2, hosts=2), "10.0.0.1:1,h2:1"),
+        (Trial(framework="mpi_allreduce", launcher="mpirun", workers=2, hosts=2), "h1:1,h2:1"),
+        (Trial(framework="torch_ddp", launcher="torchrun", workers=2, hosts=2), "h1:1,h2:1"),
+    ],
+)
+def test_horovodrun_is_given_an_address_of_this_host_where_its_name_is_its_loopback(
+    monkeypatch: pytest.MonkeyPatch, trial: Trial, named: str
+) -> None:
+    """It would start what belongs here by ssh."""
+    monkeypatch.setattr(connections, "other_hosts", lambda names: [name for name in names if name != "h1"])
+    monkeypatch.setattr(connections.agent, "address_of", lambda name: "127.0.1.1")
+    monkeypatch.setattr(connections, "address_for", lambda name: "10.0.0.1")
+    cluster = Cluster((Host("h1"), Host("h2")))
+    with Interruption() as interruption:
+        line, *_ = attempts.launch_line(trial, ["python", "a.py"], SupervisorClient(Path("/"), interruption), cluster)
+        assert named in line
+        monkeypatch.setattr(connections.agent, "address_of", lambda name: "127.0.0.1")  # of an interface
+        line, *_ = attempts.launch_line(trial, ["python", "a.py"], SupervisorClient(Path("/"), interruption), cluster)
+        assert "h1:1,h2:1" in line
