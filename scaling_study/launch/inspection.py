@@ -55,6 +55,11 @@ def inspect_hosts(plan: Plan, trials: Sequence[Trial], results: Path) -> list[st
     """Inspect every host of these trials; notes on what need not stop them. Raises HostError for what must."""
     hosts = max((plan.cluster.hosts_of(trial) for trial in trials), key=len)
     elsewhere = set(other_hosts(host.name for host in hosts))
+    here = [host.name for host in hosts if host.name not in elsewhere]
+    if twice := here[1:]:  # as no trial can run on it, nobody else is asked
+        raise HostError(
+            *(f"{name}: is this host, as is {here[0]}: list a host once, with all its slots" for name in twice)
+        )
     if not elsewhere:
         return []
     with tempfile.NamedTemporaryFile(dir=results, prefix=".seen-") as token, ThreadPoolExecutor(len(hosts)) as pool:

@@ -126,5 +126,11 @@ def test_a_host_under_two_names(refused: Callable[..., list[str]]) -> None:
     assert line.startswith("error: alias: its hostname is h2, as is that of h2: ")
 
 
+def test_the_drivers_host_under_two_names_that_it_knows(refused: Callable[..., list[str]]) -> None:
+    assert refused(lambda network: None, "--hosts", "localhost:1,h1:1") == [
+        "error: h1: is this host, as is localhost: list a host once, with all its slots"
+    ]
+
+
 def test_everything_that_is_wrong_is_said_at_once(refused: Callable[..., list[str]]) -> None:
     assert len(refused(lambda network: planted(network, "", CLOCK), interface="ib0")) == 3

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from scaling_study.errors import HostError
 from scaling_study.hosts.hosts import Host
 from scaling_study.launch import inspection
 from scaling_study.launch.inspection import HostReport, Requirements
@@ -90,3 +91,23 @@ def test_what_trials_need_of_each_host(study_of: Callable[..., Study], machine: 
     made = plan.make(study_of(text % "workers: [2, 4], hosts: [2]"), machine(cores=4), cluster=cluster)
     needs = inspection.requirements(made, [planned.trial for planned in made.configurations])
     assert needs == Requirements(frozenset({"horovod", "torch", "torchvision"}), "ib0", cores=4, gpus=0)
+
+
+def test_this_host_twice_is_refused_before_anything_is_asked(
+    study_of: Callable[..., Study], machine: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "study: a\nparity: false\nsweeps:\n  - framework: torch_ddp\n    matrix: {model: [resnet8], %s}\n"
+    monkeypatch.setattr(inspection, "_report", lambda *_: pytest.fail("asked"))
+
+    def inspected(*hosts: str) -> list[str]:
+        cluster = Cluster(tuple(Host(name, 2) for name in hosts))
+        made = plan.make(study_of(text % f"workers: [6], hosts: [{len(hosts)}]"), machine(cores=8), cluster=cluster)
+        return inspection.inspect_hosts(made, [planned.trial for planned in made.configurations], tmp_path)
+
+    assert inspected("localhost") == []
+    for names in (("localhost", "127.0.1.1"), ("localhost", "h2.example", "127.0.1.1")):
+        with pytest.raises(HostError) as refused:
+            inspected(*names)
+        assert refused.value.problems == [
+            "127.0.1.1: is this host, as is localhost: list a host once, with all its slots"
+        ]
