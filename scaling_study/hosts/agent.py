@@ -1,7 +1,8 @@
 """The agent of another host, started there by ssh or srun: it ends what trials leave there, whatever happens here.
 
     supervisor --- ssh --- agent         the trial's ranks on that host, started by any launcher
-                  |         |  begin    ends what an earlier sweep left, makes the trial's temporary folder
+                  |         |  begin    ends what an earlier sweep left, makes the trial's temporary folder;
+                  |         |           refused on the supervisor's own host, where it would end the supervisor
                   |         |  signal   stops ranks, or lets them go on (launch/warm_group.py)
                   |         |  end      ends every process that carries the sweep's mark, removes what they left
                   X  EOF,   |
@@ -30,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scaling_study.machine import boot_id
 from scaling_study.processes import leftovers, process
 
 SILENCE_SECONDS = 8.0  # without a heartbeat, until the connection counts as lost
@@ -57,14 +59,17 @@ class Agent:
     def clock(self) -> Mapping[str, Any]:
         return {"clock": time.time()}
 
-    def begin(self, mark: str, temporary: str) -> Mapping[str, Any]:
-        """A trial of the sweep with this mark is about to start."""
+    def begin(self, mark: str, temporary: str, asker: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A trial of the sweep with this mark is about to start. `asker`: this_process() of who asks, a part of that
+        sweep: where it runs on this host nothing is ended, and nothing begins."""
+        if sees(asker):
+            return {"is_this": True}
         ended = leftovers.end_marked(mark)
         self.mark, self.temporary, self.since = mark, temporary, leftovers.clock()
         for old in Path(temporary).parent.glob(f"{Path(temporary).name.rpartition('-')[0]}-*"):
             shutil.rmtree(old, ignore_errors=True)
         Path(temporary).mkdir(parents=True, exist_ok=True)
-        return {"ended": ended}
+        return {"is_this": False, "ended": ended}
 
     def end(self) -> Mapping[str, Any]:
         """The trial is over: nothing of it may live on."""
@@ -80,8 +85,9 @@ class Agent:
         process.signal_trees(pids.get(socket.gethostname(), ()), number, more_likely)
         return {}
 
-    def describe(self, checkout: str, paths: Sequence[str]) -> Mapping[str, Any]:
-        """Facts about this host, to be compared with the others (inspection.py), and the paths that it does not see."""
+    def describe(self, checkout: str, paths: Sequence[str], asker: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Facts about this host, to be compared with the others (inspection.py), the paths that it does not see, and
+        whether it is the host of who asks."""
         from scaling_study.machine import this_machine
         from scaling_study.settings import commit
 
@@ -96,6 +102,7 @@ class Agent:
             "interfaces": interfaces(),
             "missing_paths": [path for path in paths if not Path(path).exists()],
             "own_address": address_of(name),
+            "is_this": sees(asker),
         }
 
 
@@ -143,3 +150,32 @@ def address_of(name: str) -> str:
     with contextlib.suppress(OSError):
         return socket.gethostbyname(name)
     return ""
+
+
+def this_process() -> dict[str, Any]:
+    """What tells this process from all others, for `sees`."""
+    return {"boot_id": boot_id(), "pid": os.getpid(), "started": _started(os.getpid())}
+
+
+def sees(process: Mapping[str, Any]) -> bool:
+    """True where that process, as its this_process() says, is one of those that could be ended from here.
+
+    Hosts that are containers of one machine share its boot, but do not see each other's processes. A machine sees those
+    of its containers, whose own numbers for them are the last of NSpid.
+    """
+    if process["boot_id"] != boot_id():
+        return False
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # one that ends meanwhile
+            if _started(int(folder.name)) == process["started"]:
+                status = (folder / "status").read_text(encoding="utf-8", errors="replace")
+                numbers = [line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")]
+                if (int(numbers[0][-1]) if numbers else int(folder.name)) == process["pid"]:
+                    return True
+    return False
+
+
+def _started(pid: int) -> int:
+    """When a process was started, in ticks since the boot (proc_pid_stat(5)); clocks that are set do not change it."""
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return int(text.rpartition(")")[2].split()[19])

@@ -39,7 +39,7 @@ CLOSED = "the connection was closed"
 
 
 class ConnectionLost(Exception):
-    """A host cannot be reached, or no more. The message names it, and the remedy."""
+    """A host cannot be reached, or no more, or is this one. The message names it, and the remedy."""
 
 
 class AgentConnection:
@@ -82,6 +82,12 @@ class AgentConnection:
         answer_text, self._received = self._received.split(b"\n", 1)
         answer: dict[str, Any] = json.loads(answer_text)
         return answer
+
+    def begin(self, mark: str, temporary: str) -> None:
+        """Begin a trial there. Raises ConnectionLost, also where "there" is this host after all."""
+        request = {"ask": "begin", "mark": mark, "temporary": temporary, "asker": agent.this_process()}
+        if self.ask(request)["is_this"]:
+            raise ConnectionLost(same_host(self.host))
 
     def heartbeat(self) -> None:
         """Tell the agent that this process is alive."""
@@ -137,8 +143,12 @@ class AgentConnections(contextlib.AbstractContextManager["AgentConnections"]):
     @contextlib.contextmanager
     def trial(self, hosts: Sequence[str], mark: str, temporary: str, stop: Stop) -> Iterator[TrialOnHosts]:
         """A trial on these hosts. Raises ConnectionLost if one of them cannot be reached at its beginning."""
-        begin = {"ask": "begin", "mark": mark, "temporary": temporary}
-        if lost := self._ask_all(hosts, lambda connection: connection.ask(begin)):
+
+        def end_again(connection: AgentConnection) -> None:
+            connection.begin(mark, temporary)
+            connection.ask({"ask": "end"})
+
+        if lost := self._ask_all(hosts, lambda connection: connection.begin(mark, temporary)):
             raise lost
         trial = TrialOnHosts([self._connections[host] for host in hosts], stop)
         try:
@@ -148,7 +158,7 @@ class AgentConnections(contextlib.AbstractContextManager["AgentConnections"]):
             if lost := self._ask_all(hosts, lambda connection: connection.ask({"ask": "end"}), reopen=False):
                 trial.failed_host = trial.failed_host or str(lost)
                 # Its ranks may be alive: a new agent ends them.
-                self._ask_all(hosts, lambda connection: connection.ask(begin) and connection.ask({"ask": "end"}))
+                self._ask_all(hosts, end_again)
 
     def ask(self, hosts: Sequence[str], request: Mapping[str, Any]) -> None:
         """Have the agents of these hosts answer a request. Raises ConnectionLost where one does not."""
@@ -234,6 +244,14 @@ def other_hosts(names: Iterable[str]) -> list[str]:
 def names_no_interface(name: str) -> bool:
     """True where a launcher that goes by the addresses of interfaces would take the name for another host's."""
     return agent.address_of(name) not in _own_addresses()
+
+
+def same_host(name: str) -> str:
+    """What is wrong where a host that was taken for another is this one, and what would be right."""
+    return (
+        f"{name}: is this host under another name: list it as {socket.gethostname()}, its hostname, or by the address "
+        "of one of its interfaces"
+    )
 
 
 def _is_own_name(name: str) -> bool:

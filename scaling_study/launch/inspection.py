@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from scaling_study.errors import HostError
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.hosts.connections import AgentConnection, other_hosts
+from scaling_study.hosts import agent
+from scaling_study.hosts.connections import AgentConnection, other_hosts, same_host
 from scaling_study.models import FILE_NAME, file_named, model_named
 from scaling_study.settings import CHECKOUT, data_root
 from scaling_study.study.plan import Plan
@@ -38,6 +39,7 @@ class HostReport(NamedTuple):
     facts: Mapping[str, Any]
     ahead_seconds: float = 0.0
     uncertain_seconds: float = 0.0  # half of the request's round trip
+    is_this: bool = False  # it was taken for another host, and is this one
 
 
 class Requirements(NamedTuple):
@@ -65,7 +67,7 @@ def inspect_hosts(plan: Plan, trials: Sequence[Trial], results: Path) -> list[st
     with tempfile.NamedTemporaryFile(dir=results, prefix=".seen-") as token, ThreadPoolExecutor(len(hosts)) as pool:
         needs = requirements(plan, trials)
         paths = [str(Path(token.name).resolve()), *needs.data, *needs.models]
-        request = {"ask": "describe", "checkout": str(CHECKOUT), "paths": paths}
+        request = {"ask": "describe", "checkout": str(CHECKOUT), "paths": paths, "asker": agent.this_process()}
         pending = [pool.submit(_report, host.name, host.name in elsewhere, request) for host in hosts]
     if failures := [str(error) for future in pending if (error := future.exception())]:
         raise HostError(*failures)
@@ -103,6 +105,8 @@ def problems(reports: Sequence[HostReport], needs: Requirements, results: Path) 
                 f"{host.name}: its hostname is {host.facts['name']}, as is that of {other}: list a host once, with all "
                 "its slots; different hosts need different hostnames"
             )
+        elif host.is_this:
+            yield same_host(host.name)
         yield from _resource_problems(host, needs, results)
         off = abs(host.ahead_seconds)
         if off - host.uncertain_seconds > MOST_OFFSET_SECONDS:
@@ -172,7 +176,8 @@ def _report(name: str, elsewhere: bool, request: Mapping[str, Any]) -> HostRepor
     with contextlib.closing(AgentConnection(name, elsewhere)) as connection:
         connection.ask({"ask": "clock"}, ANSWER_SECONDS)
         ahead, uncertain = min((_clock_offset(connection) for _ in range(CLOCK_READINGS)), key=lambda offset: offset[1])
-        return HostReport(name, connection.ask(request, ANSWER_SECONDS), ahead, uncertain)
+        facts = connection.ask(request, ANSWER_SECONDS)
+        return HostReport(name, facts, ahead, uncertain, elsewhere and facts["is_this"])
 
 
 def _clock_offset(connection: AgentConnection) -> tuple[float, float]:

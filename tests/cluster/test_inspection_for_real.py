@@ -126,6 +126,22 @@ def test_a_host_under_two_names(refused: Callable[..., list[str]]) -> None:
     assert line.startswith("error: alias: its hostname is h2, as is that of h2: ")
 
 
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ("alias:1,h2:1", "is this host under another name: list it as h1, its hostname, or by the address of one of "),
+        ("h1:1,alias:1", "its hostname is h1, as is that of h1: list a host once, with all its slots; "),
+    ],
+)
+def test_the_drivers_host_under_a_name_of_sshs_own(refused: Callable[..., list[str]], listed: str, said: str) -> None:
+    def rename(network: Network) -> None:
+        with (network.folder / "ssh_config").open("a") as file:
+            file.write("Host alias\n  HostName 10.77.0.1\n  HostKeyAlias h1\n")
+
+    (line,) = refused(rename, "--hosts", listed)
+    assert line.startswith(f"error: alias: {said}")
+
+
 def test_the_drivers_host_under_two_names_that_it_knows(refused: Callable[..., list[str]]) -> None:
     assert refused(lambda network: None, "--hosts", "localhost:1,h1:1") == [
         "error: h1: is this host, as is localhost: list a host once, with all its slots"

@@ -22,6 +22,7 @@ from scaling_study.processes.process import Exit, Interruption
 from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.slow  # ssh, real daemons and silences
+ANOTHER_MACHINE = {"boot_id": "of another machine"}  # where whoever asks is said to be
 
 
 @pytest.fixture
@@ -32,7 +33,9 @@ def interruption() -> Iterator[Interruption]:
 
 @pytest.fixture
 def no_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every host is reached by a shell; `away` by none."""
+    """Every host is reached by a shell, `away` by none; none takes itself for the one that asks."""
+    own = agent.this_process()
+    monkeypatch.setattr(agent, "this_process", lambda: {**own, **ANOTHER_MACHINE})
     monkeypatch.setattr(hosts, "ssh_command", lambda host, argv: ["false"] if host == "away" else list(argv))
 
 
@@ -52,16 +55,18 @@ def gone(rank: subprocess.Popen[bytes]) -> bool:
 
 
 def begin(connection: AgentConnection, tmp_path: Path) -> None:
-    connection.ask({"ask": "begin", "mark": str(tmp_path), "temporary": str(tmp_path / "scaling-study-abc-1")}, 30)
+    asked = {"ask": "begin", "mark": str(tmp_path), "temporary": str(tmp_path / "scaling-study-abc-1")}
+    connection.ask({**asked, "asker": ANOTHER_MACHINE}, 30)
 
 
 def test_an_agent_describes_its_host():
     connection = AgentConnection("here", elsewhere=False)
-    facts = connection.ask({"ask": "describe", "checkout": str(CHECKOUT), "paths": [str(CHECKOUT), "/no/such"]}, 30)
+    asked = {"ask": "describe", "checkout": str(CHECKOUT), "paths": [str(CHECKOUT), "/no/such"]}
+    facts = connection.ask({**asked, "asker": agent.this_process()}, 30)
     connection.close()
     assert facts["package"] == str(CHECKOUT / "scaling_study" / "__init__.py")
     assert facts["python"] == ".".join(map(str, sys.version_info[:3])) and facts["missing_paths"] == ["/no/such"]
-    assert facts["interfaces"]["lo"] == "127.0.0.1"
+    assert facts["interfaces"]["lo"] == "127.0.0.1" and facts["is_this"]
     assert len(facts["code"]) > 100 and facts["machine"]["libraries"]["torch"]
 
 

@@ -1,15 +1,23 @@
-"""This host, under whatever name it is listed, is no other one."""
+"""This host, under whatever name it is listed: it is no other one, and no agent ends the sweep that asks."""
 
 from __future__ import annotations
 
+import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from scaling_study.hosts.connections import other_hosts
+from scaling_study.hosts import agent
+from scaling_study.hosts.connections import AgentConnection, ConnectionLost, other_hosts
+from scaling_study.launch.supervisor import SupervisorClient
+from scaling_study.processes import leftovers, process
 
 KNOWN = {  # what this host's resolver says: name -> addresses
     "localhost": ["::1", "127.0.0.1"],
@@ -82,3 +90,68 @@ def test_an_address_asks_for_no_full_name(resolver: object, monkeypatch: pytest.
     """It may take a resolver seconds."""
     monkeypatch.setattr(socket, "getfqdn", lambda *_: pytest.fail("asked"))
     assert other_hosts(["10.0.0.2", "h2", "h10.cluster.org"]) == ["10.0.0.2", "h2", "h10.cluster.org"]
+
+
+# --- the second line of defence, with real processes
+
+
+def test_a_process_is_seen_on_its_own_host_alone() -> None:
+    own = agent.this_process()
+    assert own["pid"] == os.getpid() and agent.sees(own)
+    assert not agent.sees({**own, "boot_id": "of another machine"})
+    assert not agent.sees({**own, "started": own["started"] - 1}), "another process of that number"
+    with subprocess.Popen(["sleep", "0"]) as ended:
+        pass
+    assert not agent.sees({**own, "pid": ended.pid})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a namespace")
+def test_a_process_of_a_container_is_seen_by_its_number_there() -> None:
+    say = "import json; from scaling_study.hosts import agent; print(json.dumps(agent.this_process()), flush=True)"
+    private = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-c", f"{say}; input()"]
+    with subprocess.Popen(private, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as container:
+        assert container.stdin and container.stdout
+        said = container.stdout.readline()
+        if not said:
+            pytest.skip("no namespaces here")
+        inside = json.loads(said)
+        assert inside["pid"] == 1 and agent.sees(inside)
+        container.stdin.close()
+    assert not agent.sees(inside)
+
+
+@pytest.mark.slow
+def test_an_agent_ends_nothing_on_the_host_of_the_sweep_that_asks(tmp_path: Path) -> None:
+    rank = subprocess.Popen(["sleep", "600"], env={leftovers.MARK: str(tmp_path)})
+    connection = AgentConnection("alias", elsewhere=False)
+    try:
+        with pytest.raises(ConnectionLost, match="alias: is this host under another name"):
+            connection.begin(str(tmp_path), str(tmp_path / "scaling-study-abc-1"))
+        assert connection.ask({"ask": "end"}) == {"ended": []}
+        connection.close()
+        assert rank.poll() is None and not list(tmp_path.iterdir())
+    finally:
+        rank.kill()
+        rank.wait()
+
+
+@pytest.mark.slow
+def test_a_supervisor_outlives_a_trial_on_its_own_host_under_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an ssh that stands for one to this host: a name of ~/.ssh/config, or of an address behind a router."""
+    (ssh := tmp_path / "bin" / "ssh").parent.mkdir()
+    # What it starts has another parent than the supervisor, as what an sshd starts.
+    ssh.write_text('#!/bin/sh\nfor last; do :; done\nexec 3<&0\nsh -c "$last" <&3 &\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}{os.pathsep}{os.environ['PATH']}")
+    (folder := tmp_path / "results").mkdir()
+    with process.Interruption() as interruption, SupervisorClient(folder, interruption) as client:
+        refused = client.run(["touch", str(tmp_path / "started")], {}, folder / "log.txt", 60.0, ["alias"])
+        assert not refused.lost, refused.lost
+        assert refused.node == (
+            f"alias: is this host under another name: list it as {socket.gethostname()}, its hostname, or by the "
+            "address of one of its interfaces"
+        )
+        assert not (tmp_path / "started").exists()
+        assert client.run(["true"], {}, folder / "log.txt", 60.0).code == 0

@@ -93,6 +93,15 @@ def test_what_trials_need_of_each_host(study_of: Callable[..., Study], machine: 
     assert needs == Requirements(frozenset({"horovod", "torch", "torchvision"}), "ib0", cores=4, gpus=0)
 
 
+def test_this_host_under_a_name_that_it_does_not_know_is_refused_with_one_that_it_does() -> None:
+    alias = host("pub", calls_itself="h1.org")._replace(is_this=True)
+    assert problems(alias) == [inspection.same_host("pub")]
+    assert problems(alias._replace(facts={**alias.facts, "name": "h1"})) == [
+        "pub: its hostname is h1, as is that of h1: list a host once, with all its slots; "
+        "different hosts need different hostnames"
+    ]
+
+
 def test_this_host_twice_is_refused_before_anything_is_asked(
     study_of: Callable[..., Study], machine: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
