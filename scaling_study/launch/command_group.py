@@ -5,12 +5,13 @@
        +------ SIGSTOP, SIGCONT of ranks and of the processes that they started: loaders read nothing ahead meanwhile
 
 The driver asks for the same as of a group of ours ("build", "block"); the observer's files say what was measured, and
-the reports are made of them here, after every block.
+the reports are made of them here, after every block, while all are stopped.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,7 +41,8 @@ class CommandGroup(WarmGroup):
     def build(self, index: int, inspect: bool = True) -> list[Mapping[str, Any]]:
         """Each rank's fastest step so far, and its memory. Raises GroupFailed where its work is not what was asked."""
         answers = super().build(index, inspect)
-        self._report([Turn(0, max(0, answers[0]["steps"] - 1), 1, time.time())])
+        last = Turn(0, max(0, answers[0]["steps"] - 1), 1, time.time())
+        self._unwritten.append(functools.partial(self._report, [last]))
         return answers
 
     def block(self, index: int, block: int, steps: int, untimed: bool) -> list[list[float]]:
@@ -50,9 +52,9 @@ class CommandGroup(WarmGroup):
         if block == 0:
             self.turns = []
         self.turns.append(Turn(block, answers[0]["steps"] - steps, steps, at))
-        self._report(self.turns)
         taken: list[list[float]] = [answer["step_seconds"] for answer in answers]
-        self._note(index, block, at, taken)
+        self._unwritten.append(functools.partial(self._report, self.turns))
+        self._unwritten.append(functools.partial(self._note, index, block, at, taken))
         return taken
 
     def _report(self, turns: list[Turn]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import secrets
@@ -21,7 +22,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,8 @@ class WarmGroup:
     """The processes of one group. Entering starts them; after leaving, or `end`, none of them lives.
 
     `begin` starts them earlier, so that several groups start side by side; `leave` asks them to end, so that several
-    end so. They are stopped except within `turn`, in which they build configurations and time blocks. Methods raise
+    end so. They are stopped except within `turn`, in which they build configurations and time blocks. What is written
+    here of a block is written after its turn: meanwhile a loader would read ahead for the next block. Methods raise
     GroupFailed, and Interrupted once `asked_to_stop` is readable.
     """
 
@@ -129,6 +131,7 @@ class WarmGroup:
         self.ranks: list[_Rank] = []
         self.exit: Exit | None = None
         self.changed: dict[int, set[str]] = {}  # index -> settings of the process that its blocks changed; put back
+        self._unwritten: list[Callable[[], None]] = []  # each writes what a turn has measured, once it is over
         self._others, self._agents = attempts.elsewhere(self.trials[0], self.cluster), AgentConnections()
         self._ending = process.Ending()
         self._launch: threading.Thread | None = None
@@ -158,12 +161,12 @@ class WarmGroup:
         self._ask("gate", index)
 
     def block(self, index: int, block: int, steps: int, untimed: bool) -> list[list[float]]:
-        """Have the ranks time so many steps; each rank's seconds of each. Reports are on the disk by then."""
+        """Have the ranks time so many steps; each rank's seconds of each. Their reports are on the disk by then."""
         at = time.time()
         answers = self._ask("block", index, block=block, steps=steps, untimed=untimed)
         self.changed.setdefault(index, set()).update(*(answer["changed"] for answer in answers))
         taken: list[list[float]] = [answer["step_seconds"] for answer in answers]
-        self._note(index, block, at, taken)
+        self._unwritten.append(functools.partial(self._note, index, block, at, taken))
         return taken
 
     def _note(self, index: int, block: int, at: float, taken: list[list[float]]) -> None:
@@ -182,10 +185,12 @@ class WarmGroup:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Let the ranks run within the block, and stop them after it."""
+        """Let the ranks run within the block, and stop them after it; then write what was measured."""
         self.resume()
         yield
         self.stop()
+        while self._unwritten:
+            self._unwritten.pop(0)()
 
     def begin(self) -> None:
         """Start the launcher, and wait for nothing."""

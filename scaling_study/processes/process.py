@@ -261,14 +261,24 @@ def signal_trees(pids: Iterable[int], number: int, more_likely: int) -> None:
     """Send a signal to these processes and to all below them; `more_likely` (0 to 1000): to be ended than this one,
     where the host is out of memory. Those that are gone, or another user's (sudo), are left out."""
     own = int(Path("/proc/self/oom_score_adj").read_text(encoding="ascii"))
-    for pid in pids:
-        with contextlib.suppress(psutil.Error):
-            root = psutil.Process(pid)
-            for each in (root, *root.children(recursive=True)):
-                with contextlib.suppress(OSError):
-                    Path(f"/proc/{each.pid}/oom_score_adj").write_text(f"{min(1000, own + more_likely)}", "ascii")
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(each.pid, number)
+    for each in trees(pid for pid in pids if pid > 0):  # to `kill`, any other is a group of processes
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{each}/oom_score_adj").write_text(f"{min(1000, own + more_likely)}", "ascii")
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(each, number)
+
+
+def trees(pids: Iterable[int]) -> list[int]:
+    """These processes and all below them, by one look at the process table."""
+    children: dict[int, list[int]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = Path(f"/proc/{name}/stat").read_bytes().rpartition(b") ")[2].split()  # state, parent, ...
+            children.setdefault(int(fields[1]), []).append(int(name))
+    found = list(pids)
+    for pid in found:  # which grows meanwhile
+        found += children.pop(pid, ())
+    return found
 
 
 def end_descendants(child: subprocess.Popen[bytes] | None = None, not_ours: Set[int] = frozenset()) -> int:
