@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 from scaling_study.launch import attempts, launchers, observed
 from scaling_study.launch.observed import SEEN, NotObserved, Turn
 from scaling_study.launch.supervisor import SupervisorClient
-from scaling_study.launch.warm_group import LONGEST_SECONDS, PATIENT, GroupFailed, WarmGroup
+from scaling_study.launch.warm_group import LONGEST_SECONDS, PATIENT, Caller, GroupFailed, Rank, WarmGroup
 from scaling_study.trial import Trial
 
 
@@ -31,6 +32,7 @@ class CommandGroup(WarmGroup):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.turns: list[Turn] = []
+        self.supervisor: SupervisorClient | None = None  # once it was asked to start the command
 
     def begin(self) -> None:
         """Start the command, and wait for nothing."""
@@ -57,6 +59,17 @@ class CommandGroup(WarmGroup):
         self._unwritten.append(functools.partial(self._note, index, block, at, taken))
         return taken
 
+    def _welcome(self, caller: Caller, told: Mapping[str, Any], expected: int) -> Rank:
+        """A rank that called. Raises GroupFailed where the process that it names is none of the command's: in a
+        container with pids of its own that number is another process's here, which would be stopped in its place."""
+        rank = super()._welcome(caller, told, expected)
+        elsewhere = self._others and rank.host != socket.gethostname()  # where an agent stops it
+        if not elsewhere and not (self.supervisor and self.supervisor.has_started(rank.pid)):
+            where = f"process {rank.pid} of {rank.host}"
+            why = f"its rank {told['rank']} says that it is {where}, which the command did not start here"
+            raise GroupFailed(f"it cannot be held between steps: {why} (in a container?)", self.trials, said=True)
+        return rank
+
     def _report(self, turns: list[Turn]) -> None:
         trial = self.trials[0]
         try:
@@ -67,6 +80,7 @@ class CommandGroup(WarmGroup):
     def _run(self, first: Trial, asked: Path) -> None:
         """Run the command from its start to its end (in a thread)."""
         with SupervisorClient(self.folder, self._ending, alone=False) as supervisor:
+            self.supervisor = supervisor
             program = launchers.program(first, self.folder.resolve())
             argv, environment, _ = attempts.launch_line(first, program, supervisor, self.cluster, self.attempt)
             environment = observed.observing(first, environment, self.folder, driver=asked) | PATIENT

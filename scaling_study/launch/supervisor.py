@@ -71,6 +71,12 @@ class SupervisorClient:
         """Readable once the sweep is to end."""
         return self._interruption.fileno()
 
+    def has_started(self, pid: int) -> bool:
+        """True of a process on this host that belongs to the command: it is below the supervisor, or carries the mark
+        of its results where something else was asked to start it, as sshd of this host."""
+        own = self._supervisor
+        return bool(own and pid in process.trees([own.pid])) or leftovers.is_marked(pid, self.results)
+
     def run(
         self,
         argv: Sequence[str],
@@ -117,6 +123,10 @@ class _SupervisorProcess:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def ask(self, request: _Request, stop: process.Stop) -> Exit | None:
         """How the command ended; None where the supervisor ends, or does not answer, instead."""

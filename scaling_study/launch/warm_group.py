@@ -74,14 +74,14 @@ class Interrupted(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rank:
+class Rank:
     connection: Connection
     pid: int
     host: str  # as it calls itself
 
 
 @dataclasses.dataclass(eq=False)
-class _Caller:
+class Caller:
     """A connection to our port, until it has said whose it is."""
 
     line: socket.socket
@@ -128,7 +128,7 @@ class WarmGroup:
 
     def __post_init__(self) -> None:
         self._stop = [self.asked_to_stop.fileno()] if self.asked_to_stop else []
-        self.ranks: list[_Rank] = []
+        self.ranks: list[Rank] = []
         self.exit: Exit | None = None
         self.changed: dict[int, set[str]] = {}  # index -> settings of the process that its blocks changed; put back
         self._unwritten: list[Callable[[], None]] = []  # each writes what a turn has measured, once it is over
@@ -253,7 +253,7 @@ class WarmGroup:
 
     def _meet(self, server: socket.socket, expected: int) -> None:
         """Wait until so many ranks have called; whoever else calls is refused, and delays nobody."""
-        deadline, ranks, callers = time.monotonic() + self.timeout_seconds, dict[int, _Rank](), list[_Caller]()
+        deadline, ranks, callers = time.monotonic() + self.timeout_seconds, dict[int, Rank](), list[Caller]()
         while len(ranks) < expected:
             if time.monotonic() > deadline:
                 who = f"only {len(ranks)} of {expected} ranks had" if ranks else "its ranks had not"
@@ -265,7 +265,7 @@ class WarmGroup:
             if not ready and not (self._launch and self._launch.is_alive()):
                 raise GroupFailed("the launch ended before its ranks had joined", self.trials)
             if server in ready:
-                callers.append(_Caller(server.accept()[0]))
+                callers.append(Caller(server.accept()[0]))
             for caller in list(callers):
                 if (told := caller.greeting(self._key)) is not None:
                     callers.remove(caller)
@@ -275,12 +275,12 @@ class WarmGroup:
                         caller.line.close()
         self.ranks = [ranks[rank] for rank in sorted(ranks)]
 
-    def _welcome(self, caller: _Caller, told: Mapping[str, Any], expected: int) -> _Rank:
+    def _welcome(self, caller: Caller, told: Mapping[str, Any], expected: int) -> Rank:
         if "error" in told:
             raise GroupFailed(f"rank {told['rank']}: {told['error']}", self.trials, said=True)
         if (world := told.get("world") or expected) != expected:
             raise GroupFailed(f"asked for workers={expected}, its command started {world}", self.trials, said=True)
-        return _Rank(Connection(caller.line.detach()), told["pid"], told["host"])
+        return Rank(Connection(caller.line.detach()), told["pid"], told["host"])
 
     def _ask(self, what: str, index: int, **how: Any) -> list[Mapping[str, Any]]:
         """Ask all ranks and wait for all answers, by rank."""

@@ -177,6 +177,13 @@ def end_marked(mark: str) -> list[str]:
     return ended
 
 
+def is_marked(pid: int, results: Path) -> bool:
+    """True of a process here that carries the mark of this very folder, as far as this user may know."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return bool(psutil.Process(pid).environ().get(MARK) == str(results.resolve()))
+    return False
+
+
 def remove_segments(since: float) -> None:
     """Remove this user's shared memory that libraries made after `since` (Unix time) and no process uses."""
     with contextlib.suppress(OSError):

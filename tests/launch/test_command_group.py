@@ -100,3 +100,18 @@ def test_a_report_that_cannot_be_made_ends_the_group_with_its_reason(tmp_path: P
         built.run_block(0, 0)
     assert failed.value.said and failed.value.trials == group.trials
     assert not gone(pids)
+
+
+def test_a_process_that_the_launch_did_not_start_is_never_stopped(
+    tmp_path: Path, bystander: subprocess.Popen[bytes]
+) -> None:
+    """In a container with the host's network a rank calls, and names its pid there: that of another process here."""
+    stranger = psutil.Process(bystander.pid)
+    until(lambda: stranger.status() == psutil.STATUS_SLEEPING)
+    with (
+        pytest.raises(GroupFailed, match=f"cannot be held between steps: .*{bystander.pid}") as failed,
+        group_of(tmp_path, named=bystander.pid),
+    ):
+        raise AssertionError("it was held")
+    assert failed.value.said, "so that it is measured in launches of its own"
+    assert stranger.status() == psutil.STATUS_SLEEPING

@@ -49,6 +49,19 @@ def client(tmp_path: Path) -> Iterator[SupervisorClient]:
         yield opened
 
 
+def test_a_process_that_carries_the_mark_of_this_folder_belongs_to_its_command(
+    client: SupervisorClient, tmp_path: Path
+) -> None:
+    """As one that sshd of this host has started for it. What is below the supervisor: test_command_group.py."""
+    for mark, belongs in ((tmp_path, True), (tmp_path / "other", False)):
+        environment = {**os.environ, leftovers.MARK: str(mark)}
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=environment) as process:
+            until(lambda pid=process.pid: psutil.Process(pid).name() == "cat")
+            assert client.has_started(process.pid) is belongs
+            process.kill()
+    assert not client.has_started(process.pid), "it is gone"
+
+
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
     """Start a driver whose trial is running, two ranks and all."""
