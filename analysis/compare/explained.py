@@ -265,7 +265,9 @@ def utilisation(seen: Seen) -> Found:
     if peak is None:
         raise NotKnown(f"each process does {rate}; say the peak of its device, like --peak-tflops 312")
     share, whose = used.flops_per_second / peak, "as given" if seen.peak_flops else "as measured"
-    evidence = f"each process does {rate} of {flop_rate(peak)}, {whose}"
+    counted = "counted in all of one, with what is computed again"
+    how = counted if used.by_whole_step else f"{roofline.PASSES} x those counted in forward"
+    evidence = f"each process does {rate} of {flop_rate(peak)}, {whose}; FLOPs of a step: {how}"
     return f"{percent(share)} of the peak", evidence, {"mfu": share, "flops_per_second": used.flops_per_second}
 
 

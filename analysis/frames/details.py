@@ -26,7 +26,8 @@ from scaling_study.stats.launches import together
 from scaling_study.stats.network import COLLECTIVES
 
 PHASE_COLUMNS = tuple(f"{name}_seconds" for name in PHASES)
-OF_A_DEVICE = ("forward_flops_per_sample", "peak_flops_per_second", "peak_bytes_per_second", "tf32", "moved_bytes")
+OF_A_DEVICE = ("forward_flops_per_sample", "step_flops_per_sample", "peak_flops_per_second", "peak_bytes_per_second",
+               "tf32", "moved_bytes")  # fmt: skip
 FORWARD, BACKWARD, INPUT, WEIGHT = KINDS = ("forward", "backward", "backward_input", "backward_weight")
 # Quantiles and not the samples: ten thousand runs of thousands of steps stay small. Every sample is in samples.npz.
 QUANTILES = {"least": 0.0, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99, "most": 1.0}

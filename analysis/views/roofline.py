@@ -31,6 +31,7 @@ from analysis.views.view import Drawing, Gap, StudyTable, View
 from scaling_study.models import IMAGE_KEYS, MODELS
 
 # model FLOP/s       3 x forward FLOPs of a sample x samples a second of one worker        (workloads/workload.py)
+#                    of a user's command those that were counted in all of one step: what is frozen has no backward pass
 # utilisation        that / the fastest matrix product of the same kind of device           (measure/surroundings.py)
 # data sheet         its maker's dense peak in this precision, never the sparse one          (published/data_sheets.csv)
 # intensity          model FLOPs of a step / bytes that its operators moved (measure/wire.py); in records
@@ -80,7 +81,7 @@ class Utilisation:
     """FLOP/s of one worker of a configuration. None is unknown, and `why` names what was not measured.
 
     `moved_bytes`: through memory in a step; `counted`: by its operators, else estimated. `sheet_flops_per_second`: the
-    dense peak of the device's data sheet.
+    dense peak of the device's data sheet. `by_whole_step`: FLOPs are those counted in one, else PASSES of forward.
     """
 
     row: Row
@@ -92,6 +93,7 @@ class Utilisation:
     moved_bytes: float | None = None
     counted: bool = False
     sheet_flops_per_second: float | None = None
+    by_whole_step: bool = False
 
     @property
     def share(self) -> float | None:
@@ -151,7 +153,7 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 def utilisations(results: Results) -> list[Utilisation]:
     """The utilisation of every measured configuration, in the order of results.configurations."""
     ranks = results.details.ranks.groupby("configuration")
-    known_of = ranks[["forward_flops_per_sample", "tf32", "moved_bytes", *PEAKS]].max()
+    known_of = ranks[["forward_flops_per_sample", "step_flops_per_sample", "tf32", "moved_bytes", *PEAKS]].max()
     known_of = known_of.where(known_of > 0).assign(device_name=ranks.device_name.first())
     measured = results.configurations[results.configurations.n > 0].join(known_of, on="configuration")
     kind = [measured[key].map(lambda value: str(value) if known(value) else "") for key in DEVICE]
@@ -162,10 +164,11 @@ def utilisations(results: Results) -> list[Utilisation]:
 
 def _utilisation(row: Row) -> Utilisation:
     forward, peak, bandwidth, counted = values_of(row, ("forward_flops_per_sample", *PEAKS, "moved_bytes"))
-    each = None if forward is None else PASSES * forward
+    (whole,) = values_of(row, ("step_flops_per_sample",))
+    each = PASSES * forward if whole is None and forward is not None else whole
     per_worker = {"second": float(row["samples_per_second"]), "step": samples_of_step(row)}
     flops = {of: None if each is None else each * count / int(row["workers"]) for of, count in per_worker.items()}
-    why = [text for value, text in ((forward, NOT_COUNTED), (peak, NOT_MEASURED)) if value is None]
+    why = [text for value, text in ((each, NOT_COUNTED), (peak, NOT_MEASURED)) if value is None]
     moved = _bytes(row) if counted is None else counted
     precision = "tf32" if row["precision"] == "fp32" and known(row["tf32"]) else str(row["precision"])
     sheet = data_sheet_flops(str(row["device_name"]), precision) if row["device"] == "cuda" else None
@@ -179,6 +182,7 @@ def _utilisation(row: Row) -> Utilisation:
         moved,
         counted is not None,
         sheet,
+        whole is not None,
     )
 
 
@@ -232,6 +236,7 @@ def table(results: Results) -> Listing | None:
     on_gpus = any(str(used.row["device"]) == "cuda" for used in counted)
     rows = [_cells(used, results, on_gpus) for used in counted]
     too_fast, missing = sum(used.exceeds for used in counted), len(every) - len(counted)
+    whole = sum(used.by_whole_step for used in counted)
     lines = [
         "GFLOP/s of one worker: 3 x the forward FLOPs of a sample (matrix products, convolutions, attention; two a "
         "multiply-add) x its samples a second. Peak: the fastest matrix product in this precision that any run of the "
@@ -240,6 +245,7 @@ def table(results: Results) -> Listing | None:
         "with ~: over an estimate of them. Roof: the lower of peak and intensity x the measured bandwidth of memory; "
         "the peak alone where more was reached, since caches then kept what was counted.",
         *notes.holding(
+            (whole, f"FLOPs of {whole} commands are those counted in a whole step, with what is computed again."),
             (
                 on_gpus,
                 "Data sheet: share of the dense peak by the device's maker (analysis/published/data_sheets.csv), never "
@@ -342,6 +348,7 @@ def draw(results: Results) -> Figure | None:
         "Lines: the fastest matrix product and the fastest copy that any run of the study measured on such a device. "
         "Model FLOPs: 3 x forward. Intensity: by the bytes that operators read and wrote, or an estimate of them. "
         "A point for each configuration.",
+        (any(used.by_whole_step for used in every), "Of commands: FLOPs that were counted in a whole step."),
         (any(used.exceeds for used in every), "Points above the roof: training exceeded the microbenchmark."),
         (hollow, "Hollow and grey: not comparable."),
     )

@@ -345,7 +345,8 @@ def _report(
         skipped_steps=_skipped(window),
         first_losses=[_finite(step["loss"]) for step in steps[:FIRST_STEPS]],
         first_learning_rates=[_finite(step["learning_rate"]) for step in steps[:FIRST_STEPS]],
-        forward_flops_per_sample=inside["forward_flops"] / each if inside.get("forward_flops") and each else None,
+        forward_flops_per_sample=_per_sample(forward := inside.get("forward_flops"), each),
+        step_flops_per_sample=_per_sample(inside.get("flops") if forward else None, each),  # of a part: neither
         late=late,
         blocks=[Block(turn.block, turn.steps, turn.at) for turn in turns],
     )
@@ -358,6 +359,10 @@ def _samples(trial: Trial, end: Line) -> tuple[int, list[str]]:
         return round(seen), []
     why = end.get("samples_unknown") or "the command was ended"
     return trial.batch_per_worker, [f"samples of a step are those that the study names: {why}"]
+
+
+def _per_sample(flops: float | None, samples: int) -> float | None:
+    return flops / samples if flops and samples else None
 
 
 def _observing(

@@ -262,6 +262,7 @@ class RankReport:
     network: list[Transfer] = field(default_factory=list)  # each size of each collective of a network probe
     gradients: list[list[float]] = field(default_factory=list)  # bytes, and seconds into backward, of each gradient
     forward_flops_per_sample: float | None = None  # one forward pass of the unsplit model; two a multiply-add
+    step_flops_per_sample: float | None = None  # of a command: counted in all of one step; null: 3 x forward is taken
     peak_flops_per_second: float | None = None  # fastest matrix product on this device in the precision of compute
     peak_bytes_per_second: float | None = None  # fastest copy of a buffer larger than caches, read and written
     moved_bytes: int | None = None  # read and written by the operators of one step, as if nothing were cached

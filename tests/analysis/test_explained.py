@@ -138,6 +138,16 @@ def test_utilisation_needs_flops_and_a_peak(tmp_path: Path) -> None:
     assert text == NOT_KNOWN and "960 GFLOP/s" in evidence and "--peak-tflops" in evidence
     text, evidence, numbers = answer(explained.read(tmp_path / "b", peak_flops=4e12), MFU)
     assert text == "24 % of the peak" and numbers["mfu"] == pytest.approx(0.24) and "as given" in evidence
+    assert evidence.endswith("; FLOPs of a step: 3 x those counted in forward")
+
+
+def test_utilisation_takes_the_flops_of_a_step_where_they_were_counted(tmp_path: Path) -> None:
+    """With a frozen backbone, 3 x forward would be up to three times what a process does."""
+    counted = {"forward_flops_per_sample": 1e9, "step_flops_per_sample": 1.25e9}  # 320 samples/s
+    page(tmp_path, Phased(command(), STEP, report=counted))
+    text, evidence, numbers = answer(explained.read(tmp_path, peak_flops=4e12), MFU)
+    assert text == "10 % of the peak" and numbers["mfu"] == pytest.approx(0.1)
+    assert evidence.endswith("; FLOPs of a step: counted in all of one, with what is computed again")
 
 
 @pytest.mark.parametrize("growth, truth", [(lambda n: 0.03 * (n - 1), 14), (lambda n: 0.25 * math.log2(n), 4)])

@@ -42,6 +42,18 @@ def test_a_step_is_three_forwards(tmp_path: Path) -> None:
     assert made.ridge == pytest.approx(20.0) and made.roof == 2e12 and not made.under_memory
 
 
+def test_a_step_whose_flops_were_counted_is_no_three_forwards(tmp_path: Path) -> None:
+    """A frozen backbone has no backward pass, and a teacher none either."""
+    study = read(tmp_path, ONE, step_flops_per_sample=1.1e9)
+    (made,) = utilisations(study)
+    assert made.by_whole_step and made.flops_per_second == pytest.approx(1.1e9 * 320)
+    assert made.share == pytest.approx(0.176)
+    assert any("counted in a whole step" in line for line in roofline.table(study).notes)
+    others = read(tmp_path / "older", ONE)
+    assert not utilisations(others)[0].by_whole_step
+    assert not any("counted in a whole step" in line for line in roofline.table(others).notes)
+
+
 def test_bytes_that_were_counted_take_the_place_of_the_estimate(tmp_path: Path) -> None:
     """The roof of memory holds, until more is reached than it allows: then what was counted did not pass memory."""
     several = replace(ONE, keys=(("accumulation", 4),))  # of which no estimate is made

@@ -258,14 +258,15 @@ def inside(**more: Any) -> dict[str, Any]:
 def test_what_a_step_held_is_in_the_fields_of_any_trial_and_what_is_not_known_is_null_and_said() -> None:
     peak = {"peak_memory_bytes": 5, "peak_memory_of": "the process, resident, while it stepped"}
     first = reports(TRIAL, [process(0, **inside(), **peak), process(1, **inside())], ())[0]
-    assert (first.forward_flops_per_sample, first.parameters) == (100, 10)
+    assert (first.forward_flops_per_sample, first.step_flops_per_sample, first.parameters) == (100, 225, 10)
     assert (first.allreduce_bytes, first.communication_bytes) == (40, {"allreduce": 40, "broadcast": 8})
     assert (first.peak_memory_bytes, first.backend["backend"]) == (5, "gloo")
     assert first.notes[0] == "peak memory is of the process, resident, while it stepped"
     whys = dict.fromkeys(("flops", "forward_flops", "communication_bytes"), "it is compiled")
     none = reports(TRIAL, [process(0, inside={"unknown": whys}), process(1)], ())
     for report in none:
-        assert report.forward_flops_per_sample is report.allreduce_bytes is report.peak_memory_bytes is None
+        assert report.forward_flops_per_sample is report.step_flops_per_sample is None
+        assert report.allreduce_bytes is report.peak_memory_bytes is None
         assert not report.communication_bytes and "backend" not in report.backend
     assert none[0].notes[:2] == [
         "FLOPs are not known: it is compiled",

@@ -281,4 +281,4 @@ def test_the_rank_that_the_others_wait_for_is_found_with_how_long(run: Run) -> N
     assert 0 < last.late.low < last.late.seconds < last.late.high and 3e-3 < last.late.seconds < 50e-3
     assert abs(both[0].window_seconds - both[1].window_seconds) < 100 * 5e-3 / 2, "without DDP it would be the double"
     assert both[0].allreduce_bytes == both[0].parameters * 4 == 712
-    assert both[0].forward_flops_per_sample == 320
+    assert both[0].forward_flops_per_sample == 320 and both[0].step_flops_per_sample == 704, "no gradient of inputs"
