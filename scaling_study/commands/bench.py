@@ -47,7 +47,7 @@ COMMANDS = "Training commands, each in quotes; {workers}, {batch_per_worker}, {p
 WORKERS = "Values of {workers}; every command is measured with each of them."
 BATCHES = "Values of {batch_per_worker}; every command is measured with each of them."
 SAMPLES = "Samples per step of one process, if they cannot be observed: 32 for all commands, or A=32,B=64."
-EXPECT = "Expected global batch, e.g. '{workers} * {batch_per_worker}'; a command with another one is refused."
+EXPECT = "Expected global batch, e.g. '{workers} * {batch_per_worker}'; a command with another, or unseen, is refused."
 MARGIN = "Add launches until the margin of every ratio is this small (default: 2%)."
 TO_ITS_END = (
     f"Run each command to its own end, {WHOLE_LAUNCHES} times in alternating order; compare total and training time."
@@ -170,7 +170,8 @@ def refuse_other_results(export: str, folder: Path) -> None:
 
 
 def refuse_other_samples(text: str, candidates: Sequence[Candidate], looks: Mapping[str, Look] | None = None) -> None:
-    """Raises StudyError where `text` is no arithmetic, HostError where a step was seen with other samples than it says.
+    """Raises StudyError where `text` is no arithmetic, HostError where a step was seen with other samples than it says,
+    or where nobody saw them: what somebody said says nothing about what the command does.
 
     `text`: samples of all processes, for every command; empty: nothing is expected.
     """
@@ -180,6 +181,10 @@ def refuse_other_samples(text: str, candidates: Sequence[Candidate], looks: Mapp
             expected = placeholders.expected(text, {"workers": look.processes if look else 1, **each.values})
         except ValueError as wrong:
             raise StudyError([f"--expect {wrong}"]) from wrong
+        if look and (look.assumed or not look.samples):
+            why = f"--expect cannot be checked, since samples of a step were not observed: {look.unknown}"
+            what = "scaling_study.observe.step(samples) in the script reports them; or leave --expect out"
+            raise HostError(f"{each.label}: {why}. {what}")
         if look and look.samples and (seen := look.processes * look.samples) != expected:
             what = f"--expect says {expected} samples per step, {look.processes} x {look.samples} = {seen} were seen"
             raise HostError(f"{each.label}: {what}: {each.text}")

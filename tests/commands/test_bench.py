@@ -165,13 +165,26 @@ def test_a_command_that_takes_other_samples_than_expected_is_refused() -> None:
     candidates = expanded("a {workers}", "b", workers="2")
     looks = {"A": compared.Look(2, 16), "B": compared.Look(1, 32)}
     bench.refuse_other_samples("32", candidates, looks)
-    bench.refuse_other_samples("{workers} * 8", candidates, {"A": compared.Look(2, 8), "B": compared.Look(1, None)})
     with pytest.raises(HostError, match="B: --expect says 16 samples per step, 1 x 32 = 32 were seen: b"):
         bench.refuse_other_samples("{workers} * 16", candidates, looks)
     for text, fact in (("{workers} ** 2", "no arithmetic"), ("{batch_per_worker}", "neither a key")):
         with pytest.raises(StudyError) as refused:
             bench.refuse_other_samples(text, candidates)
         assert fact in refused.value.problems[0]
+
+
+@pytest.mark.parametrize("samples, assumed", [(None, False), (16, True), (7, True)])
+def test_what_is_expected_of_samples_that_were_not_observed_cannot_be_checked(
+    samples: int | None, assumed: bool
+) -> None:
+    """Those of {batch_per_worker} or --samples-per-step are what somebody said: equal to what is expected, or not."""
+    candidates = expanded("a {workers}", "b {batch_per_worker}", workers="2", batch_per_worker="16")
+    unseen = compared.Look(1, samples, unknown="neither a DataLoader nor the input", assumed=assumed)
+    why = "B: --expect cannot be checked, since samples of a step were not observed: neither a DataLoader nor the input"
+    with pytest.raises(HostError, match=why) as refused:
+        bench.refuse_other_samples("16", candidates, {"A": compared.Look(2, 8), "B": unseen})
+    [problem] = refused.value.problems
+    assert problem.endswith("reports them; or leave --expect out") and "scaling_study.observe.step(samples)" in problem
 
 
 def test_a_dry_run_says_what_would_start_and_starts_nothing(tmp_path: Path, capsys: Capture) -> None:
