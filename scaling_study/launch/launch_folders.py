@@ -178,7 +178,8 @@ def first_blocks(report: RankReport, count: int) -> RankReport:
     seconds = report.step_seconds[: sum(block.steps for block in blocks)]
     if len(seconds) == len(report.step_seconds):
         return dataclasses.replace(report, blocks=blocks)
-    share, samples = sum(seconds) / report.window_seconds, len(seconds) * report.samples_per_step
+    share = sum(seconds) / report.window_seconds
+    samples = report.samples_seen * len(seconds) // len(report.step_seconds)  # steps of a command may have unlike ones
     measured = ("own_cpu_seconds", "host_cpu_seconds", "throttled_seconds", "energy_joules")
     scaled = {name: value * share for name in measured if (value := getattr(report, name)) is not None}
     return dataclasses.replace(

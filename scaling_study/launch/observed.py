@@ -289,7 +289,7 @@ def _report(
 ) -> RankReport:
     about, end, inside, steps = lines[0], _end(lines), _inside(lines), _steps(lines)
     warm = _warm(trial, steps, turns)
-    each, notes = _samples(trial, end)
+    each, by, notes = _samples(trial, end)
     if window[-1]["loss"] is not None and _finite(window[-1]["loss"]) is None:
         notes.append("the loss is not finite")
     unknown = inside.get("unknown", {})
@@ -298,6 +298,8 @@ def _report(
         some, steps_seen = inside["sent_in"]
         notes.append(f"bytes of collectives are a mean: {some} of {steps_seen} steps communicate")
     notes += [f"peak memory is of {end['peak_memory_of']}"] if end.get("peak_memory_of") else []
+    flops = inside.get("forward_flops")
+    inspected = next((_taken(step, by, each) for step in reversed(steps) if step.get("looked_at")), each)
     whole = [step["seconds"] for step in window]
     parts = {ours: fmean(step["parts"][part] for step in window) for part, ours in LOOP_PARTS.items()}
     optimizer = fmean(step["parts"]["optimizer"] for step in window)
@@ -323,7 +325,7 @@ def _report(
         warmup_seconds=[step["seconds"] for step in steps[:warm]],
         step_seconds=whole,
         samples_per_step=each,
-        samples_seen=each * len(window),
+        samples_seen=sum(_taken(step, by, each) for step in window),
         tokens_seen=None,
         phases=None if about.get("torch") == "" else phases,  # without torch nothing tells the parts of a step
         parameters=int(inside.get("parameters") or 0),
@@ -345,20 +347,25 @@ def _report(
         skipped_steps=_skipped(window),
         first_losses=[_finite(step["loss"]) for step in steps[:FIRST_STEPS]],
         first_learning_rates=[_finite(step["learning_rate"]) for step in steps[:FIRST_STEPS]],
-        forward_flops_per_sample=_per_sample(forward := inside.get("forward_flops"), each),
-        step_flops_per_sample=_per_sample(inside.get("flops") if forward else None, each),  # of a part: neither
+        forward_flops_per_sample=_per_sample(forward := inside.get("forward_flops"), inspected),
+        step_flops_per_sample=_per_sample(inside.get("flops") if forward else None, inspected),  # of a part: neither
         late=late,
         blocks=[Block(turn.block, turn.steps, turn.at) for turn in turns],
     )
 
 
-def _samples(trial: Trial, end: Line) -> tuple[int, list[str]]:
-    """(samples of a rank's step, notes): as seen, else as the study says them."""
+def _samples(trial: Trial, end: Line) -> tuple[int, str, list[str]]:
+    """(samples of a rank's step, what of a step's line has its own, notes): as seen, else as the study says them."""
     seen = end.get("samples_per_step")
     if seen is not None:
-        return round(seen), []
+        return round(seen), str(end.get("samples_by") or ""), []
     why = end.get("samples_unknown") or "the command was ended"
-    return trial.batch_per_worker, [f"samples of a step are those that the study names: {why}"]
+    return trial.batch_per_worker, "", [f"samples of a step are those that the study names: {why}"]
+
+
+def _taken(step: Line, by: str, each: int) -> int:
+    """The samples that a step took: the last batch of an epoch may be shorter. `each`: where its line does not say."""
+    return int(step.get(by) or 0) if by else each
 
 
 def _per_sample(flops: float | None, samples: int) -> float | None:

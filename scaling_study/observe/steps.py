@@ -14,7 +14,8 @@ that comes in each step is not one: a teacher's, a reference model's. Evaluation
      "backwards", "before_backward", "looked_at", "loss", "learning_rate", "optimizer", "skipped"}
                         of the first also what checks.py looks at; "loss" is null where it could not be read later
     {"kind": "not observed", "why"}
-    {"kind": "end", "why", "steps", "samples_per_step", "samples_unknown", "optimizers", "peak_memory_bytes", ...,
+    {"kind": "end", "why", "steps", "samples_per_step", "samples_by", "samples_unknown", "optimizers",
+     "peak_memory_bytes", ...,
      "inside",          what one step held: FLOPs, bytes of collectives (inside.py)
      "own_seconds"}     in which the observer itself ran; no step contains those in which it folds and writes
     {"kind": "so far", ...}     the same of a run that a driver holds
@@ -39,6 +40,7 @@ SEEN = (
     "loader_rows", "forward_rows", "samples", "backwards", "before_backward", "looked_at", "loss", "learning_rate",
     "optimizer", "skipped",
 )  # fmt: skip
+ROWS = ("forward_rows", "loader_rows", "samples")  # what of a line may be the samples of its step
 FLUSH_SECONDS = 2.0
 LEARNING = 32  # optimiser steps after which it is settled whose are the training's, where several take turns
 SETTLED_ALONE = 8  # likewise, where there is one optimiser
@@ -134,6 +136,13 @@ def line(step: int, row: Sequence[Any]) -> dict[str, Any]:
     }
 
 
+def usual(counts: Counter[int], steps: int) -> int | None:
+    """What at least half of so many steps took, the most of two numbers; None where there is none, or where some took
+    nothing: a loader's batch may be of several steps."""
+    often = [taken for taken, times in counts.items() if 2 * times >= steps]
+    return max(often) if often and not counts[0] else None
+
+
 def together(pieces: list[Piece]) -> Piece:
     whole = Piece()
     for piece in pieces:
@@ -183,6 +192,7 @@ class Steps:
         self.waiting = 0  # rows that loaders gave since the last forward
         self.lines: list[Piece] = []
         self.seconds: list[float] = []  # of each step
+        self.taken: dict[str, Counter[int]] = {name: Counter() for name in ROWS}  # samples of a step -> how many steps
 
     def enter(self, part: str) -> None:
         self._pass()
@@ -294,6 +304,7 @@ class Steps:
             del self.counts[""]
             self.pending, self.lines, self.seconds, self.anchor = [], [], [], None
             self.done = self.rows = self.forwards = 0
+            self.taken = {name: Counter() for name in ROWS}
         if calls > 1:
             self.piece.forward_rows //= calls
         return self.end(name, rate, skipped)
@@ -303,6 +314,7 @@ class Steps:
         if not self.is_explicit:
             self.is_explicit, self.anchor = True, ""
             self.pending, self.lines, self.seconds, self.done = [], [], [], 0
+            self.taken = {name: Counter() for name in ROWS}
         self.piece.explicit = samples
         self.piece.loss = self.piece.loss if loss is None else loss
         return self.end("", self.piece.learning_rate)
@@ -371,6 +383,10 @@ class Steps:
         self.forwards += whole.forward_rows
         self.skipped += whole.skipped or 0
         self.explicit_rows += whole.explicit or 0
+        taken = self.taken
+        taken["forward_rows"][whole.forward_rows] += 1
+        taken["loader_rows"][whole.loader_rows] += 1
+        taken["samples"][whole.explicit or 0] += 1
         self.lines.append(whole)
         self.seconds.append(whole.step_seconds())
 
@@ -381,26 +397,41 @@ class Steps:
             self._fold()
 
     def samples(self) -> dict[str, Any]:
-        """Samples of this process in one step, or why they are not known."""
-        value, why = self._samples()
-        return {"samples_per_step": value, "samples_unknown": why}
+        """Samples of this process in one step, or why they are not known: those that at least half of the steps take,
+        as the last batch of an epoch may be shorter. `samples_by`: what has them in each line. Empty: they are a mean.
+        """
+        known, why = self._samples()
+        for name in known:
+            value = usual(self.taken[name], self.done)
+            if value:
+                return {"samples_per_step": value, "samples_by": name, "samples_unknown": ""}
+        return {"samples_per_step": self._mean(*known), "samples_by": "", "samples_unknown": why}
 
-    def _samples(self) -> Any:
+    def _samples(self) -> tuple[list[str], str]:
+        """(which of ROWS are the samples, the best first; why none are)."""
         if not self.done:
-            return None, "no step was seen"
+            return [], "no step was seen"
         if self.is_explicit:
-            each = self.explicit_rows / self.done
-            return (each, "") if each else (None, "observe.step was not told how many")
+            return (["samples"], "") if self.explicit_rows else ([], "observe.step was not told how many")
         if not self.rows and not self.forwards:
-            return None, "neither a DataLoader nor the input of a forward pass had rows"
+            return [], "neither a DataLoader nor the input of a forward pass had rows"
         if not self.rows and self.sequence_first:
-            return None, "no DataLoader was seen, and the model takes sequences first (batch_first=False)"
+            return [], "no DataLoader was seen, and the model takes sequences first (batch_first=False)"
         if not self.rows or not self.forwards or abs(self.rows - self.forwards) <= self.largest:
             # A loader may be a batch ahead of the training, and a pipeline's stages pass a batch to learn their shapes.
-            whole = self.rows if self.forwards % self.done else self.forwards
-            return (whole or self.forwards or self.rows) / self.done, ""
+            seen = {"forward_rows": self.forwards, "loader_rows": self.rows}
+            return [name for name, rows in seen.items() if rows], ""
         loaded, taken = self.rows / self.done, self.forwards / self.done
-        return None, f"DataLoaders gave {loaded:g} rows a step and forward passes took {taken:g}: say which are samples"
+        return [], f"DataLoaders gave {loaded:g} rows a step and forward passes took {taken:g}: say which are samples"
+
+    def _mean(self, *known: str) -> float | None:
+        """Samples of a step, of steps that are not alike; None where they are not known."""
+        if not known:
+            return None
+        if self.is_explicit:
+            return self.explicit_rows / self.done
+        whole = self.rows if self.forwards % self.done else self.forwards
+        return (whole or self.forwards or self.rows) / self.done
 
     def summary(self) -> dict[str, Any]:
         counted, idle = dict(self.counts), dict(self.idle)

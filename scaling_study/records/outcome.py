@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from scaling_study.errors import printable, shortened
-from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.frameworks import COMMAND, FRAMEWORKS
 from scaling_study.processes.process import Exit
 from scaling_study.records import store
 from scaling_study.records.schema import RankError, RankReport
@@ -56,7 +56,7 @@ def _all(trial: Trial, ranks: Sequence[RankReport]) -> Iterator[str]:
             yield f"asked for controller {trial.controller}, Horovod reports {controller}"
         if len(report.step_seconds) != len(ranks[0].step_seconds) or not report.step_seconds:
             yield f"rank {rank} timed {len(report.step_seconds)} steps, rank 0 {len(ranks[0].step_seconds)}"
-        yield from _with_itself(report)
+        yield from _with_itself(report, trial.framework == COMMAND)
     asked, seen = trial.hosts or 1, Counter(report.host for report in ranks)
     if asked > 1 and (len(seen) != asked or len(set(seen.values())) > 1):
         counts = ", ".join(f"{count} on {host}" for host, count in sorted(seen.items()))
@@ -116,8 +116,11 @@ def _of_averaging_rounds(report: RankReport) -> Iterator[str]:
         yield f"rank {report.rank}: a round beside the timed ones failed: {report.untimed_rounds_failure}"
 
 
-def _with_itself(report: RankReport) -> Iterator[str]:
-    """Values of a report that no rank can have measured, however fast or slow it is."""
+def _with_itself(report: RankReport, is_command: bool = False) -> Iterator[str]:
+    """Values of a report that no rank can have measured, however fast or slow it is.
+
+    Steps of a command are not all alike: the last batch of an epoch may be shorter. `samples_per_step` is of most.
+    """
     who, steps = f"rank {report.rank} reports", len(report.step_seconds)
     if not all(math.isfinite(seconds) and seconds > 0 for seconds in (*report.step_seconds, *report.warmup_seconds)):
         yield f"{who} step times that are not positive numbers"
@@ -133,7 +136,7 @@ def _with_itself(report: RankReport) -> Iterator[str]:
             yield f"{who} blocks of rounds {numbers}"
     if report.rounds:
         yield from _of_averaging_rounds(report)
-    elif report.samples_seen != steps * report.samples_per_step:
+    elif report.samples_seen < 1 if is_command else report.samples_seen != steps * report.samples_per_step:
         yield f"{who} {report.samples_seen} samples in {steps} steps of {report.samples_per_step}"
     for epoch in report.epochs:
         if epoch.samples != epoch.steps * report.samples_per_step:

@@ -234,7 +234,7 @@ class RankReport:
     first_step_at: float  # Unix time at which the first warm-up step began
     warmup_seconds: list[float]  # of every warm-up step
     step_seconds: list[float]  # of every timed step, in order
-    samples_per_step: int  # of this rank; 0 on ranks of a pipeline without its last stage
+    samples_per_step: int  # of this rank, of a command in most steps; 0 on ranks of a pipeline without its last stage
     samples_seen: int  # of this rank in the timed window, counted in the batches that it took; likewise 0
     tokens_seen: int | None  # of this rank in the timed window; null: samples have no tokens
     phases: Phases | None  # parts of a step; null: not instrumented, as by later interleaved launches

@@ -183,6 +183,7 @@ CASES = {
         WRONG,
         [ONE, Flawed(TWO, lambda rank: {"samples_seen": rank.samples_seen // 2})],
         "1,920 in 60 steps",
+        [Flawed(OBSERVED, lambda rank: {"samples_seen": rank.samples_seen - 9})],  # a batch that ends an epoch
     ),
     "epochs of unlike batches": Case(
         "F9",

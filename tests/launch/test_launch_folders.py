@@ -179,6 +179,17 @@ def test_ranks_that_were_stopped_in_a_block_are_cut_to_what_both_have(
     assert cut.loss_last is None and whole.loss_last is not None, "of a step that is gone, and of one that is there"
 
 
+def test_a_command_that_is_cut_keeps_its_share_of_the_samples_that_it_took(
+    tmp_path: Path, rank_report: Callable[..., RankReport]
+) -> None:
+    command = dataclasses.replace(TRIAL, framework="command", command="python t.py", batch_per_worker=4)
+    blocks = [schema.Block(round, 1, 1.0) for round in range(4)]
+    report = rank_report(step_seconds=[0.1] * 4, blocks=blocks)
+    store.write_rank(tmp_path, dataclasses.replace(report, samples_per_step=4, samples_seen=14))  # 4, 4, 4, 2
+    found = launch_folders.LaunchRecord(tmp_path, 3).result(command, tmp_path, 2, "a rank ended")
+    assert found and (found.ranks[0].samples_per_step, found.ranks[0].samples_seen) == (4, 7)
+
+
 @pytest.mark.parametrize("blocks", [None, 4])
 def test_what_failed_is_no_launch_of_its_own(
     blocks: int | None, killed: Killed, rank_report: Callable[..., RankReport]

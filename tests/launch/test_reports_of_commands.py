@@ -27,7 +27,7 @@ from scaling_study.observe import FOLDER, SITE
 from scaling_study.processes.process import Exit
 from scaling_study.records import store
 from scaling_study.records.outcome import first_problem
-from scaling_study.records.schema import Lateness, WaitedFor, waited_for
+from scaling_study.records.schema import Lateness, WaitedFor, samples_per_second, waited_for
 from scaling_study.trial import Trial, Window
 
 TRIAL = Trial(
@@ -100,6 +100,38 @@ def test_blocks_are_the_steps_of_their_turns() -> None:
 def test_other_samples_than_the_study_says_are_a_contradiction() -> None:
     seen = reports(TRIAL, [process(0, samples=8), process(1, samples=8)], ())
     assert "asked for 4 samples a step, rank 0 took 8" in first_problem(TRIAL, seen)
+
+
+def taking(rank: int, rows: Sequence[int], samples: int, **end: Any) -> list[dict[str, Any]]:
+    """A process whose steps take so many rows, by forward passes."""
+    lines = process(rank, steps=len(rows), samples=samples, samples_by="forward_rows", **end)
+    for line, each in zip(lines[1:], rows, strict=False):
+        line["forward_rows"] = each
+    return lines
+
+
+def test_a_last_batch_that_is_shorter_counts_with_the_samples_that_it_has() -> None:
+    both = reports(TRIAL, [taking(rank, [4, 4, 4, 4, 1, 4, 4, 4], 4) for rank in (0, 1)], ())
+    assert first_problem(TRIAL, both) == ""
+    assert [(report.samples_per_step, report.samples_seen) for report in both] == [(4, 21)] * 2, "of six steps"
+    turns = [Turn(0, 2, 2, 50.0), Turn(1, 4, 2, 60.0)]
+    held = reports(TRIAL, [taking(rank, [4, 4, 4, 4, 1, 4, 4, 1], 4) for rank in (0, 1)], turns)
+    assert first_problem(TRIAL, held) == ""
+    assert [report.samples_seen for report in held] == [4 + 4 + 1 + 4] * 2
+    windows = [report.window_seconds for report in held]
+    assert samples_per_second((report.samples_seen for report in held), windows) == 2 * 13 / (3 + 4 + 5 + 6)
+
+
+def test_most_steps_of_other_samples_than_the_study_says_are_a_contradiction() -> None:
+    seen = reports(TRIAL, [taking(rank, [4, 2, 2, 2, 4, 2, 2, 2], 2) for rank in (0, 1)], ())
+    assert first_problem(TRIAL, seen) == "asked for 4 samples a step, rank 0 took 2"
+
+
+def test_flops_of_a_sample_are_of_those_in_the_step_that_was_looked_into() -> None:
+    lines = [taking(rank, [4, 4, 2, 4, 4, 2, 4, 4], 4, **inside()) for rank in (0, 1)]
+    lines[0][3]["looked_at"] = True
+    first, second = reports(TRIAL, lines, ())
+    assert (first.forward_flops_per_sample, second.forward_flops_per_sample) == (200, 100)
 
 
 def test_samples_that_cannot_be_told_are_those_of_the_study_and_said_so() -> None:

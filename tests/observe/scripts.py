@@ -53,6 +53,11 @@ for index, (x, y) in enumerate(DataLoader(data, 8)):
         optimizer.step()
         optimizer.zero_grad()
 """
+SHORT_LAST = """
+for epoch in range(2):
+    for x, y in DataLoader(data, 36):
+        step(x, y)
+"""
 TWO_OPTIMIZERS = """
 critic = nn.Linear(8, 1)
 of_critic = torch.optim.Adam(critic.parameters(), lr=0.01)

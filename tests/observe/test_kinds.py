@@ -59,6 +59,7 @@ KINDS = [
     Kind("loader with workers", scripts.WORKERS, 6),
     Kind("scaler", scripts.SCALER, 6),
     Kind("accumulation", scripts.ACCUMULATION, 4, 24, flops=(7680, 16896)),
+    Kind("a short last batch", scripts.SHORT_LAST, 6, 36, flops=(7680, 16896)),  # of the third step, which is one
     Kind("two optimisers", scripts.TWO_OPTIMIZERS, 4, None, flops=(3 * 128 + 2560, 3 * 256 + 5632)),
     Kind("an optimiser for each group", scripts.PER_GROUP, 6),
     Kind("LBFGS", scripts.LBFGS, 6, optimizer="LBFGS", flops=None),

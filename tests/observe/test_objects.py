@@ -266,4 +266,4 @@ def test_batches_feed_a_training_without_modules_and_one_whose_input_has_no_rows
             steps.backward(None)
             steps.leave()
             steps.optimized("SGD", 0.1, False)
-        assert steps.samples() == {"samples_per_step": 16, "samples_unknown": ""}
+        assert steps.samples() == {"samples_per_step": 16, "samples_by": "loader_rows", "samples_unknown": ""}

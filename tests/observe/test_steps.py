@@ -195,3 +195,46 @@ def test_two_optimizers_are_told_apart_after_some_turns() -> None:
         steps.forward(True, 8)
         steps.optimized("AB"[turn % 2], 0.1, False)
     assert (steps.anchor, steps.done) == ("B", LEARNING // 2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "samples"),
+    [
+        ([64] * 28 + [5] + [64] * 20, 64),  # the last batch of an epoch
+        ([64, 6, 64, 6], 64),
+        ([64, 6, 64, 6, 64], 64),
+        ([16, 16, 16, 8, 8, 8], 16),
+        ([10, 20, 30, 40], 25),  # no batch is a usual one
+        ([32, 0, 32, 0], 16),  # a loader's batch is of several steps
+    ],
+)
+@pytest.mark.parametrize("by", ["loader_rows", "forward_rows", "samples"])
+def test_the_samples_of_a_step_are_those_of_most_steps(rows: list[int], samples: int, by: str) -> None:
+    steps = Steps()
+    for each in rows:
+        steps.given(each if by == "loader_rows" else 0)
+        steps.forward(True, each if by == "forward_rows" else 0)
+        steps.leave()
+        steps.backward(None)
+        steps.leave()
+        if by == "samples":
+            steps.say(each)
+        else:
+            steps.optimized("SGD", 0.1, False)
+    steps.finish()
+    usual = samples in rows
+    told = {"samples_per_step": samples, "samples_by": by * usual, "samples_unknown": ""}
+    assert steps.samples() == told
+
+
+def test_a_loader_that_is_a_batch_ahead_has_the_samples_of_forward_passes() -> None:
+    steps = Steps()
+    steps.given(64)
+    for step in range(29):
+        steps.given(64 if step < 27 else 5 if step == 27 else 0)
+        steps.forward(True, 64 if step < 28 else 5)
+        steps.backward(None)
+        steps.optimized("SGD", 0.1, False)
+    steps.finish()
+    assert steps.samples() == {"samples_per_step": 64, "samples_by": "forward_rows", "samples_unknown": ""}
+    assert sum(piece.forward_rows for piece in steps.lines) == 1797

@@ -83,6 +83,20 @@ def test_reports_that_contradict_what_was_asked_are_a_failure(tmp_path, rank_rep
     assert len(result.ranks) == 2, "what was measured is kept for whoever looks into it"
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"samples_seen": 45}, ""),  # a batch that ended an epoch had 13
+        ({"samples_seen": 0}, "rank 0 reports 0 samples in 2 steps of 32"),
+        ({"samples_per_step": 16, "samples_seen": 64}, "asked for 32 samples a step, rank 0 took 16"),
+    ],
+)
+def test_a_step_of_a_command_may_have_less_than_most(tmp_path, rank_report, changes, reason):
+    leave_reports(tmp_path, rank_report, **changes)
+    trial = Trial(framework="command", command="python t.py", workers=2, device="cpu")
+    assert judge(trial, tmp_path, CLEAN).reason == reason
+
+
 SHARED_CORES = "rank 0 and rank 1 of here share cores 2, 3"
 SHARED_GPU = "rank 0 and rank 1 of here share GPU-b"
 
