@@ -72,6 +72,9 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     for number, text in enumerate(texts, start=1):
         try:
             line = json.loads(text)
+            if line["kind"] == "anew":
+                lines = lines[:1]
+                continue
             rows = line["rows"] if line["kind"] == "steps" else None
             lines += [{"kind": line["kind"], **line}] if rows is None else map(line_of, count(line["first"]), rows)
         except (ValueError, TypeError, LookupError, RecursionError):

@@ -37,6 +37,7 @@ class Held(UpTo):
         self.asked, self.who, self.tell = asked, who, tell
         self.driver: Connection | None = None
         self.timed = 0  # steps of the block that has just ended
+        self.has_measured = False  # the driver has the seconds of a block
 
     def go_on(self, done: int) -> bool:
         seconds = self.tell()
@@ -44,10 +45,17 @@ class Held(UpTo):
             self._call()
         else:
             self._say(steps=done, step_seconds=seconds[done - self.timed : done], changed=[])
+            self.has_measured = True
         began = time.perf_counter()
         going = self._answer(done, seconds)
         self.waited_seconds += time.perf_counter() - began
         return going
+
+    def anew(self) -> None:
+        if self.has_measured:
+            raise RuntimeError(
+                "an optimiser, or observe.step, ended a step for the first time after a block was measured"
+            )
 
     def give_up(self, why: str) -> None:
         """Tell the driver that this rank is not seen any more, and waits for it no more."""

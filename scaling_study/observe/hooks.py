@@ -17,7 +17,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import gc
 import inspect
 import os
 import socket
@@ -44,8 +43,8 @@ from scaling_study.observe.objects import (
     NoTorch,
     Outermost,
     first_tensor,
+    is_another,
     number,
-    parameters_of,
     rate_of,
     rows_among,
     rows_of_batch,
@@ -84,7 +83,9 @@ class Observer:
         goal = Held(driver, self.who, self.tell) if driver else UpTo(int(wanted) if wanted else None, lost)
         self.look.leave()
         self.look = self.looking()
-        self.steps = Steps(clock=self.clock, goal=goal, look=self.look.end, another=self.another_waits)
+        self.names: Any = WeakKeyDictionary()  # of optimisers
+        waits = functools.partial(is_another, self.names), functools.partial(is_another, ())
+        self.steps = Steps(self.clock, goal, self.look.end, *waits, self.anew)
         self.events: list[Any] = []  # to be folded: name of a function of `steps`, its time, its arguments, and so on
         self.keep: Any  # is given each event: `see`, or what adds it to `events`
         self.record = StepsFile(self.folder, self.about)
@@ -97,7 +98,6 @@ class Observer:
         self.inside = ""  # forward, backward or data, while one runs: what is in there is not outermost
         self.within: tuple[Any, ...] | None = None  # (name, rate) of the first optimiser that stepped in a backward
         self.thread = main_thread().ident  # that trains
-        self.names: Any = WeakKeyDictionary()  # of optimisers
         self.named: Any = (lambda: None, "")  # the one that stepped last, weakly, and its name
         self.watched = False  # whether the end of a process of multiprocessing is
         self.modules: Any = WeakKeyDictionary()  # module -> Outermost
@@ -118,6 +118,14 @@ class Observer:
         if self.torch is NoTorch:
             look.give_up(WITHOUT_TORCH)
         return look
+
+    def anew(self) -> None:
+        """What was seen of steps was none: it is looked at, and written, anew."""
+        self.record.anew()
+        self.look.leave()
+        before, self.look, self.checks = self.look, self.looking(), Checks(self.torch)
+        self.look.seconds, self.look.resident, self.look.exchanges.step = before.seconds, before.resident, 1
+        self.steps.look = self.look.end
 
     # --- events, and the steps that they make ---
 
@@ -418,14 +426,6 @@ class Observer:
             name = self.names[optimizer] = f"{kind} {others + 1}" if others else kind
         self.named = (ref(optimizer), name)
         return name
-
-    def another_waits(self) -> bool:
-        """True where an optimizer that has not stepped yet trains parameters that none of the others does."""
-        kind = sys.modules["torch.optim.optimizer"].Optimizer
-        every = [each for each in gc.get_objects() if issubclass(type(each), kind)]
-        known = {id(each) for optimizer in every if optimizer in self.names for each in parameters_of(optimizer)}
-        waiting = (each for optimizer in every if optimizer not in self.names for each in parameters_of(optimizer))
-        return any(id(each) not in known and getattr(each, "requires_grad", False) for each in waiting)
 
     def attempts(self, original: Any) -> Any:
         """A scaler's step, in which the optimiser's own is nested, or left out."""

@@ -3,6 +3,7 @@
     Outermost(module).trains(...)     is it called to be trained?
     rows_of_batch, rows_among         samples: the rows of a first tensor, and 0 where they may be none
     value_of, number                  a loss, which a GPU may still compute
+    is_another                        does an optimiser exist that has not stepped?
 
 Rows of these are no samples: a list of images (torchvision's detection), a list of dictionaries (detectron2), a
 PackedSequence. The samples of a batch of graphs are its graphs, and not their nodes.
@@ -10,7 +11,9 @@ PackedSequence. The samples of a batch of graphs are its graphs, and not their n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import gc
+import sys
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import ref
 
@@ -76,6 +79,15 @@ def rate_of(optimizer: Any, torch: Any) -> float | None:
 
 def parameters_of(optimizer: Any) -> list[Any]:
     return [each for group in getattr(optimizer, "param_groups", ()) for each in group.get("params", ())]
+
+
+def is_another(stepped: Container[Any]) -> bool:
+    """True where an optimizer that is none of these trains parameters that none of them does."""
+    kind = sys.modules["torch.optim.optimizer"].Optimizer
+    every = [each for each in gc.get_objects() if issubclass(type(each), kind)]
+    known = {id(each) for optimizer in every if optimizer in stepped for each in parameters_of(optimizer)}
+    waiting = (each for optimizer in every if optimizer not in stepped for each in parameters_of(optimizer))
+    return any(id(each) not in known and getattr(each, "requires_grad", False) for each in waiting)
 
 
 def value_of(given: Any, scaled: Any = None) -> Any:

@@ -13,6 +13,7 @@ that comes in each step is not one: a teacher's, a reference model's. Evaluation
     {"kind": "step", "step", "ended", "seconds", "pause_seconds", "parts", "loader_rows", "forward_rows", "samples",
      "backwards", "before_backward", "looked_at", "loss", "learning_rate", "optimizer", "skipped"}
                         of the first also what checks.py looks at; "loss" is null where it could not be read later
+    {"kind": "anew"}    what was written of steps before this line were none (observe.read leaves them out)
     {"kind": "not observed", "why"}
     {"kind": "end", "why", "steps", "samples_per_step", "samples_by", "samples_unknown", "optimizers",
      "peak_memory_bytes", ...,
@@ -46,6 +47,7 @@ LEARNING = 32  # optimiser steps after which it is settled whose are the trainin
 SETTLED_ALONE = 8  # likewise, where there is one optimiser
 PATIENCE = 128  # likewise, where another has yet to step: a WGAN's critic makes 100 before its generator's first
 WITHOUT_OPTIMIZER = 32  # backward passes without an optimiser after which each training forward begins a step
+MOST_ACCUMULATED = 1024  # likewise, where there is an optimiser: it may step once their gradients have added up
 OFTEN = 2  # optimiser steps between two calls of a teacher, or of a generator whose critic steps; evaluations are rarer
 
 
@@ -64,6 +66,9 @@ class UpTo:
     def go_on(self, done: int) -> bool:
         """False: end the run."""
         return self.until is None or done < self.until
+
+    def anew(self) -> None:
+        """What was counted as steps were none. Raises RuntimeError where a driver has measured some."""
 
     def give_up(self, why: str) -> None:
         """Steps are not seen any more: make the file `lost`, for a driver that would wait for the last of them."""
@@ -167,6 +172,7 @@ class Steps:
 
     `look`: is told the optimizer of each piece that ends and how many whole steps came before, and says whether the
     piece was looked at (inside.py). `another`: does an optimizer that has not stepped yet train parameters of its own?
+    `an_optimizer`: is there one at all? `anew`: is told that what was counted as steps were none.
     """
 
     def __init__(
@@ -175,23 +181,33 @@ class Steps:
         goal: UpTo | None = None,
         look: Callable[[str, int], bool] = lambda name, steps: False,
         another: Callable[[], bool] = lambda: False,
+        an_optimizer: Callable[[], bool] = lambda: False,
+        anew: Callable[[], None] = lambda: None,
     ) -> None:
         self.clock, self.goal, self.look = clock, goal or UpTo(None), look
         self.at: float | None = None  # the time of the event that is folded; None: it has just happened
-        self.another = another
+        self.another, self.an_optimizer, self.anew = another, an_optimizer, anew
         self.entered: list[str] = []  # parts, the innermost last
         self.mark = clock()
-        self.piece, self.pending = Piece(), []  # type: ignore[var-annotated]
+        self.piece = Piece()
         self.aside_seconds = 0.0  # in looks that are no part of a step
         self.evaluating = self.worked = self.is_explicit = False
         self.sequence_first = False  # the rows of a trained module's input are no samples
         self.anchor: str | None = None
         self.counts: Counter[str] = Counter()  # pieces by optimiser
         self.idle: Counter[str] = Counter()  # steps of optimisers without a forward or backward before them
-        self.backwards = self.done = self.rows = self.forwards = self.largest = self.skipped = self.explicit_rows = 0
+        self.backwards = self.largest = 0
+        self.wait = WITHOUT_OPTIMIZER  # backward passes through which an optimizer is waited for
+        self.unsure: Piece | None = None  # all pieces, while each training forward begins a step
         self.waiting = 0  # rows that loaders gave since the last forward
+        self.begin()
+
+    def begin(self) -> None:
+        """No step is done."""
+        self.pending: list[Piece] = []
         self.lines: list[Piece] = []
         self.seconds: list[float] = []  # of each step
+        self.done = self.rows = self.forwards = self.skipped = self.explicit_rows = 0
         self.taken: dict[str, Counter[int]] = {name: Counter() for name in ROWS}  # samples of a step -> how many steps
 
     def enter(self, part: str) -> None:
@@ -264,14 +280,33 @@ class Steps:
 
     def next_begins(self) -> bool:
         """Before a training forward: where no optimiser is seen for long, a step has ended. False: end the run here."""
-        if self.backwards < WITHOUT_OPTIMIZER or self.is_explicit or not self.piece.backwards:
+        if self.backwards < self.wait or self.is_explicit or not self.piece.backwards:
             return True
-        if self.counts[""]:
-            return self.end("", None)
-        if not self.counts:  # the first piece is all that came before
+        if self.unsure:
             self._pass()
-            self.piece, self.counts[""] = Piece(), 1
+            self.unsure.add(self.piece)
+            return self.end("", None)
+        if not self.counts and not self._waits():  # the first piece is all that came before
+            self._pass()
+            self.unsure, self.piece, self.counts[""] = self.piece, Piece(), 1
         return True
+
+    def _waits(self) -> bool:
+        """True where an optimizer is there, which may step after more backward passes."""
+        if self.backwards >= MOST_ACCUMULATED:
+            return False
+        self._pass()
+        there = bool(self._asked(self.an_optimizer))
+        self.wait = min(2 * self.backwards, MOST_ACCUMULATED) if there else self.wait
+        return there
+
+    def _asked(self, ask: Callable[[], Any]) -> Any:
+        """What `ask` says, in no step's time."""
+        began = self._now()
+        answer = ask()
+        self.mark = self._now()
+        self.aside_seconds += self.mark - began
+        return answer
 
     def backward(self, loss: Any) -> None:
         """A backward pass begins. Where no forward was seen, as of functions and of compiled ones, it is fed."""
@@ -300,11 +335,11 @@ class Steps:
         if not self.worked:
             self.idle[name] += 1
             return True
-        if "" in self.counts:  # it accumulates for longer than was waited for
-            del self.counts[""]
-            self.pending, self.lines, self.seconds, self.anchor = [], [], [], None
-            self.done = self.rows = self.forwards = 0
-            self.taken = {name: Counter() for name in ROWS}
+        if self.unsure:  # it accumulates for longer than was waited for, or came late
+            self.unsure.add(self.piece)
+            self.piece, self.unsure, self.anchor = self.unsure, None, None
+            self.counts.clear()
+            self._begin_anew()
         if calls > 1:
             self.piece.forward_rows //= calls
         return self.end(name, rate, skipped)
@@ -313,11 +348,19 @@ class Steps:
         """The script says that a step has ended. False: end the run here."""
         if not self.is_explicit:
             self.is_explicit, self.anchor = True, ""
-            self.pending, self.lines, self.seconds, self.done = [], [], [], 0
-            self.taken = {name: Counter() for name in ROWS}
+            if self.done:
+                self._begin_anew()
+            self.pending = []
         self.piece.explicit = samples
         self.piece.loss = self.piece.loss if loss is None else loss
         return self.end("", self.piece.learning_rate)
+
+    def _begin_anew(self) -> None:
+        """What was counted as steps, and may be written and told, were none."""
+        self._pass()
+        self.goal.anew()
+        self.begin()
+        self._asked(self.anew)
 
     def end(self, name: str, rate: float | None, skipped: bool | None = False) -> bool:
         """A piece ends. Where several optimisers take turns, a step ends with the rarest of them."""
@@ -327,7 +370,7 @@ class Steps:
         piece.ended = time.time() - (time.perf_counter() - self.mark)  # it may be told later than it ended
         self.counts[name] += 1
         whole = self.done if self.anchor is not None else len(self.pending) // len(self.counts)
-        piece.looked_at = self.look(name, whole)
+        piece.looked_at |= self.look(name, whole)
         self.mark = self._now()
         self.pending.append(piece)
         if self.anchor is None and self._is_known():
@@ -357,11 +400,7 @@ class Steps:
 
     def _are_all(self) -> bool:
         """False where a critic steps several times before its generator does for the first time."""
-        began = self._now()
-        all_seen = "" in self.counts or not self.another()
-        self.mark = self._now()
-        self.aside_seconds += self.mark - began
-        return all_seen
+        return "" in self.counts or not self._asked(self.another)
 
     def _settle(self) -> None:
         """The rarest; of those that step equally often the last to come, which ends the cycle."""
@@ -468,3 +507,9 @@ class StepsFile:
             self.write({"kind": "steps", "first": self.steps + 1, "rows": [piece.row() for piece in pieces]})
         self.steps += len(pieces)
         self.written_at = time.perf_counter()
+
+    def anew(self) -> None:
+        """The steps that were written were none."""
+        if self.steps:
+            self.write({"kind": "anew"})
+        self.steps = 0

@@ -53,6 +53,14 @@ for index, (x, y) in enumerate(DataLoader(data, 8)):
         optimizer.step()
         optimizer.zero_grad()
 """
+LONG_ACCUMULATION = """
+for epoch in range(4):
+    for index, (x, y) in enumerate(DataLoader(data, 2)):
+        (loss_of(x, y) / 48).backward()
+        if index % 48 == 47:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
 SHORT_LAST = """
 for epoch in range(2):
     for x, y in DataLoader(data, 36):
@@ -87,6 +95,7 @@ for x, y in DataLoader(data, 16):
     optimizer.step(closure)
 """
 NO_OPTIMIZER = """
+del optimizer
 for epoch in range(10):
     for x, y in DataLoader(data, 16):
         model.zero_grad()
@@ -95,6 +104,14 @@ for epoch in range(10):
             for weights in model.parameters():
                 weights -= 0.1 * weights.grad
 """
+LATE_OPTIMIZER = (
+    NO_OPTIMIZER
+    + """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(data, 16):
+    step(x, y)
+"""
+)
 FUNCTION = """
 weights = torch.randn(8, 2, requires_grad=True)
 optimizer = torch.optim.SGD([weights], lr=0.1)

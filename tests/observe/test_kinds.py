@@ -53,12 +53,14 @@ MODEL_BYTES = 4 * (8 * 16 + 16 + 16 * 2 + 2)
 NO_LOADER = ("forward", "backward", "optimizer", "rest")
 BY_HAND = ("data", "forward", "backward", "rest")
 PAUSED = ("forward", "backward", "evaluation", "saving")
+LONGER = "accumulation of 48 batches"
 KINDS = [
     Kind("plain", scripts.PLAIN, 6),
     Kind("without a loader", scripts.WITHOUT_LOADER, 6, parts=NO_LOADER),
     Kind("loader with workers", scripts.WORKERS, 6),
     Kind("scaler", scripts.SCALER, 6),
     Kind("accumulation", scripts.ACCUMULATION, 4, 24, flops=(7680, 16896)),
+    Kind(LONGER, scripts.LONG_ACCUMULATION, 4, 96, flops=(30720, 67584)),
     Kind("a short last batch", scripts.SHORT_LAST, 6, 36, flops=(7680, 16896)),  # of the third step, which is one
     Kind("two optimisers", scripts.TWO_OPTIMIZERS, 4, None, flops=(3 * 128 + 2560, 3 * 256 + 5632)),
     Kind("an optimiser for each group", scripts.PER_GROUP, 6),
@@ -98,7 +100,9 @@ KINDS = [
 ]  # fmt: skip
 LONG = ("DeepSpeed", "Accelerate", "HF Trainer")
 TIMED = ("[20", "{'train_runtime'")
-OTHER_LOSS = ("accumulation", "sequence first", "compiled", "pipeline", "Accelerate", "DeepSpeed")  # backward gets
+OTHER_LOSS = (  # that backward gets
+    "accumulation", LONGER, "sequence first", "compiled", "pipeline", "Accelerate", "DeepSpeed",
+)  # fmt: skip
 Run = Callable[..., tuple[subprocess.CompletedProcess[str], list[list[dict[str, Any]]]]]
 
 
@@ -212,7 +216,16 @@ def test_a_critic_that_steps_five_times_before_its_generator_ends_no_step(run: R
     assert [step["backwards"] for step in steps] == [6, 6]
 
 
-ENDED = [kind for kind in KINDS if kind.name in ("scaler", "explicit", "no optimiser", "DDP")]
+def test_an_optimizer_that_is_made_late_is_the_one_whose_steps_are_seen(run: Run) -> None:
+    _, [[_, *steps, end]] = run(scripts.LATE_OPTIMIZER, 1, "late")
+    assert [(step["step"], step["backwards"]) for step in steps] == [(1, 61), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1)]
+    assert (end["steps"], end["step_of"], end["samples_per_step"]) == (6, "SGD", 16)
+    assert [step["looked_at"] for step in steps] == [False, False, True, False, False, False]
+    assert (end["inside"]["forward_flops"], end["inside"]["flops"]) == (5120, 11264)
+    assert ["input" in step for step in steps] == [True] * 5 + [False]
+
+
+ENDED = [kind for kind in KINDS if kind.name in ("scaler", "explicit", "no optimiser", "DDP", LONGER)]
 ENDED += [Kind("a loader that is a batch ahead", scripts.FETCHES_AHEAD, 5)]
 ENDED += [Kind("models averaged on the way out", scripts.AVERAGED_ON_ITS_WAY_OUT, 3, ranks=2)]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +17,17 @@ import pytest
 from observe import scripts
 from observe.test_kinds import Run, run  # noqa: F401  a fixture
 from scaling_study import observe
+from scaling_study.observe.held import Held
 from scaling_study.observe.hooks import Observer
-from scaling_study.observe.steps import LEARNING, PATIENCE, SETTLED_ALONE, Steps, UpTo
+from scaling_study.observe.steps import (
+    LEARNING,
+    MOST_ACCUMULATED,
+    PATIENCE,
+    SETTLED_ALONE,
+    WITHOUT_OPTIMIZER,
+    Steps,
+    UpTo,
+)
 
 NO = SimpleNamespace(is_available=lambda: False, is_initialized=lambda: False)
 TORCH = SimpleNamespace(__version__="2.1", cuda=NO, distributed=NO)
@@ -195,6 +207,122 @@ def test_two_optimizers_are_told_apart_after_some_turns() -> None:
         steps.forward(True, 8)
         steps.optimized("AB"[turn % 2], 0.1, False)
     assert (steps.anchor, steps.done) == ("B", LEARNING // 2)
+
+
+def pairs(steps: Steps, count: int, rows: int = 8) -> bool:
+    """So many training forward and backward passes. False: the run ends before the next."""
+    for _ in range(count):
+        steps.given(rows)
+        if not steps.next_begins():
+            return False
+        steps.forward(True, rows)
+        steps.leave()
+        steps.backward(None)
+        steps.leave()
+    return True
+
+
+@pytest.mark.parametrize("batches", [WITHOUT_OPTIMIZER, 33, 40, 64, MOST_ACCUMULATED])
+@pytest.mark.parametrize("until", [None, 2])
+def test_an_optimizer_that_exists_ends_a_step_after_however_many_batches_it_accumulates(
+    batches: int, until: int | None
+) -> None:
+    steps = Steps(goal=UpTo(until), an_optimizer=lambda: True)
+    for _ in range(3):
+        assert pairs(steps, batches)
+        if not steps.optimized("AdamW", 0.1, False):
+            break
+    steps.finish()
+    assert steps.done == steps.counts["AdamW"] == (until or 3)
+    assert [(piece.backwards, piece.loader_rows) for piece in steps.lines] == [(batches, 8 * batches)] * steps.done
+    assert steps.samples()["samples_per_step"] == 8 * batches
+
+
+def test_an_optimizer_that_never_steps_is_waited_for_through_a_thousand_batches() -> None:
+    looks = []
+
+    def an_optimizer() -> bool:
+        looks.append(steps.backwards)
+        return True
+
+    steps = Steps(an_optimizer=an_optimizer)
+    assert pairs(steps, MOST_ACCUMULATED) and not steps.counts
+    assert pairs(steps, 21)
+    assert (steps.anchor, steps.done, steps.samples()["samples_per_step"]) == ("", 20, 8)
+    assert looks == [32, 64, 128, 256, 512], "each looks through all objects of the process"
+
+
+@pytest.mark.parametrize("before", [33, 34, 45])
+def test_an_optimizer_that_comes_late_leaves_nothing_of_what_was_taken_for_steps(
+    before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first step has all that came before, and is the first of the record too."""
+    monkeypatch.setattr("scaling_study.observe.steps.FLUSH_SECONDS", 0.0)
+    observer = AtOnce(TORCH, str(tmp_path))
+    observer.watched = True
+    observer.steps.another = observer.steps.an_optimizer = lambda: False
+    for batches in (before, 40, 40):
+        for _ in range(batches):
+            observer.after_step(observer.guarded(pairs, observer.steps, 1))
+        observer.after_step(observer.ended(observer.clock(), "optimized", "AdamW", 0.1, False))
+    look = observer.look
+    observer.finish()
+    [[_, *lines, end]] = observe.read(tmp_path)
+    assert [(line["step"], line["optimizer"], line["backwards"]) for line in lines] == [
+        (1, "AdamW", before),
+        (2, "AdamW", 40),
+        (3, "AdamW", 40),
+    ]
+    assert [line["forward_rows"] for line in lines] == [8 * before, 320, 320]
+    assert (end["steps"], end["step_of"], end["optimizers"]) == (3, "AdamW", {"AdamW": 3})
+    assert (end["samples_per_step"], end["backwards"], look.names) == (320, before + 80, {"AdamW"})
+
+
+class Told(UpTo):
+    """A driver to whom numbers were told."""
+
+    def anew(self) -> None:
+        raise RuntimeError("they were wrong")
+
+
+def test_a_driver_that_was_told_wrong_steps_hears_that_they_were(tmp_path: Path) -> None:
+    observer = AtOnce(TORCH, str(tmp_path))
+    observer.watched, observer.steps.goal = True, Told(None)
+    observer.steps.an_optimizer = lambda: False
+    pairs(observer.steps, 45)
+    observer.after_step(observer.ended(observer.clock(), "optimized", "AdamW", 0.1, False))
+    assert observe.read(tmp_path)[0][-1] == {"kind": "not observed", "why": "RuntimeError: they were wrong"}
+
+
+def held() -> tuple[Steps, Connection]:
+    """Steps that are held by a driver, who has asked for two blocks, and its end of their connection."""
+    ours, theirs = Pipe()
+
+    class Connected(Held):
+        def _call(self, **more: Any) -> None:
+            self.driver = theirs
+
+    for _ in range(2):
+        ours.send_bytes(json.dumps({"do": "block", "steps": 4, "untimed": True}).encode())
+    steps = Steps(goal=Connected("", dict, lambda: steps.seconds))
+    return steps, ours
+
+
+def test_a_block_in_which_an_optimizer_steps_first_is_of_its_steps() -> None:
+    steps, driver = held()
+    assert pairs(steps, 40) and (steps.done, steps.goal.until) == (7, 10), "it was held after the fifth"
+    for _ in range(10):
+        assert steps.optimized("AdamW", 0.1, False) and pairs(steps, 40)
+    told = json.loads(driver.recv_bytes())
+    assert told["steps"] == steps.done == 10
+    assert told["step_seconds"] == steps.seconds[6:] and [each.backwards for each in steps.lines] == [40] * 10
+
+
+def test_blocks_that_were_measured_before_an_optimizer_stepped_first_are_refused() -> None:
+    steps, driver = held()
+    assert pairs(steps, 45) and json.loads(driver.recv_bytes())["steps"] == 10
+    with pytest.raises(RuntimeError, match="for the first time after a block was measured"):
+        steps.optimized("AdamW", 0.1, False)
 
 
 @pytest.mark.parametrize(
