@@ -298,7 +298,6 @@ def _report(
         some, steps_seen = inside["sent_in"]
         notes.append(f"bytes of collectives are a mean: {some} of {steps_seen} steps communicate")
     notes += [f"peak memory is of {end['peak_memory_of']}"] if end.get("peak_memory_of") else []
-    flops = inside.get("forward_flops")
     inspected = next((_taken(step, by, each) for step in reversed(steps) if step.get("looked_at")), each)
     whole = [step["seconds"] for step in window]
     parts = {ours: fmean(step["parts"][part] for step in window) for part, ours in LOOP_PARTS.items()}
