@@ -255,6 +255,9 @@ EPOCHS |= numbers("data_seconds", "training_seconds", "running_seconds", "learni
 
 
 def epoch_rows(record: Record) -> list[Row]:
+    """A row for each epoch of each rank; none of a trial that failed, whatever its ranks report."""
+    if record.status != "ok":
+        return []
     return [
         (*who(record), rank.rank, *astuple(epoch), rank.learning_rate) for rank in record.ranks for epoch in rank.epochs
     ]

@@ -40,8 +40,9 @@ def noise_rows(record: Record) -> list[Row]:
 
 
 def training_of(record: Record) -> TrainingReport | None:
-    """Rank 0's account of its training; None of a run that was not trained to a result."""
-    return record.ranks[0].training if record.ranks else None
+    """Rank 0's account of its training; None of a run that was not trained to a result, or that failed: its ranks may
+    have reported all the same, and what they report is no seed."""
+    return record.ranks[0].training if record.status == "ok" and record.ranks else None
 
 
 # Results of trainings: a row for each training, and a row for each of its evaluations.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from planted import MACHINE, Planted, plant, plant_gates, record
+from planted import MACHINE, Planted, changed, plant, plant_gates, record
 
 from analysis.findings import Evidence
 from analysis.frames import results
@@ -95,6 +95,14 @@ def said(done: Results) -> str:
     found = epochs.listing(done)
     assert found
     return layout.markdown(found)
+
+
+def test_epochs_of_a_trial_that_failed_are_not_counted(tmp_path: Path) -> None:
+    folder = plant_epochs(tmp_path, PLANTED["sound"], **SINGLE)
+    whole = epochs.measured(results.read(folder))
+    name = ONE.trial().configuration
+    changed(folder, lambda record: record.update(status="failed", reason="shared cores"), name)
+    assert set(epochs.measured(results.read(folder))) == set(whole) - {name}
 
 
 def test_samples_are_summed_and_seconds_those_of_the_slowest_rank(tmp_path: Path) -> None:

@@ -11,12 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawings import dots_of, drawn_by, rows_of, shown, untidy
-from planted import Planted
+from planted import Planted, changed
 from planted_trainings import TrainedIn, plant_trained
 from simulations import Seen, times
 
+from analysis.frames import results
 from analysis.report import answer
 from analysis.show.layout import markdown
+from analysis.statistics import batch_size
 from analysis.statistics.estimates import censored_mean
 from analysis.views import same_training, target
 from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, TOO_FEW, Times
@@ -59,6 +61,32 @@ def test_what_never_reached_the_target_is_slower_or_not_resolved_and_never_dropp
     """What was stopped early might have been the soonest."""
     rows = judged(tmp_path, ONE, DDP, replace(MPI, stopped=stopped))
     assert rows.soonest["mpi_allreduce"] == verdict and rows.reached["mpi_allreduce"] == 1
+
+
+def test_a_training_that_failed_is_no_seed_and_stays_listed_as_failed(tmp_path: Path) -> None:
+    """Its ranks may have reported all the same: two that shared cores. One that diverged ended as it should."""
+    away = replace(MPI, steps=[1000, 1050, None], says={"ended_by": "diverged"})
+    plant_trained(tmp_path, [ONE, DDP, away])
+    shared = {"status": "failed", "reason": "rank 0 and rank 1 of host share cores 0"}
+    read = results.read(changed(tmp_path, lambda record: record.update(shared), DDP.configuration))
+    rows = target.trained_configurations(read).set_index("framework")
+    assert dict(rows.seeds) == {"single": 3, "mpi_allreduce": 3} and rows.soonest["single"] == BEST
+    assert rows.diverged["mpi_allreduce"] == 3
+    details, failed = read.details, read.by_name[DDP.configuration]
+    assert not any((frame.configuration == DDP.configuration).any() for frame in (details.trained, details.evaluations))
+    assert (failed["status"], failed["n"]) == ("failed", 0) and failed["reason"] == shared["reason"]
+    assert [pair.reference for pair in same_training.table(read).itertuples()] == [ONE.configuration]
+    (recipe,) = batch_size.recipes(read)
+    assert {one.row["framework"] for one in recipe.trained} == {"single", "mpi_allreduce"}
+
+
+def test_a_failed_seed_among_others_is_not_counted(tmp_path: Path) -> None:
+    plant_trained(tmp_path, [ONE, DDP])
+    last = replace(DDP.planted.trial(3), seed=3).id
+    failed = changed(tmp_path, lambda record: record["id"] == last and record.update(status="failed", reason="shared"))
+    rows = target.trained_configurations(results.read(failed)).set_index("framework")
+    assert dict(rows.seeds) == {"single": 3, "torch_ddp": 2}
+    assert dict(rows.soonest) == {"single": BEST, "torch_ddp": TOO_FEW}
 
 
 def test_inputs_are_judged_each_by_itself_and_the_table_says_so(tmp_path: Path) -> None:
