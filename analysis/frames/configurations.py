@@ -283,6 +283,12 @@ def sign(row: ConfigurationRow) -> str:
     return FAILED_SIGN if failed(row) else UPDATES_SIGN if row["not_comparable"].startswith(OTHERWISE) else HERE_SIGN
 
 
+def trains_alike(row: ConfigurationRow) -> bool:
+    """True where what its training took may be set beside others': not of what failed parity, is held back by this
+    machine or oversubscribed. Another algorithm may be: what it brings shows in seconds to a target."""
+    return not row["oversubscribed"] and sign(row) in ("", UPDATES_SIGN)
+
+
 def sign_of_work(row: ConfigurationRow) -> str:
     """The sign beside bytes: FAILED_SIGN, else empty. Bytes count at any speed, unless something else is trained."""
     return FAILED_SIGN if sign(row) == FAILED_SIGN else ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from analysis.frames.configurations import known
+from analysis.frames.configurations import known, trains_alike
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results, unit
 from analysis.frames.rows import ConfigurationRow, as_rows
@@ -58,12 +58,12 @@ def to_targets(results: Results) -> Iterator[str]:
 
 def _steps_of_workers(results: Results) -> Iterator[str]:
     """Seconds a step against fewer workers that train the same, as a speed-up of the step; not of peers, whose step is
-    a round, nor of more workers than the machine has room for."""
+    a round, nor of what may not be compared (configurations.trains_alike), on either side."""
     pairs = same_training.table(results)
     more: dict[tuple[str, int, int], list[ConfigurationRow]] = {}
     for pair in as_rows(pairs) if len(pairs) else []:
         row, other = (results.by_name[str(pair[end])] for end in ("configuration", "reference"))
-        fit = not row["oversubscribed"] and not of_peers(str(row["framework"]))
+        fit = trains_alike(row) and trains_alike(other) and not of_peers(str(row["framework"]))
         if row["workers"] > other["workers"] and fit and known(pair["step_seconds_ratio"]):
             more.setdefault((str(row["model"]), int(row["workers"]), int(other["workers"])), []).append(pair)
     for (model, workers, base), ours in more.items():

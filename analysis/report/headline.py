@@ -23,7 +23,7 @@ from typing import Any
 
 from analysis import findings
 from analysis.frames import configurations
-from analysis.frames.configurations import MESH_KEYS, PIPELINE_KEYS, known, over, values_of
+from analysis.frames.configurations import MESH_KEYS, PIPELINE_KEYS, failed, known, over, values_of
 from analysis.frames.results import Results, once, unit, without_kind, words
 from analysis.frames.rows import ConfigurationRow, as_rows, grouped
 from analysis.frames.study import workers_text
@@ -36,7 +36,7 @@ from analysis.statistics.ranking import FALSE_ALARMS
 from analysis.text import bracketed, first_few, megabytes, number, percent, span, two_figure_percentage, with_interval
 from analysis.views import attribution, roofline, transfer
 from analysis.views.pipelines import pipelines_table
-from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, trained_configurations
+from analysis.views.target import BEST, NOT_COMPARED, NOT_RESOLVED, SLOWER, TIED, trained_configurations
 from scaling_study.frameworks import COMMAND
 from scaling_study.models import MODELS
 from scaling_study.targets import METRICS
@@ -412,6 +412,7 @@ def _soonest(results: Results) -> Iterator[Reached]:
         if not best:
             yield Reached(str(model), str(target), "")
             continue
+        group = group[group.soonest != NOT_COMPARED]
         first, others = best[0], group[group.configuration != best[0]["configuration"]]
         seconds = with_interval(*(first[f"seconds_to_target{end}"] for end in ("", "_low", "_high")))
         names = {name: named(results.by_name[name], results, "global_batch") for name in group.configuration}
@@ -431,6 +432,7 @@ def _soonest(results: Results) -> Iterator[Reached]:
 def _ended(results: Results) -> Iterator[str]:
     """Where trainings have no target: whose result on the test set is best."""
     trained = trained_configurations(results)
+    trained = trained[~trained.configuration.isin([row["configuration"] for row in results.rows if failed(row)])]
     for model, group in trained[trained.target == ""].groupby("model", sort=False):
         best_first = sorted(SHOWN, key=lambda name: name in ("loss", "perplexity"))  # in the order of METRICS
         metric = next((name for name in best_first if group[f"test_{name}"].notna().any()), None)

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, stats
 
-from analysis.frames.configurations import DECIDING_KEYS, own_algorithm, values_of
+from analysis.frames.configurations import DECIDING_KEYS, failed, own_algorithm, values_of
 from analysis.frames.results import Results, once
 from analysis.frames.rows import ConfigurationRow, grouped
 from analysis.frames.training import brackets
@@ -214,12 +214,13 @@ class BatchRecipe:
 
 @once
 def recipes(results: Results) -> list[BatchRecipe]:
-    """Every recipe that was trained to a target, in the order of the configurations."""
+    """Every recipe that was trained to a target, in the order of the configurations; without those that failed parity,
+    whose samples are of another training."""
     whole = results.details.trained
     ours = whole[(whole.target != "") & (whole.samples > 0) & (whole.train_seconds > 0)]
     by_name = {str(name): group for name, group in ours.groupby("configuration", sort=False)}
     noted = {str(name): group for name, group in results.details.noise.groupby("configuration", sort=False)}
-    trained = [row for row in results.rows if row["configuration"] in by_name]
+    trained = [row for row in results.rows if row["configuration"] in by_name and not failed(row)]
     made = []
     for alike in grouped(trained, lambda row: (*values_of(row, RECIPE_KEYS), own_algorithm(row))).values():
         wires = grouped(alike, lambda row: str(row["allreduce"]))

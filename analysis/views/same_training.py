@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.findings import grouped
-from analysis.frames.configurations import KEYS, known, own_algorithm, same, values_of
+from analysis.frames import configurations
+from analysis.frames.configurations import KEYS, failed, known, own_algorithm, same, values_of
 from analysis.frames.results import Results, once, without_kind
 from analysis.frames.rows import ConfigurationRow, as_rows, by_configuration
 from analysis.frames.training import METRICS, brackets
@@ -96,8 +97,10 @@ def _groups(results: Results, trained: set[str]) -> Iterable[list[ConfigurationR
 
 
 def _against(group: list[ConfigurationRow], results: Results) -> list[tuple[ConfigurationRow, ConfigurationRow]]:
+    """Each against the reference, which failed no parity check if any did not."""
     said = {key: value for key, value in (results.study.baseline or {}).items() if key in group[0]}
-    base = next((row for row in group if said and all(same(dict(row)[k], v) for k, v in said.items())), group[0])
+    sound = [row for row in group if not failed(row)] or group
+    base = next((row for row in sound if said and all(same(dict(row)[k], v) for k, v in said.items())), sound[0])
     return [(row, base) for row in group if row is not base]
 
 
@@ -170,11 +173,13 @@ def listing(results: Results) -> Listing | None:
             "seconds": estimate_of(row, "seconds_ratio", OF_RATIO),
             "seeds needed": _needed(row),
         }
-        for row, name in zip(of_pairs, notes.named_with_batch(results, of_pairs), strict=True)
+        for row, name in zip(of_pairs, notes.signed_names(results, of_pairs), strict=True)
     ]
     shown = results.among({*pairs.configuration, *pairs.reference})
     title = f"The same training by other means, seed by seed ({results.heading})"
-    return Listing.from_rows(title, rows, [*notes.how_it_differs(shown), *LEGEND, notes.source(results)])
+    return Listing.from_rows(
+        title, rows, [*configurations.sentences(shown), *notes.how_it_differs(shown), *LEGEND, notes.source(results)]
+    )
 
 
 def _verdict_text(row: Mapping[Any, Any], pairs: int) -> str:

@@ -60,8 +60,14 @@ def trained_configurations(results: Results) -> pd.DataFrame:
 
 
 def _judge(rows: list[dict[str, Any]], results: Results) -> None:
-    """Enter what is the soonest and the cheapest, and the corrected bounds by which the others are judged."""
-    groups = grouped((row for row in rows if row["target"]), lambda row: _task(row, results)).values()
+    """Enter what is the soonest and the cheapest, and the corrected bounds by which the others are judged. What may not
+    be compared (configurations.trains_alike) is neither the best nor a rival of one: NOT_COMPARED."""
+    aimed = [row for row in rows if row["target"]]
+    apart = {
+        row["configuration"] for row in aimed if not configurations.trains_alike(results.by_name[row["configuration"]])
+    }
+    fit = [row for row in aimed if row["configuration"] not in apart]
+    groups = grouped(fit, lambda row: _task(row, results)).values()
     trained = by_configuration(results.details.trained)
     for verdict in SAID:
         times = [
@@ -76,7 +82,8 @@ def _judge(rows: list[dict[str, Any]], results: Results) -> None:
         verdicts, ends = verdicts_of_times(times), bounds_of_times(times)
         for row in rows:
             low, high = ends.get(row["configuration"], (None, None))
-            row |= {verdict: verdicts.get(row["configuration"], ""), f"{verdict}_low": low, f"{verdict}_high": high}
+            told = NOT_COMPARED if row["configuration"] in apart else verdicts.get(row["configuration"], "")
+            row |= {verdict: told, f"{verdict}_low": low, f"{verdict}_high": high}
 
 
 def _task(row: Mapping[Any, Any], results: Results) -> tuple[str, ...]:
@@ -150,6 +157,7 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None) -> dict[str, Any]:
 
 FALSE_ALARMS = 0.05  # of studies of equal configurations, in which any is called slower than another
 BEST, TIED, SLOWER, NOT_RESOLVED, TOO_FEW = "best", "tied", "slower", "not resolved", "too few seeds"
+NOT_COMPARED = "not compared"
 SAID = {  # verdict -> how it is called in a table; the best LOWEST where others may be it
     "soonest": {BEST: "fastest", SLOWER: "slower"},
     "cheapest": {BEST: "cheapest", SLOWER: "dearer"},
@@ -351,6 +359,10 @@ def _lines(results: Results, rows: pd.DataFrame, targeted: bool) -> list[str]:
             inputs,
             f"Inputs ({', '.join(inputs)}) augment images each in its own way: losses, metrics and steps are not "
             "compared from one input to another, and who is soonest and cheapest is asked for each by itself.",
+        ),
+        (
+            (rows.soonest == NOT_COMPARED).any(),
+            "Not compared: what failed parity, is held back by this machine, or has more workers than it has room for.",
         ),
         (diverged, f"{diverged:,} training(s) diverged: their loss became no number."),
         (

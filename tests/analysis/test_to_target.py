@@ -11,17 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawings import dots_of, drawn_by, rows_of, shown, untidy
-from planted import Planted, changed
+from planted import Planted, changed, plant_gates
 from planted_trainings import TrainedIn, plant_trained
 from simulations import Seen, times
 
 from analysis.frames import results
-from analysis.report import answer
+from analysis.report import answer, headline
 from analysis.show.layout import markdown
 from analysis.statistics import batch_size
 from analysis.statistics.estimates import censored_mean
-from analysis.views import same_training, target
-from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, TOO_FEW, Times
+from analysis.views import next_steps, same_training, target
+from analysis.views.target import BEST, NOT_COMPARED, NOT_RESOLVED, SLOWER, TIED, TOO_FEW, Times
 
 ONE = TrainedIn(Planted("single", "resnet8", 128), [1000, 1050, 950], step_seconds=0.10, price=0.5)
 DDP = TrainedIn(Planted("torch_ddp", "resnet8", 64, 2, "fp32"), [1000, 1050, 950], step_seconds=0.06, price=0.5)
@@ -87,6 +87,60 @@ def test_a_failed_seed_among_others_is_not_counted(tmp_path: Path) -> None:
     rows = target.trained_configurations(results.read(failed)).set_index("framework")
     assert dict(rows.seeds) == {"single": 3, "torch_ddp": 2}
     assert dict(rows.soonest) == {"single": BEST, "torch_ddp": TOO_FEW}
+
+
+FAULT = "loss of every step: off by 0.3"
+
+
+def test_what_failed_parity_is_marked_and_neither_the_soonest_nor_a_rival(tmp_path: Path) -> None:
+    near = replace(DDP, of=replace(DDP.of, framework="horovod"), step_seconds=0.09)
+    every = [ONE, DDP, near]
+    plant_trained(tmp_path, every)
+    plant_gates(tmp_path, [one.planted for one in every], {"torch_ddp": FAULT})
+    read = results.read(tmp_path)
+    rows = target.trained_configurations(read).set_index("framework")
+    assert dict(rows.soonest) == {"single": TIED, "horovod": BEST, "torch_ddp": NOT_COMPARED}
+    assert rows.cheapest["torch_ddp"] == NOT_COMPARED and rows.soonest_low.isna()["torch_ddp"]
+    (marked,) = [row for row in target.listing(read).rows if row[0].startswith("torch_ddp")]
+    assert marked[0].endswith("†") and marked.count(NOT_COMPARED) == 2
+    (said,) = headline.facts(read).reached
+    assert said.name.startswith("horovod") and said.verdicts == {TIED: 1}
+    (card,) = answer.soonest(read, "resnet8")
+    assert card.name.startswith("horovod") and "torch_ddp" not in str(card)
+    assert not any("torch_ddp" in one.sentence for one in next_steps.suggestions(read, []))
+
+
+def test_what_failed_parity_is_in_no_recipe_and_makes_no_step_faster(tmp_path: Path) -> None:
+    free = [replace(one, of=replace(one.of, keys=(("train_target", None),)), says={"target": ""}) for one in (ONE, DDP)]
+    for name, every in (("to a target", [ONE, DDP]), ("to the end", [free[0], replace(free[1], accuracy=0.9)])):
+        plant_trained(tmp_path / name, every)
+        sound = headline.facts(results.read(tmp_path / name))
+        plant_gates(tmp_path / name, [one.planted for one in every], {"torch_ddp": FAULT})
+        read = results.read(tmp_path / name)
+        faulty = headline.facts(read)
+        assert any("a second worker makes a step" in said for said in sound.batches) == (name == "to a target")
+        assert not faulty.batches
+        assert {one.row["framework"] for recipe in batch_size.recipes(read) for one in recipe.trained} <= {"single"}
+    assert "torch_ddp" in sound.ended[0] and "torch_ddp" not in faulty.ended[0]
+    pairs = same_training.listing(results.read(tmp_path / "to a target"))
+    assert pairs is not None and pairs.rows[0][0].endswith("†")
+
+
+def test_a_faulty_configuration_is_the_reference_of_no_pair(tmp_path: Path) -> None:
+    others = [replace(DDP, of=replace(DDP.of, framework=name)) for name in ("horovod", "mpi_allreduce")]
+    plant_trained(tmp_path, [ONE, *others])
+    plant_gates(tmp_path, [one.planted for one in (ONE, *others)], {"single": FAULT})
+    pairs = same_training.table(results.read(tmp_path))
+    assert set(pairs.reference) == {others[0].configuration}
+
+
+def test_more_workers_than_there_is_room_for_are_compared_with_nothing_and_local_sgd_is(tmp_path: Path) -> None:
+    """An algorithm of its own shows what it brings in seconds to a target."""
+    four = replace(DDP, of=replace(DDP.of, batch_per_worker=32, workers=4, keys=(("oversubscribe", True),)))
+    outer = (("sync_every", 8), ("outer", "average"))
+    local = replace(DDP, of=replace(DDP.of, framework="diloco", keys=outer), step_seconds=0.05)
+    rows = judged(tmp_path, ONE, replace(four, step_seconds=0.01), local)
+    assert dict(rows.soonest) == {"single": SLOWER, "torch_ddp": NOT_COMPARED, "diloco": BEST}
 
 
 def test_inputs_are_judged_each_by_itself_and_the_table_says_so(tmp_path: Path) -> None:
