@@ -129,7 +129,7 @@ class LossEvidence:
 
     row: ConfigurationRow
     slower: float | None  # of a neighbour; None: look at our own forward
-    fixed: Fixed | None  # of the baseline's computing
+    fixed: float  # seconds of what the baseline computes at a time that no batch size changes; 0 where none is known
     batches: tuple[float, float]  # samples that one worker computes at a time, ours and the baseline's
     base_busy: frozenset[int] = frozenset()  # phases in which the baseline itself communicates
 
@@ -152,8 +152,8 @@ def attributions(results: Results) -> list[Attribution]:
             continue
         clean = steps.clean(row) or pipelines.is_cut(row)
         slower = None if clean else nearby.get(values_of(row, steps.SURROUNDINGS))
-        line, batches = lines.get(str(row["baseline"])), (_at_once(row), _at_once(base.row))
-        evidence = LossEvidence(row, slower, line, batches, steps.communicates_in(base.row))
+        fixed, batches = _fixed(lines.get(str(row["baseline"])), base.row), (_at_once(row), _at_once(base.row))
+        evidence = LossEvidence(row, slower, fixed, batches, steps.communicates_in(base.row))
         attributed.append(attribute(ours, base, evidence))
     return attributed
 
@@ -216,7 +216,12 @@ def _take(lost: Vector, most: float, places: Sequence[int], to: int) -> None:
 def _smaller(evidence: LossEvidence) -> float:
     """Worker-seconds of a sample that the baseline's own fixed cost adds, shared by fewer samples at a time."""
     ours, base = evidence.batches
-    return evidence.fixed.seconds * (1 / ours - 1 / base) if evidence.fixed and ours < base else 0.0
+    return evidence.fixed * (1 / ours - 1 / base) if ours < base else 0.0
+
+
+def _fixed(line: Fixed | None, base: ConfigurationRow) -> float:
+    """Of a line through whole steps, which pay it once for each micro-batch that the baseline accumulates."""
+    return line.seconds / (base["accumulation"] or 1) if line else 0.0
 
 
 def _at_once(row: ConfigurationRow) -> float:

@@ -146,6 +146,25 @@ def test_smaller_batches_pay_the_fixed_cost_more_often(tmp_path: Path) -> None:
     assert shares(made) == {"fixed": pytest.approx(100 * 18 / 228, abs=0.01)}
 
 
+def test_a_baseline_that_accumulates_pays_its_fixed_cost_for_each_micro_batch(tmp_path: Path) -> None:
+    def computing(batch: int, micro_batches: int) -> dict[str, float]:
+        return {
+            name: part * (0.006 * micro_batches + 0.001 * batch) for name, part in (("forward", 1), ("backward", 2))
+        }
+
+    two = (("accumulation", 2),)
+    base = [Phased(replace(ONE, batch_per_worker=batch, keys=two), computing(batch, 2)) for batch in (64, 128)]
+    crowded = {name: 1.5 * seconds for name, seconds in computing(64, 2).items()}
+    halved = Phased(replace(TWO, batch_per_worker=64, keys=two), crowded)
+    made = of(results.read(plant_phased(tmp_path, [*base, halved], scaling="strong")))
+    # 128 samples: 2 x 342 ms of work where one worker needs 420 ms; its fixed 18 ms of a micro-batch come four times
+    # and not twice. All else is slower kernels.
+    assert shares(made) == {
+        "fixed": pytest.approx(100 * 36 / 684, abs=0.01),
+        "kernels": pytest.approx(100 * (264 - 36) / 684, abs=0.01),
+    }
+
+
 def test_what_no_phase_covers_of_a_baseline_is_no_gain_of_a_pipelines_bubble(tmp_path: Path) -> None:
     planted = [Pipeline("gpipe", p=2, m=4, batch=32, update=0.0, waits_in=None)]
     single = [Planted("single", "transformer_lm", 32, speed=80.0)]
@@ -234,7 +253,7 @@ def a_configuration(draw: st.DrawFn, framework: str, workers: int) -> MeasuredSt
     slower=st.none() | st.floats(0.5, 2.0),
 )
 def test_parts_add_up_to_what_was_lost(base: MeasuredSteps, ours: MeasuredSteps, slower: float | None) -> None:
-    made = attribute(ours, base, LossEvidence(ours.row, slower, None, (32.0, 32.0)))
+    made = attribute(ours, base, LossEvidence(ours.row, slower, 0.0, (32.0, 32.0)))
     scale = 1 + sum(abs(part.lost) for part in made.parts)
     assert sum(part.lost for part in made.parts) == pytest.approx(made.lost, abs=1e-12 * scale)
     for part in made.parts:
@@ -256,7 +275,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     count = 400
     for _ in range(count):
         ours, base = drawn(0.02, 2), drawn(0.0, 1)
-        made = attribute(ours, base, LossEvidence(ours.row, None, None, (32.0, 32.0)))
+        made = attribute(ours, base, LossEvidence(ours.row, None, 0.0, (32.0, 32.0)))
         part = next(part for part in made.parts if part.name == "exposed")
         assert part.low is not None and part.high is not None
         hits += part.low <= truth <= part.high
