@@ -28,6 +28,12 @@ from analysis.views.target import BEST, TIED, trained_configurations
 
 CHEAPEST = "cheapest for a million samples"
 BEST_EFFICIENCY = "best efficiency of more workers"
+FASTEST = "fastest"
+NOT_TESTED = {  # how the best is called where some others have too few repeats to be told from it, or it has itself
+    FASTEST: "highest mean throughput",
+    CHEAPEST: "lowest mean cost of a million samples",
+    BEST_EFFICIENCY: "highest mean efficiency of more workers",
+}
 NOTHING_COMPARABLE = "no comparable configuration was measured"
 MOST_ALIKE = 4  # names under an answer; the rest are counted
 MOST_TITLES = 4  # of findings, before the next section
@@ -169,7 +175,7 @@ def _training(row: Row) -> str:
 def fastest(results: Results, model: str) -> Card:
     """The highest throughput of a model; on a GPU with its share of the peaks; with published speeds where some are
     comparable."""
-    card = _ranked(results, model, "fastest", "samples_per_second", number, f" {headline.samples(results, model)}/s")
+    card = _ranked(results, model, FASTEST, "samples_per_second", number, f" {headline.samples(results, model)}/s")
     top = _top(results, model, "samples_per_second")
     if top is None:
         return card
@@ -247,7 +253,7 @@ def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable
     top = _top(results, model, by)
     if top is None:
         return Card(label, "", note=NOTHING_COMPARABLE)
-    _, close, probably = headline.contest(results, model, by)
+    ours, close, probably, untested = headline.contest(results, model, by)
     better, worse = ranking.WORDS[by]
     alike = [
         f"{name_of(results.by_name[row['configuration']])} ({row['ratio']:.2f}, up to "
@@ -255,11 +261,12 @@ def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable
         for row in close
     ]
     lone = len(top["without_interval"])
+    label = NOT_TESTED[label] if untested or (len(ours) > 1 and top["n"] < ranking.FEWEST_REPEATS) else label
     low, high = (text_of(top[f"value_{end}"]) if known(top[f"value_{end}"]) else "" for end in ("low", "high"))
     if by == "samples_per_worker_second":  # the more samples, the less they cost
         low, high = high, low
     why = (
-        f"{count(lone, 'other')} not ranked (fewer than 3 repeats)" * bool(lone),
+        f"{count(lone, 'other')} not ranked ({headline.FEW_REPEATS})" * bool(lone),
         f"{count(probably, 'other')} probably {worse}, which is not proven" * bool(probably),
         f"among {top['work']}: the model's other rows do different work" * bool(top["work"]),
     )

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from analysis import findings
 from analysis.frames import configurations
@@ -44,6 +44,7 @@ from scaling_study.targets import METRICS
 MOST_MODELS, MOST_NAMES = 3, 3  # in the sentences
 FEWEST_WAYS = 3  # to use the same workers, from which on they are compared with each other
 OF_WAYS = ("framework", *PIPELINE_KEYS, *MESH_KEYS)
+FEW_REPEATS = f"fewer than {ranking.FEWEST_REPEATS} repeats"
 KIND = ("verdict", "ratio", "ratio_low", "ratio_high")  # of a ranking: ranking.kind_of
 Row = Mapping[Any, Any]
 
@@ -79,7 +80,8 @@ class Way:
 
 @dataclass(frozen=True)
 class Fastest:
-    """The highest mean of a model. `others`: too close to call, the best of them faster by `room` at most."""
+    """The highest mean of a model. `others`: too close to call, the best of them faster by `room` at most. `untested`:
+    of the others, those with too few repeats to be told from it."""
 
     model: str
     value: str
@@ -90,6 +92,7 @@ class Fastest:
     room: float = 0.0
     probably: int = 0  # slower, which is not proven
     more: str = ""
+    untested: int = 0
 
 
 @dataclass(frozen=True)
@@ -246,18 +249,22 @@ def _memory(facts: Facts) -> str:
 
 
 def _fastest(fastest: Sequence[Fastest]) -> str:
-    each = []
-    for one in fastest[:MOST_MODELS]:
+    each, shown = [], fastest[:MOST_MODELS]
+    for one in shown:
         room = f"up to +{two_figure_percentage(one.room)} %" if one.room <= 1 else "twice as fast is not excluded"
         close = f"too close to call: {one.others} of {one.among - 1} others, {room}" * bool(one.others)
         if one.repeats < ranking.FEWEST_REPEATS:
             close = f"too few repeats ({one.repeats}) to call it the fastest"
+        elif one.untested:
+            untested = f"not tested against {findings.count(one.untested, 'other')}: {FEW_REPEATS}"
+            close = "; ".join(filter(None, (close, untested)))
         about = (one.name, close, f"probably slower: {one.probably}" * bool(one.probably), one.more)
         each.append(f"{one.model} {one.value} ({'; '.join(filter(None, about))})")
     if not each:
         return ""
     more = f"; {len(fastest) - MOST_MODELS} more models below" if len(fastest) > MOST_MODELS else ""
-    unsure = any(one.others or one.probably or one.repeats < ranking.FEWEST_REPEATS for one in fastest[:MOST_MODELS])
+    few = ranking.FEWEST_REPEATS
+    unsure = any(one.others or one.probably or one.untested or one.repeats < few for one in shown)
     first = "Highest mean throughput" if unsure else "Fastest"
     return f"{first if any(one.among > 1 for one in fastest) else 'Measured'}: {'; '.join(each)}{more}."
 
@@ -369,7 +376,7 @@ def _most_lost(results: Results) -> str:
 def _fastest_of(results: Results) -> Iterator[Fastest]:
     """Of each model, among the configurations that do the work that most of them do."""
     for model in results.models:
-        ours, close, probably = contest(results, model, "samples_per_second")
+        ours, close, probably, untested = contest(results, model, "samples_per_second")
         if not ours:
             continue
         row = results.by_name[str(ours[0]["configuration"])]
@@ -385,18 +392,27 @@ def _fastest_of(results: Results) -> Iterator[Fastest]:
             max((other["ratio_high"] - 1 for other in close), default=0.0),
             probably,
             peak,
+            untested,
         )
 
 
-def contest(results: Results, model: str, by: str) -> tuple[list[ConfigurationRow], list[ConfigurationRow], int]:
+class Contest(NamedTuple):
     """Rows of ranking.ranking: those of a model that do the work that most of its configurations do, the best first;
-    those of them that are too close to it to call; and how many are probably worse."""
+    those of them that are too close to it to call; how many others are probably worse, and how many not tested."""
+
+    ours: list[ConfigurationRow]
+    close: list[ConfigurationRow]
+    probably: int
+    untested: int
+
+
+def contest(results: Results, model: str, by: str) -> Contest:
     ranked = ranking.ranking(results, by)
     every = as_rows(ranked[ranked.model == model])
     ours = [row for row in every if row["work"] == every[0]["work"]]
     kinds = [ranking.kind_of(*(row[key] for key in KIND)) for row in ours[1:]]
     close = [row for row, kind in zip(ours[1:], kinds, strict=True) if kind == ranking.CLOSE]
-    return ours, close, kinds.count(ranking.PROBABLY)
+    return Contest(ours, close, kinds.count(ranking.PROBABLY), kinds.count(ranking.UNTESTED))
 
 
 def samples(results: Results, model: str) -> str:

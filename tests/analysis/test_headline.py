@@ -14,7 +14,7 @@ from planted_trainings import CRITICAL, Trained, TrainedIn, plant_trained, plant
 
 from analysis.frames import results
 from analysis.frames.rows import as_rows
-from analysis.report import extent, headline
+from analysis.report import answer, extent, headline
 from analysis.report.changes import NO_DIFFERENCE, RESOLVED, Change
 from analysis.report.headline import Facts, Fastest, Reached, Way
 from analysis.views import allreduce_gain, throughput
@@ -144,6 +144,22 @@ def test_a_few_repeats_make_no_fastest() -> None:
     few = Fastest("resnet18", "100 images/s", "single", 1, 2)
     assert "too few repeats (1) to call it the fastest" in headline.sentences(Facts(fastest=[few]))[0]
     assert headline.sentences(Facts()) == []
+
+
+def test_what_was_not_tested_against_others_is_the_highest_mean_and_not_the_fastest(tmp_path: Path) -> None:
+    rivals = [replace(TWO, framework=name, speed=150.0, repeats=2) for name in ("torch_ddp", "mpi_allreduce")]
+    read = results.read(plant(tmp_path, [TWO, *rivals]))
+    (fastest,) = headline.facts(read).fastest
+    assert (fastest.name, fastest.among, fastest.untested) == ("horovod", 3, 2)
+    words = " ".join(headline.sentences(headline.facts(read)))
+    assert "Fastest" not in words and "not tested against 2 others: fewer than 3 repeats" in words
+    assert answer.fastest(read, "resnet18").label == "highest mean throughput"
+    assert answer.cheapest(read, "resnet18").label == "lowest mean cost of a million samples"
+    tested = results.read(plant(tmp_path / "tested", [TWO, *(replace(one, repeats=3) for one in rivals)]))
+    assert "Fastest: " in " ".join(headline.sentences(headline.facts(tested)))
+    assert answer.fastest(tested, "resnet18").label == "fastest"
+    alone = results.read(plant(tmp_path / "alone", [replace(TWO, repeats=1)]))
+    assert answer.fastest(alone, "resnet18").label == "fastest", "there is no other"
 
 
 def test_ways_to_use_the_same_workers_are_held_against_each_other() -> None:
