@@ -24,7 +24,7 @@ from analysis.statistics.knee import SHARE
 from analysis.text import bracketed, first_of, number, two_figure_percentage, with_interval
 from analysis.views import cost, roofline
 from analysis.views.scaling import knees
-from analysis.views.target import BEST, TIED, trained_configurations
+from analysis.views.target import TIED, TOO_FEW, not_tested, tasks
 
 CHEAPEST = "cheapest for a million samples"
 BEST_EFFICIENCY = "best efficiency of more workers"
@@ -137,28 +137,28 @@ def cards_of(results: Results, model: str) -> Iterator[Cards]:
 
 
 def soonest(results: Results, model: str) -> Iterator[Card]:
-    """Cards of a model's trainings to a result: seconds of training to each of its targets."""
-    rows = trained_configurations(results)
-    ours = rows[(rows.model == model) & (rows.target != "")]
-    for target, group in ours.groupby("target", sort=False):
-        label, best = f"soonest to {target}", group[group.soonest == BEST]
-        if best.empty:
+    """Cards of a model's trainings to a result: seconds of training to the target of each of its tasks."""
+    for task in (task for task in tasks(results) if task.model == model):
+        few, to = len(task.having(TOO_FEW)), task.target + f" ({task.words})" * bool(task.words)
+        label = f"lowest mean with three seeds or more to {to}" if few else f"soonest to {to}"
+        if (first := task.best) is None:
             yield Card(label, "", note="no configuration reached it with three seeds or more")
             continue
-        first, alike = best.iloc[0], group[group.soonest == TIED]
         names = [
-            f"{_training(results.by_name[name])} (up to {two_figure_percentage(1 - low)} % faster)"
-            for name, low in zip(alike.configuration, alike.soonest_low, strict=True)
+            f"{_training(results.by_name[row['configuration']])} "
+            f"(up to {two_figure_percentage(1 - row['soonest_low'])} % faster)"
+            for row in task.having(TIED)
         ]
-        ends = (first.seconds_to_target_low, first.seconds_to_target_high)
+        ends = (first["seconds_to_target_low"], first["seconds_to_target_high"])
         low, high = (number(end) if known(end) else "?" for end in ends)
+        lower = [_training(results.by_name[name]) for name in task.lower]
         yield Card(
             one_of(label, len(names)),
-            f"{number(first.seconds_to_target)} s of training",
-            f"95 %: {low} to {high}, {first.reached} seeds",
-            _training(results.by_name[first.configuration]),
+            f"{number(first['seconds_to_target'])} s of training",
+            f"95 %: {low} to {high}, {first['reached']} seeds",
+            _training(results.by_name[first["configuration"]]),
             first_of(names, MOST_ALIKE),
-            "evaluation and checkpoints apart",
+            "; ".join(filter(None, (not_tested(few, lower), "evaluation and checkpoints apart"))),
         )
 
 

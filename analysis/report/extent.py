@@ -14,7 +14,7 @@ from analysis.frames.study import workers_text
 from analysis.statistics.batch_size import Curve, recipes
 from analysis.text import bracketed, number, span, two_figure_percentage
 from analysis.views import batch_efficiency, same_training
-from analysis.views.target import BEST, trained_configurations
+from analysis.views.target import tasks
 
 SMALL = 1_000_000  # parameters: what fewer spend their time on says nothing of large models
 MOST_MODELS = 3
@@ -33,15 +33,11 @@ def known_to(what: str, value: float, low: float | None, high: float | None, of:
 
 def of_the_first_target(results: Results) -> str:
     """known_to() of the seconds to the first target; empty where no configuration is the soonest there."""
-    rows = trained_configurations(results)
-    aimed = as_rows(rows[rows.target != ""])
-    if not aimed:
+    first = next(iter(tasks(results)), None)
+    if first is None or (best := first.best) is None:
         return ""
-    ours = [row for row in aimed if (row["model"], row["target"]) == (aimed[0]["model"], aimed[0]["target"])]
-    if not (best := [row for row in ours if row["soonest"] == BEST]):
-        return ""
-    value, low, high = (best[0][f"seconds_to_target{end}"] for end in ("", "_low", "_high"))
-    return known_to("The lowest mean", value, low, high, f"{best[0]['reached']} seeds")
+    value, low, high = (best[f"seconds_to_target{end}"] for end in ("", "_low", "_high"))
+    return known_to("The lowest mean", value, low, high, f"{best['reached']} seeds")
 
 
 def to_targets(results: Results) -> Iterator[str]:

@@ -36,7 +36,7 @@ from analysis.statistics.ranking import FALSE_ALARMS
 from analysis.text import bracketed, first_few, megabytes, number, percent, span, two_figure_percentage, with_interval
 from analysis.views import attribution, roofline, transfer
 from analysis.views.pipelines import pipelines_table
-from analysis.views.target import BEST, NOT_COMPARED, NOT_RESOLVED, SLOWER, TIED, trained_configurations
+from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, TOO_FEW, not_tested, tasks, trained_configurations
 from scaling_study.frameworks import COMMAND
 from scaling_study.models import MODELS
 from scaling_study.targets import METRICS
@@ -108,6 +108,7 @@ class Reached:
     verdicts: Mapping[str, int] = field(default_factory=dict)  # of the others: how many have each
     span: str = ""
     slower: Sequence[str] = ()  # names
+    lower: Sequence[str] = ()  # names of those with too few seeds, and a lower mean
 
 
 @dataclass(frozen=True)
@@ -156,18 +157,20 @@ def _reached(one: Reached) -> Iterator[str]:
     if not one.name:
         yield f"{one.model}: no configuration is shown to reach {one.target} with three seeds or more."
         return
-    tied, unsure = one.verdicts.get(TIED, 0), one.verdicts.get(NOT_RESOLVED, 0)
+    tied, unsure, few = (one.verdicts.get(verdict, 0) for verdict in (TIED, NOT_RESOLVED, TOO_FEW))
     slower = f"Shown to be slower: {first_few(one.slower, MOST_NAMES)}." if one.slower else ""
+    lowest, untested = f"owest mean{' with three seeds or more' * bool(few)}", not_tested(few, one.lower)
     if not tied and not unsure:
         took = f"{one.seconds} s of training, {one.seeds} seeds"
-        yield f"{one.model} reaches {one.target} soonest with {one.name}: {took}."
+        soonest = f"{one.model} reaches {one.target} soonest with {one.name}: {took}."
+        yield f"{one.model} to {one.target}: l{lowest}: {one.name}, {took}; {untested}." if few else soonest
         yield slower
         return
     of = f"{1 + tied} of {1 + sum(one.verdicts.values())} configurations"
     apart = f"{one.seeds} seeds do not tell them apart"
-    told = "; ".join([apart] * bool(tied) + [f"not resolved: {unsure} more"] * bool(unsure))
+    told = "; ".join([*[apart] * bool(tied), *[f"not resolved: {unsure} more"] * bool(unsure), *[untested] * bool(few)])
     yield f"{one.model} reaches {one.target} in {one.span} s of training with {of}; {told}."
-    yield f"Lowest mean: {one.name}, {one.seconds} s, {one.seeds} seeds. {slower}".rstrip()
+    yield f"L{lowest}: {one.name}, {one.seconds} s, {one.seeds} seeds. {slower}".rstrip()
 
 
 def _scaling(facts: Facts) -> str:
@@ -422,26 +425,25 @@ def samples(results: Results, model: str) -> str:
 
 
 def _soonest(results: Results) -> Iterator[Reached]:
-    trained = trained_configurations(results)
-    for (model, target), group in trained[trained.target != ""].groupby(["model", "target"], sort=False):
-        best = as_rows(group[group.soonest == BEST])
-        if not best:
-            yield Reached(str(model), str(target), "")
+    for task in tasks(results):
+        if (best := task.best) is None:
+            yield Reached(task.whose, task.target, "")
             continue
-        group = group[group.soonest != NOT_COMPARED]
-        first, others = best[0], group[group.configuration != best[0]["configuration"]]
-        seconds = with_interval(*(first[f"seconds_to_target{end}"] for end in ("", "_low", "_high")))
-        names = {name: named(results.by_name[name], results, "global_batch") for name in group.configuration}
-        near = group.seconds_to_target[group.soonest.isin((BEST, TIED))].dropna()
+        names = {
+            str(row["configuration"]): named(results.by_name[row["configuration"]], results, "global_batch")
+            for row in task.rows
+        }
+        near = [row["seconds_to_target"] for row in task.having(BEST, TIED) if known(row["seconds_to_target"])]
         yield Reached(
-            str(model),
-            str(target),
-            names[first["configuration"]],
-            seconds,
-            int(first["reached"]),
-            Counter(others.soonest),
-            span(number(near.min()), number(near.max())) if len(near) else "?",
-            [names[name] for name in group.configuration[group.soonest == SLOWER]],
+            task.whose,
+            task.target,
+            names[best["configuration"]],
+            with_interval(*(best[f"seconds_to_target{end}"] for end in ("", "_low", "_high"))),
+            int(best["reached"]),
+            Counter(row["soonest"] for row in task.rows if row is not best),
+            span(number(min(near)), number(max(near))) if near else "?",
+            [names[row["configuration"]] for row in task.having(SLOWER)],
+            [names[name] for name in task.lower],
         )
 
 

@@ -25,7 +25,7 @@ import pandas as pd
 
 from analysis.frames.configurations import batch_words, known, over, values
 from analysis.frames.results import Results, once, without_kind
-from analysis.frames.rows import ConfigurationRow, as_rows, by_configuration
+from analysis.frames.rows import ConfigurationRow, by_configuration
 from analysis.frames.trials import began
 from analysis.show import notes
 from analysis.show.layout import Listing
@@ -40,7 +40,7 @@ from analysis.statistics.scaling_laws import (
     host_room,
 )
 from analysis.text import roughly
-from analysis.views.target import BEST, TIED, times_of, trained_configurations
+from analysis.views.target import BEST, TIED, tasks, times_of, trained_configurations
 from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
@@ -59,7 +59,7 @@ class Suggestion:
 def suggestions(results: Results, compared: Sequence[LawComparison | Declined]) -> list[Suggestion]:
     """The measurements most worth making, the most urgent first; may be empty."""
     aimed = trained_configurations(results)
-    chosen, trained = list(_targets(results, aimed)), {*aimed.model[aimed.target != ""]}
+    chosen, trained = list(_targets(results)), {*aimed.model[aimed.target != ""]}
     races = (_winner(results, model) for model in results.models if model not in trained)
     chosen += [race for race in races if race]
     if not chosen and not trained and (margin := _margin(results)):
@@ -70,13 +70,13 @@ def suggestions(results: Results, compared: Sequence[LawComparison | Declined]) 
     return chosen + ([best[1]] if best else [])
 
 
-def _targets(results: Results, aimed: pd.DataFrame) -> Iterator[Suggestion]:
-    """Of each target whose soonest configuration has rivals: what tells it from the nearest. `aimed`: rows of
-    trained_configurations()."""
+def _targets(results: Results) -> Iterator[Suggestion]:
+    """Of each task whose soonest configuration has rivals: what tells it from the nearest."""
     trained = by_configuration(results.details.trained)
-    for (model, target), group in aimed[aimed.target != ""].groupby(["model", "target"], sort=False):
-        rows = [row for row in as_rows(group) if known(row["seconds_to_target"])]
-        best, rivals = ([row for row in rows if row["soonest"] == verdict] for verdict in (BEST, TIED))
+    for task in tasks(results):
+        best, rivals = (
+            [row for row in task.having(verdict) if known(row["seconds_to_target"])] for verdict in (BEST, TIED)
+        )
         if not best or not rivals:
             continue
         pair = best[0], min(rivals, key=lambda row: float(row["seconds_to_target"]))
@@ -85,7 +85,7 @@ def _targets(results: Results, aimed: pd.DataFrame) -> Iterator[Suggestion]:
         between = [times_of(trained[name]) for name in names]
         seeds = sum(float(np.var(times.logs, ddof=1)) for times in between)
         whole, seen = sum(times.variance for times in between), min(len(times.after) for times in between)
-        start = f"{model} to {target}: {first} and {second} are too close to call with {seen} seeds"
+        start = f"{task.whose} to {task.target}: {first} and {second} are too close to call with {seen} seeds"
         if whole - seeds > seeds:
             every = results.by_name[names[0]]["train_evaluate_every"]
             half = f" (now {every:g})" if known(every) else ""

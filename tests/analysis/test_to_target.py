@@ -16,7 +16,7 @@ from planted_trainings import TrainedIn, plant_trained
 from simulations import Seen, times
 
 from analysis.frames import results
-from analysis.report import answer, headline
+from analysis.report import answer, extent, headline
 from analysis.show.layout import markdown
 from analysis.statistics import batch_size
 from analysis.statistics.estimates import censored_mean
@@ -87,6 +87,57 @@ def test_a_failed_seed_among_others_is_not_counted(tmp_path: Path) -> None:
     rows = target.trained_configurations(results.read(failed)).set_index("framework")
     assert dict(rows.seeds) == {"single": 3, "torch_ddp": 2}
     assert dict(rows.soonest) == {"single": BEST, "torch_ddp": TOO_FEW}
+
+
+def test_each_task_under_one_model_and_target_has_an_answer_of_its_own(tmp_path: Path) -> None:
+    """Verdicts are within a task: another input augments in its own way."""
+    dali = (("input", "dali"),)
+    near = replace(DDP, of=replace(DDP.of, framework="horovod"), step_seconds=0.062)
+    soon, slow = (replace(one, of=replace(one.of, keys=dali), step_seconds=one.step_seconds / 2) for one in (DDP, ONE))
+    read = plant_trained(tmp_path, [DDP, near, soon, slow])
+    first, second = target.tasks(read)
+    assert {first.words, second.words} == {"no input given", "dali input"}
+    assert {row["configuration"] for row in first.rows} in (
+        {DDP.configuration, near.configuration},
+        {soon.configuration, slow.configuration},
+    )
+    reached = {one.model: one for one in headline.facts(read).reached}
+    assert set(reached) == {"resnet8 (no input given)", "resnet8 (dali input)"}
+    assert reached["resnet8 (no input given)"].verdicts == {TIED: 1}
+    assert not reached["resnet8 (no input given)"].slower
+    assert reached["resnet8 (dali input)"].verdicts == {SLOWER: 1}
+    assert reached["resnet8 (dali input)"].seconds.startswith("29.")
+    cards = {card.label: card for card in answer.soonest(read, "resnet8")}
+    assert set(cards) == {"soonest to accuracy=0.6 (no input given) (one of 2)", "soonest to accuracy=0.6 (dali input)"}
+    assert extent.of_the_first_target(read)
+    (suggested,) = next_steps.suggestions(read, [])
+    assert "dali" not in suggested.sentence.replace("no input given", "")
+
+
+@pytest.mark.parametrize("rival", [[500, 520], [500]])
+def test_a_sooner_rival_with_too_few_seeds_is_named_and_nothing_is_called_the_soonest(
+    tmp_path: Path, rival: list[int]
+) -> None:
+    few = replace(DDP, steps=rival)
+    late = replace(DDP, of=replace(DDP.of, framework="horovod"), steps=[2000])
+    read = plant_trained(tmp_path, [ONE, few, late])
+    (one,) = headline.facts(read).reached
+    assert one.name == "single" and one.verdicts == {TOO_FEW: 2} and one.lower == ["torch_ddp"]
+    words = " ".join(headline.sentences(headline.facts(read)))
+    assert "soonest" not in words and "not tested (fewer than 3 seeds): 2" in words
+    (card,) = answer.soonest(read, "resnet8")
+    assert "soonest" not in card.label and card.name.startswith("single")
+    assert "not tested (fewer than 3 seeds): 2" in card.note and "torch_ddp" in card.note
+    assert "horovod" not in card.note
+    text = markdown(target.listing(read))
+    assert "| lowest mean |" in text and "| fastest |" not in text
+
+
+def test_rivals_with_too_few_seeds_are_said_beside_ties(tmp_path: Path) -> None:
+    near = replace(DDP, of=replace(DDP.of, framework="horovod"), step_seconds=0.0603)
+    few = replace(DDP, of=replace(DDP.of, framework="mpi_allreduce"), steps=[2000, 2000])
+    words = " ".join(headline.sentences(headline.facts(plant_trained(tmp_path, [DDP, near, few]))))
+    assert "with 2 of 3 configurations" in words and "not tested (fewer than 3 seeds): 1" in words
 
 
 FAULT = "loss of every step: off by 0.3"
