@@ -24,7 +24,8 @@ from analysis.statistics.knee import SHARE
 from analysis.text import bracketed, first_of, number, two_figure_percentage, with_interval
 from analysis.views import cost, roofline
 from analysis.views.scaling import knees
-from analysis.views.target import TIED, TOO_FEW, not_tested, tasks
+from analysis.views.target import TIED, TOO_FEW
+from analysis.views.tasks import not_tested, tasks
 
 CHEAPEST = "cheapest for a million samples"
 BEST_EFFICIENCY = "best efficiency of more workers"

@@ -14,7 +14,7 @@ from analysis.frames.study import workers_text
 from analysis.statistics.batch_size import Curve, recipes
 from analysis.text import bracketed, number, span, two_figure_percentage
 from analysis.views import batch_efficiency, same_training
-from analysis.views.target import tasks
+from analysis.views.tasks import tasks
 
 SMALL = 1_000_000  # parameters: what fewer spend their time on says nothing of large models
 MOST_MODELS = 3

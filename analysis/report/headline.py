@@ -36,7 +36,8 @@ from analysis.statistics.ranking import FALSE_ALARMS
 from analysis.text import bracketed, first_few, megabytes, number, percent, span, two_figure_percentage, with_interval
 from analysis.views import attribution, roofline, transfer
 from analysis.views.pipelines import pipelines_table
-from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, TOO_FEW, not_tested, tasks, trained_configurations
+from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, TOO_FEW, trained_configurations
+from analysis.views.tasks import not_tested, tasks
 from scaling_study.frameworks import COMMAND
 from scaling_study.models import MODELS
 from scaling_study.targets import METRICS
@@ -159,18 +160,18 @@ def _reached(one: Reached) -> Iterator[str]:
         return
     tied, unsure, few = (one.verdicts.get(verdict, 0) for verdict in (TIED, NOT_RESOLVED, TOO_FEW))
     slower = f"Shown to be slower: {first_few(one.slower, MOST_NAMES)}." if one.slower else ""
-    lowest, untested = f"owest mean{' with three seeds or more' * bool(few)}", not_tested(few, one.lower)
+    lowest, untested = f"lowest mean{' with three seeds or more' * bool(few)}", not_tested(few, one.lower)
     if not tied and not unsure:
         took = f"{one.seconds} s of training, {one.seeds} seeds"
         soonest = f"{one.model} reaches {one.target} soonest with {one.name}: {took}."
-        yield f"{one.model} to {one.target}: l{lowest}: {one.name}, {took}; {untested}." if few else soonest
+        yield f"{one.model} to {one.target}: {lowest}: {one.name}, {took}; {untested}." if few else soonest
         yield slower
         return
     of = f"{1 + tied} of {1 + sum(one.verdicts.values())} configurations"
     apart = f"{one.seeds} seeds do not tell them apart"
     told = "; ".join([*[apart] * bool(tied), *[f"not resolved: {unsure} more"] * bool(unsure), *[untested] * bool(few)])
     yield f"{one.model} reaches {one.target} in {one.span} s of training with {of}; {told}."
-    yield f"L{lowest}: {one.name}, {one.seconds} s, {one.seeds} seeds. {slower}".rstrip()
+    yield f"{lowest.capitalize()}: {one.name}, {one.seconds} s, {one.seeds} seeds. {slower}".rstrip()
 
 
 def _scaling(facts: Facts) -> str:

@@ -40,7 +40,8 @@ from analysis.statistics.scaling_laws import (
     host_room,
 )
 from analysis.text import roughly
-from analysis.views.target import BEST, TIED, tasks, times_of, trained_configurations
+from analysis.views.target import BEST, TIED, times_of, trained_configurations
+from analysis.views.tasks import tasks
 from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS
 

@@ -19,14 +19,13 @@ from analysis.findings import grouped
 from analysis.frames import configurations
 from analysis.frames.configurations import known, own_algorithm, values_of
 from analysis.frames.results import Results, once
-from analysis.frames.results import words as series_words
-from analysis.frames.rows import as_rows, bounded, by_configuration
+from analysis.frames.rows import bounded, by_configuration
 from analysis.frames.training import METRICS, SHOWN, brackets
 from analysis.show import dots, notes, style
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
 from analysis.statistics.estimates import censored_mean, log_bounds
-from analysis.text import bracketed, estimate_of, first_few, megabytes, number
+from analysis.text import bracketed, estimate_of, megabytes, number
 from analysis.views import cost
 from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
@@ -68,7 +67,7 @@ def _judge(rows: list[dict[str, Any]], results: Results) -> None:
         row["configuration"] for row in aimed if not configurations.trains_alike(results.by_name[row["configuration"]])
     }
     fit = [row for row in aimed if row["configuration"] not in apart]
-    groups = grouped(fit, lambda row: _task(row, results)).values()
+    groups = grouped(fit, lambda row: task_of(row, results)).values()
     trained = by_configuration(results.details.trained)
     for verdict in SAID:
         times = [
@@ -87,74 +86,10 @@ def _judge(rows: list[dict[str, Any]], results: Results) -> None:
             row |= {verdict: told, f"{verdict}_low": low, f"{verdict}_high": high}
 
 
-def _task(row: Mapping[Any, Any], results: Results) -> tuple[str, ...]:
+def task_of(row: Mapping[Any, Any], results: Results) -> tuple[str, ...]:
+    """Equal for two that may be held against each other."""
     of = results.by_name[row["configuration"]]
     return (*map(str, values_of(of, SAME_TASK)), own_algorithm(of))
-
-
-@dataclass(frozen=True)
-class Task:
-    """Configurations that are trained to one target, of which each may be held against each: `rows`, in their order.
-    `words` tell it from other tasks of its model and target; empty where there is none."""
-
-    model: str
-    target: str
-    words: str
-    rows: Sequence[Mapping[Any, Any]]  # of trained_configurations()
-    lower: Sequence[str]  # configurations with too few seeds, and a lower mean than the best
-
-    @property
-    def whose(self) -> str:
-        """`resnet8`, or `resnet8 (dali input)`."""
-        return self.model + f" ({self.words})" * bool(self.words)
-
-    @property
-    def best(self) -> Mapping[Any, Any] | None:
-        """That with the lowest mean of those that reached the target with every seed; None where none did."""
-        return next((row for row in self.rows if row["soonest"] == BEST), None)
-
-    def having(self, *verdicts: str) -> list[Mapping[Any, Any]]:
-        """Rows with one of these verdicts on who is the soonest."""
-        return [row for row in self.rows if row["soonest"] in verdicts]
-
-
-@once
-def tasks(results: Results) -> list[Task]:
-    """Verdicts are within a task, and so is an answer. Without what is not compared; by model and target, in the order
-    of the configurations."""
-    trained = by_configuration(results.details.trained)
-    aimed = [row for row in as_rows(trained_configurations(results)) if row["target"]]
-    found = []
-    for (model, target), ours in grouped(aimed, lambda row: (str(row["model"]), str(row["target"]))).items():
-        alike = grouped(ours, lambda row: _task(row, results))
-        for rows, words in zip(alike.values(), _told_apart(list(alike.values()), results), strict=True):
-            fit = [row for row in rows if row["soonest"] != NOT_COMPARED]
-            found.append(Task(model, target, words, fit, _lower(fit, trained)))
-    return found
-
-
-def _told_apart(groups: Sequence[Sequence[Mapping[Any, Any]]], results: Results) -> list[str]:
-    """`dali input`: of each of these tasks of one model and target what not all of them have."""
-    firsts = [results.by_name[group[0]["configuration"]] for group in groups]
-    keys = [key for key in SAME_TASK if len({values_of(row, (key,)) for row in firsts}) > 1]
-    own = [[f"{how} updates"] if (how := own_algorithm(row)) else [] for row in firsts]
-    said = [[*(text for key in keys for text in series_words(row, (key,)) or [f"no {key} given"])] for row in firsts]
-    return [", ".join([*each, *more]) for each, more in zip(said, own, strict=True)] if len(groups) > 1 else [""]
-
-
-def _lower(rows: Sequence[Mapping[Any, Any]], trained: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Those with too few seeds, all of which reached the target, on average sooner than the best."""
-    times = {row["configuration"]: times_of(trained[row["configuration"]]) for row in rows}
-    best = next((times[row["configuration"]].middle for row in rows if row["soonest"] == BEST), -math.inf)
-    few = [row["configuration"] for row in rows if row["soonest"] == TOO_FEW]
-    return [name for name in few if times[name].whole and times[name].middle < best]
-
-
-def not_tested(few: int, lower: Sequence[str]) -> str:
-    """`not tested (fewer than 3 seeds): 2, a lower mean: torch_ddp`; empty where there are no such rivals. `lower`:
-    names."""
-    more = f", a lower mean: {first_few(list(lower), MOST_LOWER)}" if lower else ""
-    return f"not tested (fewer than {FEWEST_REPEATS} seeds): {few}{more}" if few else ""
 
 
 def _cost_of_second(row: dict[str, Any], group: list[dict[str, Any]]) -> float:
@@ -230,7 +165,6 @@ SAID = {  # verdict -> how it is called in a table; the best LOWEST where others
     "cheapest": {BEST: "cheapest", SLOWER: "dearer"},
 }
 LOWEST = "lowest mean"
-MOST_LOWER = 3  # names
 OF_METRIC = "{:.3f}".format
 
 
@@ -334,13 +268,17 @@ def listing(results: Results) -> Listing | None:
     metrics = [name for name in SHOWN if rows[f"test_{name}"].notna().any()]
     priced, targeted = bool(rows.money_to_target.notna().any()), bool((rows.target != "").any())
     tied = {
-        verdict: {_task(row, results) for row in made if row["target"] and row[verdict] in OTHERS_MAY_BE}
+        verdict: {task_of(row, results) for row in made if row["target"] and row[verdict] in OTHERS_MAY_BE}
         for verdict in SAID
     }
     cells = [
         {
             "configuration": name,
-            **(_reached(row, priced, {v for v in SAID if _task(row, results) in tied[v]}) if targeted else _whole(row)),
+            **(
+                _reached(row, priced, {v for v in SAID if task_of(row, results) in tied[v]})
+                if targeted
+                else _whole(row)
+            ),
             **_tested(row, metrics),
         }
         for row, name in zip(made, notes.signed_names(results, made), strict=True)

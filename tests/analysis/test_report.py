@@ -28,7 +28,7 @@ from analysis.report import answer, headline, origins, rendering, sections, trus
 from analysis.report import page as content
 from analysis.report.page import Card, Cards, Code, Fold, Grid, LongListing, Material, Part, Report, Section, Text
 from analysis.show.layout import BEST, Cell
-from analysis.views import figures, target
+from analysis.views import figures, target, tasks
 from scaling_study import errors
 from scaling_study.records import store
 from tests.net.examples import example, outside
@@ -104,7 +104,7 @@ def test_the_box_is_green_where_the_target_is_reached(tmp_path: Path, noise: flo
 def test_an_open_end_of_an_interval_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = plant_trained(tmp_path, [TrainedIn(Planted("single", "resnet8", 128), [1000, 1050, 950], step_seconds=0.1)])
     rows = target.trained_configurations(read).assign(seconds_to_target_low=math.nan)
-    monkeypatch.setattr(answer, "trained_configurations", lambda _: rows)
+    monkeypatch.setattr(tasks, "trained_configurations", lambda _: rows)
     (card,) = answer.soonest(read, "resnet8")
     assert re.fullmatch(r"95 %: \? to [\d.]+, 3 seeds", card.interval)
 

@@ -20,7 +20,7 @@ from analysis.report import answer, extent, headline
 from analysis.show.layout import markdown
 from analysis.statistics import batch_size
 from analysis.statistics.estimates import censored_mean
-from analysis.views import next_steps, same_training, target
+from analysis.views import next_steps, same_training, target, tasks
 from analysis.views.target import BEST, NOT_COMPARED, NOT_RESOLVED, SLOWER, TIED, TOO_FEW, Times
 
 ONE = TrainedIn(Planted("single", "resnet8", 128), [1000, 1050, 950], step_seconds=0.10, price=0.5)
@@ -95,7 +95,7 @@ def test_each_task_under_one_model_and_target_has_an_answer_of_its_own(tmp_path:
     near = replace(DDP, of=replace(DDP.of, framework="horovod"), step_seconds=0.062)
     soon, slow = (replace(one, of=replace(one.of, keys=dali), step_seconds=one.step_seconds / 2) for one in (DDP, ONE))
     read = plant_trained(tmp_path, [DDP, near, soon, slow])
-    first, second = target.tasks(read)
+    first, second = tasks.tasks(read)
     assert {first.words, second.words} == {"no input given", "dali input"}
     assert {row["configuration"] for row in first.rows} in (
         {DDP.configuration, near.configuration},
