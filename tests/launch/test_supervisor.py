@@ -56,7 +56,7 @@ def test_a_process_that_carries_the_mark_of_this_folder_belongs_to_its_command(
     for mark, belongs in ((tmp_path, True), (tmp_path / "other", False)):
         environment = {**os.environ, leftovers.MARK: str(mark)}
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=environment) as process:
-            until(lambda pid=process.pid: psutil.Process(pid).name() == "cat")
+            until(lambda pid=process.pid: leftovers.MARK in psutil.Process(pid).environ())  # it has begun
             assert client.has_started(process.pid) is belongs
             process.kill()
     assert not client.has_started(process.pid), "it is gone"
