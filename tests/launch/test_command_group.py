@@ -115,3 +115,17 @@ def test_a_process_that_the_launch_did_not_start_is_never_stopped(
         raise AssertionError("it was held")
     assert failed.value.said, "so that it is measured in launches of its own"
     assert stranger.status() == psutil.STATUS_SLEEPING
+
+
+def test_the_queue_of_a_loader_is_used_up_before_the_first_block_is_timed(tmp_path: Path) -> None:
+    """It was filled while others joined."""
+    group, asked = group_of(tmp_path), list[tuple[int, int]]()
+
+    def ask(_: str, index: int, steps: int, untimed: int, **more: Any) -> list[dict[str, Any]]:
+        asked.append((steps, untimed))
+        return [{"steps": 99, "step_seconds": [0.01] * steps}]
+
+    with mock.patch.object(group, "_ask", ask):
+        for block, steps, untimed in ((0, 40, True), (0, 2, True), (1, 40, True), (0, 40, False)):
+            group.block(0, block, steps, untimed)
+    assert asked == [(40, 10), (2, 1), (40, 1), (40, 0)]
