@@ -366,7 +366,9 @@ def read_whole(folder: Path, commands: Mapping[str, str], metric: str = "", lowe
 
 
 def as_number(text: str) -> float | None:
+    """The number that a command printed; None of what is none, NaN and infinity included."""
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         return None
+    return value if math.isfinite(value) else None

@@ -247,13 +247,20 @@ TITLES = {
     LOADING: ("F17", "An epoch that waits for data", DOUBT, "Compare training seconds, or mend the loader."),
     UNSTEADY: ("F8", "More than steps in an epoch's time", DOUBT, "Compare the steps' own seconds."),
 }
+SHORTER = (
+    "epoch",
+    "An epoch shorter than its steps",
+    DOUBT,
+    "Its steps were faster than those before: time more epochs.",
+)
 
 
 def epoch_faults(evidence: Evidence) -> Iterator[Finding]:
     batch_key = evidence.results.study.batch_key
     rows = [row | {"batch": row[batch_key]} for row in as_rows(epochs_table(evidence.results))]
     for (mark, sentence), of in by_fault(rows).items():
-        flaw, title, severity, remedy = TITLES[mark]
+        shorter = mark == UNSTEADY and of[0]["unsteady"] < 0
+        flaw, title, severity, remedy = SHORTER if shorter else TITLES[mark]
         yield findings.about(flaw, title, f"{findings.named(of)}: {sentence}. {remedy}", severity, of)
 
 

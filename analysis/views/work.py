@@ -120,7 +120,8 @@ def several_parameter_counts(evidence: Evidence) -> Iterator[Finding]:
 
 def _same_layers(row: Row) -> tuple[object, ...]:
     """Values that decide how many of a model's parameters are trained."""
-    return (row["model"], row["data_source"], *values_of(row, ("image_size", "image_width", "freeze")))
+    keys = ("image_size", "image_width", "freeze", "classes", "vocabulary")
+    return (row["model"], row["data_source"], *values_of(row, keys))
 
 
 def one_parameter_count(evidence: Evidence) -> Iterator[Finding]:
@@ -192,22 +193,24 @@ def unequal_steps(evidence: Evidence) -> Iterator[Finding]:
     rates = {name: of.pop() for name, of in seen.items() if len(of) == 1}
     rows = evidence.among(rates)
     trained = _trained(evidence, rows)
-    yield from _with_workers(evidence, rows, rates)
+    timed = [row for row in rows if row not in trained]
+    yield from _with_workers(trained, rates, trained=True)
+    yield from _with_workers(timed, rates, trained=False)
     yield from _other_rates(trained, rates)
     yield from _between_strategies(trained, rates)
 
 
-def _with_workers(evidence: Evidence, rows: list[Row], rates: Mapping[str, float]) -> Iterator[Finding]:
-    """One model, one batch a worker, one rate, several global batches."""
+def _with_workers(rows: list[Row], rates: Mapping[str, float], trained: bool) -> Iterator[Finding]:
+    """One model, one batch a worker, one rate, several global batches: of rows that are all trained, or all timed."""
     for (model, rate), ours in grouped(rows, lambda row: (row["model"], rates[row["configuration"]])).items():
         by_batch = grouped(ours, lambda row: row["batch_per_worker"]).values()
         grew = [of for of in by_batch if len({row["global_batch"] for row in of}) > 1]
         if not grew:
             continue
-        sizes = sorted({int(row["global_batch"]) for row in grew[0]})
-        batches, doubled = " and ".join(f"{batch:,}" for batch in sizes), sizes == [sizes[0], 2 * sizes[0]]
+        each = [sorted({int(row["global_batch"]) for row in of}) for of in grew]
+        batches = ", ".join(dict.fromkeys(" and ".join(f"{batch:,}" for batch in sizes) for sizes in each))
+        doubled = all(sizes == [sizes[0], 2 * sizes[0]] for sizes in each)
         concerned = [row for of in grew for row in of]
-        trained = _trained(evidence, concerned)
         flaw, severity = ("F26" if doubled else "F19", WRONG) if trained else ("F19", NOTE)
         if any(known(row["epochs"]) for row in concerned):
             flaw, severity = ("F13", DOUBT if severity == NOTE else severity)

@@ -134,7 +134,8 @@ class Console:
             self._print(f"Warm-up: {len(seconds)} steps in {sum(seconds):.1f} s, the fastest {min(seconds):.3g} s")
 
     def block(self, step_seconds: list[float], block: int) -> None:
-        rate = block * self.trial.batch_per_worker / sum(step_seconds[-block:])
+        samples = self.trial.global_batch / self.trial.data_parallel  # of a round of averaging, several batches
+        rate = block * samples / sum(step_seconds[-block:])
         first = len(step_seconds) - block + 1
         self._print(f"Steps {first}-{len(step_seconds)}: {rate:.1f} {self.unit} per {self.share}")
 

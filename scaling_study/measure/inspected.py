@@ -196,6 +196,8 @@ def observe(step: Callable[[], object], wire: Wire, device: torch.device) -> Obs
     kernels: list[tuple[str, int, int]] = []
     operators: list[tuple[str, int, int]] = []
     for event in profiler.kineto_results.events():
+        if event.device_type() != torch.autograd.DeviceType.CPU and event.is_user_annotation():
+            continue  # the shadow of a range that somebody named, which no kernel is
         span = event.name(), event.start_ns(), event.start_ns() + event.duration_ns()
         (operators if event.device_type() == torch.autograd.DeviceType.CPU else kernels).append(span)
     nccl = [(begin, end) for name, begin, end in kernels if is_nccl(name)]

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
 from scaling_study.models import MODELS
 from scaling_study.study import meshes
@@ -91,7 +92,13 @@ def _parts(trial: Trial) -> tuple[float, float] | None:
 
 
 def why_too_large(trial: Trial, machine: Machine) -> str:
-    """Why a batch cannot fit into a GPU of the machine, with one that would; empty where it may fit, or none knows."""
+    """Why a batch cannot fit into a GPU of the machine, with one that would; empty where it may fit, or none knows.
+
+    Figures of SAMPLES are those of whole models that are not compiled: others keep less.
+    """
+    keeps_less = trial.compile or trial.cross_entropy == "chunked" or trial.dropout == 0
+    if trial.model in SAMPLES and (keeps_less or FRAMEWORKS[trial.framework].cuts_model):
+        return ""
     room, need, parts = machine.gpu_memory_bytes, group_bytes([trial]), _parts(trial)
     if not room or not need or not parts or (1 - DOUBT) * need <= room or trial.find:
         return ""

@@ -171,6 +171,9 @@ def test_epoch_and_steady_state_must_agree(tmp_path: Path, step: float, flag: st
     row = row_of(done, ONE)
     assert row["unsteady"] == pytest.approx(1 / step - 1, abs=1e-6)
     assert row["flags"] == flag
+    found = [(one.flaw, one.title) for one in epochs.epoch_faults(Evidence(done))]
+    shorter = [("epoch", "An epoch shorter than its steps")] if step > 1.05 else []
+    assert found == ([("F8", "More than steps in an epoch's time")] if step < 0.95 else shorter)
 
 
 def test_what_may_not_be_compared_has_seconds_and_no_ratio(tmp_path: Path) -> None:

@@ -87,6 +87,10 @@ def to_a_result(*workers: int) -> list[Flawed]:
     return rates(*((replace(DDP, workers=n, speed=100.0 * n), 0.1) for n in workers), training=TRAINED)
 
 
+def replace_batch(one: Flawed, batch: int) -> Flawed:
+    return replace(one, of=replace(one.planted, batch_per_worker=batch))
+
+
 def carried(controller: str, way: str) -> list[Planted | Flawed]:
     horovod = {"backend": {"controller": controller, "operations": "host"}, "transport": way}
     return [ONE, Flawed(TWO, horovod), Flawed(DDP, {"backend": {"backend": "gloo"}, "transport": "TCP"})]
@@ -160,6 +164,13 @@ CASES = {
         [ONE, Flawed(replace(ONE, model="resnet50"), {"parameters": 11_181_642})],
         "resnet18 and resnet50 have 11,181,642",
         [ONE, replace(ONE, model="resnet50")],
+    ),
+    "two counts of one head": Case(
+        "F5",
+        WRONG,
+        [ONE, Flawed(TWO, {"parameters": 23_528_522})],
+        "11,181,642",
+        [ONE, Flawed(replace(TWO, keys=(("classes", 1000),)), {"parameters": 23_528_522})],
     ),
     "two counts of one model": Case("F5", WRONG, [ONE, Flawed(TWO, {"parameters": 23_528_522})], "11,181,642"),
     "a loader": Case("F6", DOUBT, [ONE, Flawed(TWO, waiting(0.6))], "60 %, in resnet18, horovod"),
@@ -246,6 +257,20 @@ CASES = {
         [ONE, Flawed(FSDP, backend(backend="gloo", units=6))],
     ),
     "a doubled batch at one rate in a result": Case("F26", WRONG, to_a_result(2, 4), "64 and 128", to_a_result(2)),
+    "doubled and larger batches at one rate": Case(
+        "F19",
+        WRONG,
+        [*to_a_result(2, 4), *(replace_batch(one, 16) for one in to_a_result(2, 8))],
+        "32 and 128, 64 and 128",
+        to_a_result(2),
+    ),
+    "a timed row beside a result at one rate": Case(
+        "F19",
+        NOTE,
+        [*to_a_result(2), *rates((replace(ONE, batch_per_worker=32), 0.1), (replace(TWO, batch_per_worker=32), 0.1))],
+        "32 and 64",
+        to_a_result(2),
+    ),
     "a baseline that waits for data": Case("F28", DOUBT, [Flawed(ONE, waiting(0.92 / 1.58)), TWO], "58 %"),
     "superlinear": Case("superlinear", WRONG, [ONE, replace(TWO, speed=1200.0)], "2 workers", [ONE, TWO]),
     "superlinear in one repeat": Case(

@@ -18,6 +18,7 @@ from analysis.report import answer
 from analysis.show import layout
 from scaling_study import cli
 from scaling_study.errors import StudyError
+from scaling_study.models import OURS
 from tests.net.examples import example
 
 H200, H100, T4, MIG = "NVIDIA H200", "NVIDIA H100 80GB HBM3", "Tesla T4", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
@@ -59,6 +60,10 @@ def test_every_row_has_a_source_and_what_was_not_read_there_a_reason() -> None:
         assert one.verified or one.doubt, one
 
 
+def test_a_verified_model_is_one_that_may_be_measured() -> None:
+    assert not {one.model for one in published() if one.verified and not one.model.startswith("timm:")} - {*OURS}
+
+
 def test_the_figures_are_those_of_their_sources() -> None:
     lambdas = {"unit": "images/s", "input": "synthetic"}
     assert figures("resnet50", device="H100 SXM", **lambdas) == {(1, 2791), (2, 5532), (4, 11053), (8, 22088)}
@@ -67,7 +72,7 @@ def test_the_figures_are_those_of_their_sources() -> None:
     minutes = figures("resnet50", unit=MINUTES, target="accuracy=0.759")
     assert minutes == {(8, 13.466), (64, 2.664), (512, 0.509), (3584, 0.183)}
     assert figures("gpt2", device="A100") == {(1, 142_156), (4, 419_259)}
-    assert figures("llama3.1_8b", precision="bf16") == {(8, 5762), (8, 6667), (128, 5605), (128, 6514)}
+    assert figures("llama_3_1_8b", precision="bf16") == {(8, 5762), (8, 6667), (128, 5605), (128, 6514)}
     assert figures("timm:vit_small_patch16_224", input="synthetic") == {(1, 2305), (1, 7716), (1, 8003)}
 
 

@@ -667,7 +667,7 @@ def test_whole_runs_are_compared_launch_by_launch_with_their_cost(tmp_path: Path
             own.mkdir(parents=True)
             run = {"command": label, "seconds": each, "training_seconds": each - 1, "processes": 2, "steps": 9}
             store.write_json(own / "whole.json", run)
-            (own / "log.txt").write_text("acc=0.5\nacc=0.75\nacc=nope\n" if label == "A" else "nothing\n")
+            (own / "log.txt").write_text("acc=nan\nacc=0.5\nacc=0.75\nacc=nope\n" if label == "A" else "nothing\n")
     named = {"A": "A", "B": "B"}
     said = read_whole(tmp_path, named, r"acc=(\S+)")
     assert said.ratio("B").mean == pytest.approx(2.0) and said.is_resolved(0.02)

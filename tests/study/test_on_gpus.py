@@ -79,7 +79,15 @@ def test_a_batch_that_cannot_fit_is_unsupported_with_one_that_would(plan_of, mac
     assert unknown.unsupported == ""
     asked = plan_of(f"{text}batch_per_worker: 64, find: max_batch}}\n", small)
     assert asked.configurations[0].unsupported == "", "a search goes as far as it comes"
-    assert "no batch does" in on_gpus.why_too_large(GPT2, replace(A100, gpu_memory_bytes=GIB))
+    tiny = replace(A100, gpu_memory_bytes=GIB)
+    assert "no batch does" in on_gpus.why_too_large(GPT2, tiny)
+    for less in (  # than the figures, which are of a whole model that is not compiled
+        {"framework": "torch_pipeline", "workers": 8, "stages": 8, "micro_batches": 32},
+        {"compile": True},
+        {"cross_entropy": "chunked"},
+        {"dropout": 0.0},
+    ):
+        assert on_gpus.why_too_large(replace(GPT2, **less), tiny) == ""
 
 
 TURNS = """study: a
