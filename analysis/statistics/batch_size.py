@@ -294,6 +294,7 @@ def _trained(row: ConfigurationRow, runs: Mapping[str, pd.DataFrame], noted: Map
 PARAMETERS = 2
 BEYOND = 1000.0  # how far below the smallest and above the largest batch a critical one is looked for
 POINTS = 241
+FEWEST_ALLOWED = 12  # candidates that the data allow, of which the lowest and the highest are as good as the ends
 LEVEL = 1e-4  # of the deviance, up to which candidates fit equally well
 
 
@@ -356,7 +357,8 @@ def fit(needed: Sequence[Needed]) -> Curve | str:
     of_batch = np.log(batch + np.exp(logs)[:, None])
     low, high = (bound - of_batch for bound in bounds)  # (points, n)
     smallest, _, cost = estimates.likeliest(low, high)
-    most = float(cost.min()) + estimates.student_deviance(float(stats.t.ppf(0.975, freedom)), total, freedom) / 2
+    lowest = float(cost.min())
+    most = lowest + estimates.student_deviance(float(stats.t.ppf(0.975, freedom)), total, freedom) / 2
     alike = np.flatnonzero(cost <= cost.min() + LEVEL)
     best = int(alike[len(alike) // 2])  # where evaluations are far apart, many candidates fit equally well
     critical = steps = None
@@ -364,6 +366,15 @@ def fit(needed: Sequence[Needed]) -> Curve | str:
         critical, steps = math.exp(float(logs[best] + _to_bottom(cost, best, logs))), math.exp(smallest[best])
     under, over = (_bound(logs, cost, most, best, side) for side in (-1, 1))
     allowed = np.flatnonzero(cost <= most)
+    if len(allowed) < FEWEST_ALLOWED:  # seeds that are nearly alike: among those allowed, and their neighbours, closer
+        first, last = max(0, allowed[0] - 1), min(len(logs) - 1, allowed[-1] + 1)
+        logs = np.linspace(logs[first], logs[last], POINTS)
+        of_batch = np.log(batch + np.exp(logs)[:, None])
+        low, high = (bound - of_batch for bound in bounds)
+        smallest, _, cost = estimates.likeliest(low, high)
+        most += min(0.0, float(cost.min()) - lowest)
+        alike, allowed = np.flatnonzero(cost <= cost.min() + LEVEL), np.flatnonzero(cost <= most)
+        best = int(alike[len(alike) // 2])
     return Curve(
         tuple(batches),
         len({one.seed for one in needed}),
