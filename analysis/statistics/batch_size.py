@@ -354,9 +354,15 @@ def fit(needed: Sequence[Needed]) -> Curve | str:
     batch = np.array([float(one.batch) for one in needed])
     bounds = estimates.widened(*estimates.log_bounds([one.after for one in needed], [one.by for one in needed]))
     logs = np.linspace(math.log(batches[0] / BEYOND), math.log(batches[-1] * BEYOND), POINTS)
-    of_batch = np.log(batch + np.exp(logs)[:, None])
-    low, high = (bound - of_batch for bound in bounds)  # (points, n)
-    smallest, _, cost = estimates.likeliest(low, high)
+
+    def fitted(logs: Values) -> tuple[Values, Values, Values, Values]:
+        """(bounds of log Smin of each seed, (points, n) each; the best log Smin and its cost, (points,) each)."""
+        of_batch = np.log(batch + np.exp(logs)[:, None])
+        low, high = (bound - of_batch for bound in bounds)
+        smallest, _, cost = estimates.likeliest(low, high)
+        return low, high, smallest, cost
+
+    low, high, smallest, cost = fitted(logs)
     lowest = float(cost.min())
     most = lowest + estimates.student_deviance(float(stats.t.ppf(0.975, freedom)), total, freedom) / 2
     alike = np.flatnonzero(cost <= cost.min() + LEVEL)
@@ -369,9 +375,7 @@ def fit(needed: Sequence[Needed]) -> Curve | str:
     if len(allowed) < FEWEST_ALLOWED:  # seeds that are nearly alike: among those allowed, and their neighbours, closer
         first, last = max(0, allowed[0] - 1), min(len(logs) - 1, allowed[-1] + 1)
         logs = np.linspace(logs[first], logs[last], POINTS)
-        of_batch = np.log(batch + np.exp(logs)[:, None])
-        low, high = (bound - of_batch for bound in bounds)
-        smallest, _, cost = estimates.likeliest(low, high)
+        low, high, smallest, cost = fitted(logs)
         most += min(0.0, float(cost.min()) - lowest)
         alike, allowed = np.flatnonzero(cost <= cost.min() + LEVEL), np.flatnonzero(cost <= most)
         best = int(alike[len(alike) // 2])

@@ -99,6 +99,7 @@ def test_an_unknown_option_is_one_line_and_exit_code_2(command, capsys):
         (["predict", "a"], "Missing option '--workers'."),
         (["run", "tiny.yaml", "--max-trials", "-1"], "Invalid value for '--max-trials': Input should be"),
         (["tiny.yaml", "--status", "--dry-run"], "--dry-run and --profile do not go with --slurm"),
+        (["tiny.yaml", "--slurm", "nodes=1", "--per-trial", "--reset"], "--reset does not go with --per-trial"),
         (["tiny.yaml", "--detach"], "--detach is gone: start the sweep with nohup, in tmux,"),
         (["tiny.yaml", "--where", "colour=red"], "--where colour=red: expected key=value with a trial key"),
         (["tiny.yaml", "--where", "batch_per_worker=5"], "--where batch_per_worker=5 matches no trial"),

@@ -161,6 +161,17 @@ def test_the_printed_throughput_is_that_of_the_record_whichever_rank_was_slowest
     assert f"Total images/sec on 2 worker(s): {speed:.1f}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("keys", "rate"),
+    [({}, 16.0), ({"framework": "hivemind", "target_batch_size": 2048}, 256.0), ({"workers": 4, "stages": 2}, 16.0)],
+)
+def test_the_printed_rate_of_a_block_is_that_of_the_samples_of_its_steps(capsys, keys, rate):
+    """A round of averaging has several batches."""
+    trial = Trial(**{"workers": 2, "batch_per_worker": 64, **keys})
+    Console(trial, Ranks(), toy()).block([4.0] * 10, 10)
+    assert f"Steps 1-10: {rate} images/sec" in capsys.readouterr().out
+
+
 def test_memory_is_exact_for_a_known_model():
     report, _ = run(Window(warmup_steps=1, min_steps=2, max_steps=2, min_seconds=0))
     weights = 10 * 5 * 4

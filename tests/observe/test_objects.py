@@ -153,6 +153,12 @@ def on_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observer:
     return observer
 
 
+def held_by(observer: Observer, driver: UpTo) -> None:
+    observer.steps.goal = driver
+    observer.record.written_at = 1e9  # nothing is written meanwhile
+    observer.record.file = io.StringIO()
+
+
 def train(observer: Observer, steps: int, loss: Any = None) -> None:
     now = observer.torch.cuda.now
     for _ in range(steps):
@@ -168,9 +174,7 @@ def test_steps_contain_what_a_gpu_still_computes_when_they_are_held(on_gpu: Obse
             self.until = done + 10
             return True
 
-    on_gpu.steps.goal = Driver(20)
-    on_gpu.record.written_at = 1e9  # nothing is written meanwhile
-    on_gpu.record.file = io.StringIO()
+    held_by(on_gpu, Driver(20))
     train(on_gpu, 40)
     assert on_gpu.torch.cuda.waits == 3
     on_gpu.fold()
@@ -186,9 +190,7 @@ def test_timed_steps_contain_nothing_of_what_a_gpu_computes_of_the_untimed_one(o
             self.until = done + 5
             return True
 
-    on_gpu.steps.goal = Driver(10)
-    on_gpu.record.written_at = 1e9  # nothing is written meanwhile
-    on_gpu.record.file = io.StringIO()
+    held_by(on_gpu, Driver(10))
     on_gpu.plan()
     train(on_gpu, 21)
     on_gpu.fold()

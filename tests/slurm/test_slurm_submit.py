@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from scaling_study.errors import StudyError
+from scaling_study.commands import parity
+from scaling_study.errors import HostError, StudyError
 from scaling_study.models import FOLDERS
 from scaling_study.records import store
 from scaling_study.records.schema import Record
@@ -121,3 +122,18 @@ def test_a_job_of_one_trial_finds_the_files_that_define_models(tmp_path, monkeyp
     monkeypatch.setattr(submit.Run, "run_trial", lambda run, planned, attempts: seen.append(attempts.cluster.of_models))
     assert submit.run(jobs.folder_of(tmp_path, job), ALONE) == submit.INTERRUPTED
     assert seen == [{FOLDERS: "/study:/here"}]
+
+
+def test_parity_is_refused_while_jobs_are_live_and_touches_no_folder(tmp_path, monkeypatch):
+    """A job of one trial may be running it now."""
+    (tmp_path / "tiny.yaml").write_text("study: tiny\nsweeps: [{framework: torch_ddp, model: resnet8, workers: 2}]\n")
+    seen = []
+
+    def refuse(folder):
+        seen.append(folder)
+        raise HostError("1 pending or running Slurm jobs")
+
+    monkeypatch.setattr(submit, "refuse_live_jobs", refuse)
+    with pytest.raises(HostError, match="running Slurm jobs"):
+        parity.run_gates(tmp_path / "tiny.yaml", False, tmp_path / "results")
+    assert seen == [tmp_path / "results" / "tiny"] and not (tmp_path / "results").exists()
